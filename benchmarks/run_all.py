@@ -40,7 +40,6 @@ BENCHMARKS = {
     "planning": Benchmark(5, "--rounds 2", ""),
     "interactive": Benchmark(4, "--seconds 4", ""),
     "control_loop": Benchmark(1.2, "--rounds 2", ""),
-    "shared_job": Benchmark(1, postgres=True),
     "devices": Benchmark(1.5, "--rounds 2 --seconds 4", ""),
     "neighbour": Benchmark(0.5),
     "idle": Benchmark(2, "--settle 75 --seconds 30", "", postgres=True),

@@ -78,7 +78,7 @@ def exported() -> dict[str, frozenset[str]]:
     metrics.not_finite.labels("pool", "repeated").inc()
     metrics.modes_off.labels("bf16").set(1)
     metrics.packed_off.labels("fp32").set(1)
-    metrics.job_shards.labels("score_checkpoint", "own").inc()
+    metrics.job_shards.labels("score_checkpoint").inc()
     metrics.anchors_stored.labels("upload").inc()
     metrics.count_call("me", "grpc-go/1", "OK", kind="unary", budget=None)
     metrics.count_request("model")

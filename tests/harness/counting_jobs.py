@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +34,6 @@ class Counting:
     """The kind.
 
     Attributes:
-        arithmetic: What rounds its numbers.
         stamped: What its data looks like at the moment.
         held_at: Steps from this one on do not end, until it is set to None.
         fault: Raised by the third step, when there is one.
@@ -44,7 +42,6 @@ class Counting:
 
     name = "counting"
     spec_type: type[CountingPlan] = CountingPlan
-    arithmetic = "exact"
     stamped = "fresh"
     held_at: int | None = None
     fault: Exception | None = None
@@ -82,45 +79,3 @@ class Counting:
             context.check()
             time.sleep(CHUNK_SECONDS)
         return {"index": index, "checkpoint": plan.checkpoint}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartsPlan(CountingPlan):
-    """One step that says how many parts there are, and a step for each."""
-
-
-class CountingParts(Counting):
-    """The same in parts that any host may count.
-
-    Attributes:
-        arithmetic_by_now: Its arithmetic from the moment that a job runs.
-        begun: How often each part was begun.
-        failing_once: Parts that fail at first, and then do not.
-    """
-
-    name = "counting_parts"
-    spec_type = PartsPlan
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arithmetic_by_now = self.arithmetic
-        self.begun: Counter[int] = Counter()
-        self.failing_once: set[int] = set()
-
-    def count_steps(self, plan: CountingPlan) -> int:
-        return 1 + plan.steps
-
-    def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        self.arithmetic = self.arithmetic_by_now
-        given = step("opening", lambda: {"from": 100})
-        parts = [{"index": index} for index in range(plan.steps)]
-        seen = list(step.each("counting", given, parts))
-        return {"counted": hashlib.sha256(repr(seen).encode()).hexdigest()}
-
-    def part(self, plan: CountingPlan, given: Json, part: Json, context: RequestContext) -> Json:
-        index = part["index"]
-        self.begun[index] += 1
-        if index in self.failing_once:
-            self.failing_once.remove(index)
-            raise FailedPrecondition("not on this host")
-        return {"from": given["from"], **self._count(plan, index, context)}

@@ -20,7 +20,7 @@ from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import Json, Server, said
 from acpc_lab.cli.parameters import sets
 
-_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: a high quantile of R, lower is better"
+_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: a quantile of R, lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
 
 

@@ -12,7 +12,7 @@ import torch
 from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.receipt import CODE_VERSION, make_receipt
+from acpc_server.encoding.receipt import make_receipt
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
 from acpc_server.jobs import JobSpec
 
@@ -107,11 +107,6 @@ class AnchorJobKind:
     def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
         """A checkpoint as it was when its job was accepted."""
         return self._checkpoints.get(named.name, named.weights, named.digest)
-
-    @property
-    def arithmetic(self) -> str:
-        """The engine's, and the release."""
-        return f"acpc {CODE_VERSION}, {self.engine.arithmetic}"
 
     def stamp(self, spec: AnchorJobSpec) -> str:
         """Changes when the anchors' data is replaced or written to."""

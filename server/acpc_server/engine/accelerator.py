@@ -49,11 +49,6 @@ def device_name(device: torch.device) -> str:
     return f"{device} {named(device)}" if named else str(device)
 
 
-def device_model(device: torch.device) -> str:
-    """The same without its number: ``"cuda NVIDIA H200"``; devices of one model round alike."""
-    return device_name(device).replace(str(device), device.type, 1)
-
-
 def software(device: torch.device) -> str:
     """Releases of what computes on the device: runtime and driver, or instructions and threads."""
     if device.type == "cpu":

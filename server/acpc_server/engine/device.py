@@ -13,7 +13,7 @@ from acpc.contract import NumericMode
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.engine.accelerator import device_model, pinned, to_device, to_host
+from acpc_server.engine.accelerator import pinned, to_device, to_host
 from acpc_server.engine.answers import by_rows, equal_rows, repeatable, share_rows
 from acpc_server.engine.fast_paths import FastPaths
 from acpc_server.engine.latents import LatentCache
@@ -102,11 +102,10 @@ class DeviceEngine:
         self.metrics = metrics
         if device.type == "cpu":
             for mode, kind in PREPARED.items():
-                packs(kind)  # tried before any work, whose arithmetic says so
+                packs(kind)  # tried before any work
                 off = partial(wrong_products, kind)
                 metrics.packed_off.labels(str(mode)).set_function(off)
         self._merge = merge
-        self._threads = threads
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         self._admission = admission = admission or AdmissionController()
@@ -129,17 +128,6 @@ class DeviceEngine:
         no place. Take it before a slot. Raises as :meth:`Places.place`.
         """
         return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.place(context)
-
-    @property
-    def arithmetic(self) -> str:
-        """What rounds a job's numbers: release of torch, device, processor, threads, products."""
-        threads = self._threads or torch.get_num_threads()
-        processor = torch.backends.cpu.get_cpu_capability()
-        packed = self.device.type == "cpu" and packs(torch.float32)
-        return (
-            f"torch {torch.__version__}, {device_model(self.device)}, {processor}, "
-            f"{threads} CPU threads{', packed products' if packed else ''}"
-        )
 
     def encode(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -25,6 +25,7 @@ class JobSpec:
 
 
 Spec = TypeVar("Spec", bound=JobSpec)
+Part = TypeVar("Part")
 
 
 @runtime_checkable
@@ -35,11 +36,10 @@ class Step(Protocol):
         """Does ``work`` and records its answer; returns the one that an earlier run recorded."""
         ...
 
-    def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
-        """A step for :meth:`JobKind.part` of each part, in order, on whatever hosts are free.
-
-        ``given`` is the latest answer of an earlier step's phase, itself and not a copy.
-        """
+    def each(
+        self, phase: str, measure: Callable[[Part], Json], parts: Iterable[Part]
+    ) -> Iterator[Json]:
+        """Does a step for each part, a shard of the job, in order; yields their answers."""
         ...
 
 
@@ -56,11 +56,6 @@ class JobKind(Protocol[Spec]):
         """Type of its job descriptions; no other kind has the same."""
         ...
 
-    @property
-    def arithmetic(self) -> str:
-        """What rounds its numbers here; hosts with unlike ones do not share a job."""
-        ...
-
     def stamp(self, spec: Spec) -> str:
         """Changes when the data that the job reads is replaced or written to."""
         ...
@@ -71,16 +66,6 @@ class JobKind(Protocol[Spec]):
 
     def count_steps(self, spec: Spec) -> int:
         """How many steps :meth:`run` takes at most."""
-        ...
-
-    def part(self, spec: Spec, given: Json, part: Json, context: RequestContext) -> Json:
-        """One of the parts that :meth:`run` hands to ``step.each``.
-
-        They do not depend on each other, and any host of the record gives the same answer.
-
-        Raises:
-            AcpcError: It cannot be measured.
-        """
         ...
 
     def run(self, spec: Spec, stamp: str, step: Step, context: RequestContext) -> Json:

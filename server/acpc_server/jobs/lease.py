@@ -1,9 +1,9 @@
-"""Heartbeats of the hosts that share a job record, and takeover of a dead host's jobs.
+"""Who is alive: heartbeats of the hosts of a job record, and takeover of a dead host's jobs.
 
 DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
 every host beats in a table of ours, and a host that sees another's beat unchanged for the length of
-the lease has DBOS queue that host's jobs again. Beats are counted, not dated: hosts' clocks may
-differ, and while the database is away nobody counts, so no host is declared dead for that.
+the lease queues that host's jobs again. Beats are counted, not dated: hosts' clocks may differ, and
+while the record is away nobody counts, so no host is declared dead for that.
 
 A host that was declared dead by mistake, because it was paused or cut off, does no harm. Whenever
 a host takes up a job, DBOS writes a new owner's token into the job's row, and checks it in the
@@ -18,19 +18,111 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import durable
-from acpc_server.jobs.database import Host, JobDatabase, first_line, no_room
-from acpc_server.jobs.running import RunningJobs
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
+from acpc_server.jobs.runs import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
-# How often a host checks that its jobs are still its own, and reports their progress.
+# How often a host that has jobs checks that they are still its own, and reports their progress.
+# One that has none, while none is queued, looks at every heartbeat.
 TICK_SECONDS = 1.0
+# Key of the advisory lock under which the table is made.
+SCHEMA_LOCK = 0x61637063
+
+
+@dataclass(frozen=True)
+class Host:
+    """One server that shares the job record.
+
+    Attributes:
+        executor_id: Its name among them.
+        session: The process that has the name now; empty after an orderly stop.
+        folder: Identity of the process's state folder.
+        beat: Grows for as long as the process lives.
+        running: Progress of its jobs, JSON.
+    """
+
+    executor_id: str
+    session: str
+    folder: str
+    beat: int = 0
+    running: str = "{}"
+
+
+class Hosts:
+    """The table of the hosts of a record, beside DBOS's own."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._hosts = sa.Table(
+            "acpc_hosts",
+            sa.MetaData(schema="acpc" if record.postgres else None),
+            sa.Column("executor_id", sa.Text, primary_key=True),
+            sa.Column("session", sa.Text, nullable=False),
+            sa.Column("folder", sa.Text, nullable=False),
+            sa.Column("beat", sa.BigInteger, nullable=False),
+            sa.Column("running", sa.Text, nullable=False),
+        )
+
+    def create(self) -> None:
+        """Make the table when there is none."""
+        with self.record.engine.connect() as connection:
+            if self.record.postgres:
+                connection.execution_options(isolation_level="READ COMMITTED")
+                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
+            self._hosts.metadata.create_all(connection)
+            connection.commit()
+
+    def read(self) -> dict[str, Host]:
+        """Every host on record, by its executor id."""
+        with self.record.engine.begin() as connection:
+            rows = connection.execute(sa.select(self._hosts)).mappings()
+            return {row["executor_id"]: Host(**row) for row in rows}
+
+    def enter(self, host: Host, found: Host | None) -> bool:
+        """Replace the row ``found`` by a host; False when the row has changed since."""
+        if found is not None:
+            return self._change(self._is(found), asdict(host))
+        try:
+            with self.record.engine.begin() as connection:
+                connection.execute(sa.insert(self._hosts).values(asdict(host)))
+        except IntegrityError:
+            return False
+        return True
+
+    def beat(self, host: Host, running: str) -> bool:
+        """Show that the host lives; False when its row is gone, or another process's."""
+        values = {"beat": self._hosts.c.beat + 1, "running": running}
+        return self._change(self._held_by(host), values)
+
+    def leave(self, host: Host) -> bool:
+        """Mark the host as stopped in an orderly way: its jobs are free at once."""
+        return self._change(self._held_by(host), {"session": "", "running": "{}"})
+
+    def forget(self, host: Host) -> None:
+        """Remove a host that has not moved since it was read."""
+        with self.record.engine.begin() as connection:
+            connection.execute(sa.delete(self._hosts).where(self._is(host)))
+
+    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
+        row = self._hosts.c
+        return (row.executor_id == host.executor_id) & (row.session == host.session)
+
+    def _is(self, host: Host) -> sa.ColumnElement[bool]:
+        return self._held_by(host) & (self._hosts.c.beat == host.beat)
+
+    def _change(self, where: sa.ColumnElement[bool], values: Mapping[str, object]) -> bool:
+        with self.record.engine.begin() as connection:
+            changed = connection.execute(sa.update(self._hosts).where(where).values(values))
+            return changed.rowcount == 1
 
 
 @dataclass(frozen=True)
@@ -71,24 +163,25 @@ class Lease:
     """This host's name among the hosts, and its watch over the others.
 
     Args:
-        on_queued: Called every second with the queued jobs by tenant, and the age of the oldest.
+        on_queued: Called at every look with the queued jobs by tenant, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
 
     Attributes:
-        away: Whether the database could not be reached lately.
+        away: Whether the record could not be reached lately.
         looked: When it last looked, by the monotonic clock.
     """
 
     def __init__(
         self,
-        database: JobDatabase,
+        hosts: Hosts,
         running: RunningJobs,
         *,
         terms: LeaseTerms,
         on_queued: Callable[[Mapping[str, int], float], None],
         on_evicted: Callable[[], None],
     ) -> None:
-        self._database = database
+        self._record = hosts.record
+        self._hosts = hosts
         self._running = running
         self._terms = terms
         self._on_queued = on_queued
@@ -97,7 +190,7 @@ class Lease:
         self._entered = False
         self._others = Sightings()
         self._strays = Sightings()
-        self._told = ""
+        self._reported = ""
         self.away = False
         self.looked = math.inf
         self._stop = threading.Event()
@@ -113,10 +206,10 @@ class Lease:
             FailedPrecondition: Another running server has the name.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
-        found = self._database.hosts().get(executor_id)
+        found = self._hosts.read().get(executor_id)
         free = found is None or not found.session or found.folder == folder
         free = free or not self._beats(executor_id, found)
-        self._entered = free and self._database.enter(self._host, found)
+        self._entered = free and self._hosts.enter(self._host, found)
         if not self._entered:
             raise FailedPrecondition(
                 f"another running server has the executor id {executor_id!r}; give each its own "
@@ -129,7 +222,7 @@ class Lease:
         log.info("executor_id_in_question", executor_id=executor_id, seconds=self._terms.lease)
         for _ in range(self._terms.beats):
             time.sleep(self._terms.heartbeat)
-            if self._database.hosts().get(executor_id) != found:
+            if self._hosts.read().get(executor_id) != found:
                 return True
         return False
 
@@ -149,21 +242,22 @@ class Lease:
         if not self._entered:
             return
         try:
-            self._database.leave(self._host)
+            self._hosts.leave(self._host)
         except SQLAlchemyError as error:
             log.warning("job_database_away", cause=first_line(error))
 
     def _keep(self) -> None:
-        due = time.monotonic()
+        due, busy = time.monotonic(), True
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
             self.looked = time.monotonic()
             try:
-                self._look_after_own()
-                self.away = False
-                if time.monotonic() >= due and self._beat():
-                    due = time.monotonic() + self._terms.heartbeat
+                if busy or self.away or self.looked >= due or self._running.ids():
+                    busy = self._look_after_own()
+                    self.away = False
+                if self.looked >= due and self._beat():
+                    due = self.looked + self._terms.heartbeat
                     self._look_after_others()
-            except durable.RECORD_ERRORS as error:
+            except RECORD_ERRORS as error:
                 full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not full
                 if full:
@@ -175,28 +269,31 @@ class Lease:
                 self._on_evicted()
                 return
 
-    def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
-        waiting = self._database.queued()
-        if waiting:
-            durable.wake()
-        self._on_queued(waiting, self._database.oldest_wait() if waiting else 0.0)
+    def _look_after_own(self) -> bool:
+        """Withdraw runs whose job was cancelled or taken over, and report on the others.
+
+        Returns:
+            Whether jobs run here, or wait for any host.
+        """
+        waiting, oldest = self._record.queued()
+        self._on_queued(waiting, oldest)
         ours = self._running.ids()
         if ours:
-            held = self._database.held()
+            held = self._record.held()
             mine = self._host.executor_id
             self._running.withdraw([job for job in ours if held.get(job) != mine])
-        if self._running.report() != self._told:
+        if self._running.report() != self._reported:
             self._beat()
+        return bool(ours or waiting)
 
     def _beat(self) -> bool:
-        self._told = self._running.report()
-        if self._database.beat(self._host, self._told):
+        self._reported = self._running.report()
+        if self._hosts.beat(self._host, self._reported):
             return True
-        found = self._database.hosts().get(self._host.executor_id)
+        found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
-            return self._database.enter(replace(self._host, running=self._told), None)
+            return self._hosts.enter(replace(self._host, running=self._reported), None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
         self._stop.set()
         self._on_evicted()
@@ -204,32 +301,26 @@ class Lease:
 
     def _look_after_others(self) -> None:
         """Queue again the jobs that dead hosts hold, and those this host holds but does not run."""
-        hosts, held = self._database.hosts(), self._database.held()
-        others = {*hosts, *held.values()} - {self._host.executor_id}
+        hosts, held, mine = self._hosts.read(), self._record.held(), self._host.executor_id
+        others = {*hosts, *held.values()} - {mine}
         marks = {
             name: (hosts[name].session, hosts[name].beat) if name in hosts else None
             for name in others
         }
-        alive = 0
         for name, repeats in self._others.count(marks).items():
             host = hosts.get(name)
-            left = host is not None and not host.session
-            alive += not left and repeats < self._terms.beats and host is not None
-            if left or self._due(repeats):
-                log.warning("host_gone", executor_id=name, jobs=durable.take_over(name))
+            if (host is not None and not host.session) or self._due(repeats):
+                jobs = [job for job, holder in held.items() if holder == name]
+                taken = sum(self._record.requeue(job, name) for job in jobs)
+                log.warning("host_gone", executor_id=name, jobs=taken)
                 if host is not None:
-                    self._database.forget(host)
-        self._running.other_hosts = alive
+                    self._hosts.forget(host)
         ours = self._running.ids()
-        idle = {
-            job: holder
-            for job, holder in held.items()
-            if holder == self._host.executor_id and job not in ours
-        }
+        idle = {job: mine for job, holder in held.items() if holder == mine and job not in ours}
         for job, repeats in self._strays.count(idle).items():
             if self._due(repeats) and not self._running.draining.is_set():
                 log.warning("job_requeued", job=job)
-                durable.requeue(job)
+                self._record.resume(job)
 
     def _due(self, repeats: int) -> bool:
         return repeats > 0 and repeats % self._terms.beats == 0

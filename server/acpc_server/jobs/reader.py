@@ -11,10 +11,9 @@ from typing import Any
 from acpc.contract import from_plain
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs import durable
-from acpc_server.jobs.database import JobDatabase
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobState, Progress, Row
-from acpc_server.jobs.running import RunningJobs
+from acpc_server.jobs.lease import Hosts
+from acpc_server.jobs.runs import RunningJobs
 
 # Hosts report the progress of their jobs about once a second.
 REPORT_SECONDS = 1.0
@@ -24,11 +23,12 @@ class JobReader:
     """Reads jobs of every kind."""
 
     def __init__(
-        self, kinds: Mapping[str, JobKind[Any]], running: RunningJobs, database: JobDatabase
+        self, kinds: Mapping[str, JobKind[Any]], running: RunningJobs, hosts: Hosts
     ) -> None:
         self._kinds = kinds
         self._running = running
-        self._database = database
+        self._record = hosts.record
+        self._hosts = hosts
         self._lock = threading.Lock()
         self._reports: dict[str, Progress] = {}
         self._reported = -REPORT_SECONDS
@@ -40,7 +40,7 @@ class JobReader:
             NotFound: The tenant has no such job.
             FailedPrecondition: A newer release accepted it, in a form that this one cannot read.
         """
-        row = durable.get(job_id)
+        row = self._record.get(job_id)
         if row is None or row.owner.tenant != tenant or row.kind not in self._kinds:
             raise NotFound(f"no operation is named operations/{job_id}")
         for job in self._jobs([row]):
@@ -52,12 +52,12 @@ class JobReader:
 
     def several(self, job_ids: Collection[str]) -> dict[str, Job]:
         """Jobs of any tenant without their results, those that are there and can be read."""
-        return {job.job_id: job for job in self._jobs(durable.rows(job_ids).values())}
+        return {job.job_id: job for job in self._jobs(self._record.rows(job_ids).values())}
 
     def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str | None) -> list[Job]:
         """Jobs without their results, newest first; those of a newer release are left out."""
-        ids = self._database.page(list(self._kinds), wanted, tenant, offset=offset, limit=limit)
-        rows = durable.rows(ids) if ids else {}
+        ids = self._record.page(list(self._kinds), wanted, tenant, offset=offset, limit=limit)
+        rows = self._record.rows(ids) if ids else {}
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 
     def _jobs(self, rows: Collection[Row]) -> list[Job]:
@@ -68,7 +68,7 @@ class JobReader:
             and row.state is not JobState.SUCCEEDED
             and self._running.progress(row.job_id) is None
         ]
-        recorded = self._database.steps(counted)
+        recorded = self._record.steps(counted)
         jobs: list[Job] = []
         for row in rows:
             kind = self._kinds[row.kind]
@@ -98,7 +98,7 @@ class JobReader:
             if time.monotonic() - self._reported >= REPORT_SECONDS:
                 self._reports = {
                     job_id: Progress.at(**progress)
-                    for host in self._database.hosts().values()
+                    for host in self._hosts.read().values()
                     for job_id, progress in json.loads(host.running).items()
                 }
                 self._reported = time.monotonic()

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.jobs import durable
-from acpc_server.jobs.database import first_line
+from acpc_server.jobs.record import Record, first_line
 
 log = structlog.get_logger("acpc.jobs")
 SWEEP_SECONDS = 600.0
@@ -28,7 +27,10 @@ class Retention:
             deleted early when it is set forward later.
     """
 
-    def __init__(self, kinds: Sequence[str], days: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self, record: Record, kinds: Sequence[str], days: float, now: Callable[[], float]
+    ) -> None:
+        self._record = record
         self._kinds = list(kinds)
         self._seconds = 86_400 * days
         self._now = now
@@ -62,8 +64,8 @@ class Retention:
         moment = self._began + time.monotonic() - self._seconds
         before = datetime.datetime.fromtimestamp(moment, datetime.UTC)
         while not self._stop.is_set():
-            expired = durable.ended_before(before, self._kinds, BATCH)
+            expired = self._record.ended_before(before, self._kinds, BATCH)
             if not expired:
                 return
-            durable.delete(expired)
+            self._record.delete(expired)
             log.info("jobs_deleted", jobs=len(expired))

@@ -1,8 +1,4 @@
-"""Submits, lists, cancels, watches and recovers jobs.
-
-:mod:`~acpc_server.jobs.durable` keeps the record; :mod:`~acpc_server.jobs.lease` adds what several
-hosts on one record need. A process runs one JobService at a time.
-"""
+"""Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 from __future__ import annotations
 
@@ -26,30 +22,21 @@ from acpc_server.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from acpc_server.jobs import durable
-from acpc_server.jobs.database import (
+from acpc_server.jobs import runner
+from acpc_server.jobs.following import Changed, JobFollowers
+from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json, Owner
+from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms
+from acpc_server.jobs.reader import JobReader
+from acpc_server.jobs.record import (
     QUEUE,
-    TASK,
+    RECORD_ERRORS,
     TENANT_QUEUE,
-    JobDatabase,
+    Record,
     first_line,
     no_room,
 )
-from acpc_server.jobs.following import Changed, JobFollowers
-from acpc_server.jobs.kind import (
-    NOBODY,
-    Job,
-    JobFilter,
-    JobKind,
-    JobSpec,
-    Json,
-    Owner,
-)
-from acpc_server.jobs.lease import Lease, LeaseTerms
-from acpc_server.jobs.reader import JobReader
 from acpc_server.jobs.retention import Retention
-from acpc_server.jobs.running import RunningJobs
-from acpc_server.jobs.sharing import Task, task_ids
+from acpc_server.jobs.runs import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
@@ -104,21 +91,22 @@ class JobService:
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
-        for name in (*self._kinds, TASK):
-            durable.workflow(name)
+        for name in self._kinds:
+            runner.workflow(name)
         self._options = options
         self._tenants_served = False
         self._folder = StateFolder(options.state_dir)
-        self._database = JobDatabase(options.database_url)
-        self._running = RunningJobs(metrics)
+        self._executor_id = ""
+        self._record = record = Record(options.database_url)
+        self._hosts = hosts = Hosts(record)
+        self._running = running = RunningJobs(metrics, self._release)
         self._metrics = metrics
-        self._reader = JobReader(self._kinds, self._running, self._database)
+        self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        names = [*self._kinds, TASK]
-        self._retention = Retention(names, options.retention_days, self._database.now)
+        self._retention = Retention(record, [*self._kinds], options.retention_days, record.now)
         self._lease = Lease(
-            self._database,
-            self._running,
+            hosts,
+            running,
             terms=options.terms,
             on_queued=metrics.set_queued,
             on_evicted=on_evicted,
@@ -133,15 +121,17 @@ class JobService:
         """
         folder = self._folder.claim()
         try:
-            options, executor_id = self._options, self._options.executor_id or folder
-            self._database.open()
+            options = self._options
+            self._executor_id = executor_id = options.executor_id or folder
+            self._record.open()
+            self._hosts.create()
             # Before the launch, which at once resumes whatever the name has left unfinished.
             self._lease.acquire(executor_id, folder)
-            durable.launch(options.database_url, executor_id, options.concurrency, self._run)
-            if durable.tenants_known():
+            runner.launch(self._record, executor_id, options.concurrency, self._run)
+            if runner.tenants_known():
                 self._serve_tenants()
             log.info("jobs_open", executor_id=executor_id)
-        except (*durable.RECORD_ERRORS, ImportError) as error:
+        except (*RECORD_ERRORS, ImportError) as error:
             self._close()
             raise FailedPrecondition(
                 f"cannot open the job record ({first_line(error)}); see --jobs-url and --state-dir"
@@ -158,7 +148,7 @@ class JobService:
         Looks at threads only, not at the database.
         """
         queues = (QUEUE, TENANT_QUEUE) if self._tenants_served else (QUEUE,)
-        stopped = durable.stopped_queues(queues)
+        stopped = runner.stopped_queues(queues)
         if stopped:
             return f"the thread of the job queue {stopped[0]} has ended"
         silent = time.monotonic() - self._lease.looked
@@ -181,14 +171,14 @@ class JobService:
 
     def _close(self) -> None:
         self._lease.stop()
-        durable.close()
+        runner.close()
         self._lease.leave()
-        self._database.close()
+        self._record.close()
         self._folder.release()
 
     @contextmanager
-    def _record(self) -> Iterator[None]:
-        """Reject calls while the database is away; DBOS would block the caller until it is back."""
+    def _reached(self) -> Iterator[None]:
+        """Reject calls while the record is away."""
         away = Unavailable(
             "the job record cannot be reached at the moment; jobs go on once it can be",
             reason="JOB_RECORD_AWAY",
@@ -233,11 +223,11 @@ class JobService:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
             if tracing.active():
                 labels = {**labels, tracing.HEADER: tracing.here()}
-            with self._record():
+            with self._reached():
                 self._require_room(owner, max_queued)
                 if owner.tenant and not self._tenants_served:
                     self._serve_tenants()
-                durable.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
+                self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
             log.info("job_submitted", job=job_id, kind=kind.name)
             job = self.get(job_id, owner.tenant)
         if job.spec != spec:
@@ -255,13 +245,13 @@ class JobService:
             return None
 
     def _require_room(self, owner: Owner, max_queued: int) -> None:
-        waiting, options = self._database.queued(), self._options
+        (waiting, _), options = self._record.queued(), self._options
         of_tenant = waiting.get(owner.tenant, 0)
         limits = [("", sum(waiting.values()), options.max_queued)]
         if owner.tenant:
             limits.append((" of your tenant", of_tenant, options.max_queued_per_tenant))
         if 0 < max_queued <= of_tenant:  # a caller has no more than its tenant
-            limits.append((" of yours", self._database.queued_of(owner), max_queued))
+            limits.append((" of yours", self._record.queued_of(owner), max_queued))
         for whose, found, limit in limits:
             if found >= limit:
                 raise ResourceExhausted(
@@ -272,46 +262,44 @@ class JobService:
                 )
 
     def _serve_tenants(self) -> None:
-        durable.serve_tenants(self._options.concurrency, self._options.max_running)
+        options = self._options
+        runner.serve_tenants(self._record, options.concurrency, options.max_running)
         self._tenants_served = True
 
-    def _run(self, kind: str, run_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
-        task = Task(**spec) if kind == TASK else None
-        job_id = run_id if task is None else task.job
+    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         try:
-            waited, trace = self._database.origin(job_id)
+            waited, trace = self._record.origin(job_id)
         except SQLAlchemyError:  # neither is worth a job
             waited, trace = None, ""
-        if task is not None:
-            with tracing.span(f"task {task.kind}", trace, job=job_id, first=task.first):
-                return self._running.run_task(self._kinds[task.kind], run_id, task, owner)
         if waited is not None:
             self._metrics.first_step.observe(waited)
         with tracing.span(f"job {kind}", trace, job=job_id):
             return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
+    def _release(self, job_id: str) -> None:
+        self._record.requeue(job_id, self._executor_id)
+
     def get(self, job_id: str, tenant: str = "") -> Job:
         """A tenant's job; NotFound when it has no such job, here and in every call below."""
-        with self._record():
+        with self._reached():
             return self._reader.get(job_id, tenant)
 
     def list(
         self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str | None = ""
     ) -> list[Job]:
         """A tenant's jobs without their results, newest first; with None those of all tenants."""
-        with self._record():
+        with self._reached():
             return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
 
     def cancel(self, job_id: str, tenant: str = "") -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
-        with self._record():
+        with self._reached():
             cancelled = self._running.cancel(
                 job_id,
                 done=lambda: self.get(job_id, tenant).state.done,
-                cancel=lambda: durable.cancel(job_id),
+                cancel=lambda: self._record.cancel(job_id),
             )
         if cancelled:
-            self._delete([], self.get(job_id, tenant))
             log.info("job_cancelled", job=job_id)
 
     def delete(self, job_id: str, tenant: str = "") -> None:
@@ -321,20 +309,16 @@ class JobService:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
-        self._delete([job_id], job)
+        with self._reached():
+            self._record.delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
-
-    def _delete(self, job_ids: Sequence[str], of: Job) -> None:
-        """Remove jobs, and whatever tasks there are of one."""
-        with self._record():
-            durable.delete([*job_ids, *task_ids(of.job_id, of.progress.total)])
 
     def follow(self, job_id: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
         """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""
         return self._followers.follow(self.get(job_id, tenant), changed)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
-        with self._record():
+        with self._reached():
             found = self._reader.several(job_ids)
             done = {job_id for job_id, job in found.items() if job.state.done}
             return {

@@ -221,8 +221,8 @@ class Metrics:
         )
         text = "Time from a job's submission to the begin of its first step."
         self.first_step = registry.histogram("acpc_job_first_step_seconds", text, (), JOB_BUCKETS)
-        text = "Shards of jobs that were measured on this server, whose job ran here or elsewhere."
-        self.job_shards = registry.counter("acpc_job_shards", text, ("kind", "origin"))
+        text = "Shards of jobs that were measured on this server."
+        self.job_shards = registry.counter("acpc_job_shards", text, ("kind",))
         text = "Jobs that failed, by the status code of their operation."
         self.job_failures = registry.counter("acpc_job_failures", text, ("kind", "grpc_code"))
 

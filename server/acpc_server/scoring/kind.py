@@ -116,7 +116,7 @@ class ScoreJobKind(AnchorJobKind):
         opened = step("reading anchors", lambda: self.open(spec, stamp, context))
         scores: dict[Role, Json] = {}
         for role in spec.roles():
-            shards = self._measured(spec, opened, role, {}, step)
+            shards = self._measured(spec, opened, role, {}, step, context)
             scores[role] = self._separated(spec, opened, role, shards, step, context)
         return self.conclude(spec, opened, scores, check=context.check)
 
@@ -132,7 +132,7 @@ class ScoreJobKind(AnchorJobKind):
             read = partial(self.open, part, stamp, context, before and before["anchors"], last)
             opened = step("reading anchors", read)
             for role in spec.roles():
-                shards[role] = self._measured(part, opened, role, shards[role], step)
+                shards[role] = self._measured(part, opened, role, shards[role], step, context)
             look = partial(self.look, spec, opened, shards, seen, count, context)
             seen.append(from_plain(Seen, step(f"judging {count} anchors", look)))
             if seen[-1].decided:
@@ -151,11 +151,12 @@ class ScoreJobKind(AnchorJobKind):
         role: Role,
         known: Shards,
         step: Step,
+        context: RequestContext,
     ) -> Shards:
         """Every shard of one checkpoint; a step for each that is not known."""
         fresh = [rows for rows in spec.shards() if rows not in known]
-        parts = [{"role": role, "anchors": spec.anchors.count, "rows": rows} for rows in fresh]
-        measured = step.each(f"measuring the {role}", opened, parts)
+        measure = partial(self.shard, spec, opened, role, context=context)
+        measured = step.each(f"measuring the {role}", measure, fresh)
         # Read at once: the record's text is a third longer than its numbers.
         shards = {**known, **dict(zip(fresh, map(ShardRecord.from_json, measured), strict=True))}
         return {rows: shards[rows] for rows in spec.shards()}
@@ -210,12 +211,18 @@ class ScoreJobKind(AnchorJobKind):
             "seen": {"history": card.history, "image_size": card.image_size},
         }
 
-    def part(self, spec: ScoreSpec, given: Json, part: Json, context: RequestContext) -> Json:
+    def shard(
+        self,
+        spec: ScoreSpec,
+        opened: Json,
+        role: Role,
+        rows: tuple[int, int],
+        context: RequestContext,
+    ) -> Json:
         """One shard of one checkpoint, of the anchors that there are by then."""
-        seen, (start, stop) = spec.first(part["anchors"]), part["rows"]
-        model = self.loaded(seen.named(part["role"])).model
-        anchors = self._anchors(seen, given, model.card, context.tenant)
-        return score_shard(self.engine, model, anchors, seen, (start, stop), context).to_json()
+        model = self.loaded(spec.named(role)).model
+        anchors = self._anchors(spec, opened, model.card, context.tenant)
+        return score_shard(self.engine, model, anchors, spec, rows, context).to_json()
 
     def summarise(
         self,
@@ -300,8 +307,7 @@ class ScoreJobKind(AnchorJobKind):
         check: Check = go_on,
     ) -> Json:
         """The result of the job: scores, verdict, evidence and receipt. Holds no time."""
-        evaluated = opened.get("evaluated", opened["anchors"]["digest"])  # of earlier releases
-        receipt = spec.receipt(evaluated, self.engine.device)
+        receipt = spec.receipt(opened["evaluated"], self.engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
         self.engine.metrics.record_verdict(

@@ -292,7 +292,6 @@ def verdict_to_json(verdict: Verdict) -> Json:
 def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
     """The answer that the record of a job holds."""
     reference, verdict = result["reference"], dict(result["verdict"])
-    weighed = result.get("evidence")  # of earlier releases: none
     thresholds = Thresholds(ir=verdict.pop("t_ir"), sr=verdict.pop("t_sr"))
     outcome = Outcome[verdict.pop("outcome").upper()]
     return Score(
@@ -300,14 +299,14 @@ def read_score(spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
         reference=reference and _read_checkpoint(reference, spec.named("reference")),
         verdict=Verdict(outcome=outcome, thresholds=thresholds, **verdict),
         receipt=receipt_from_json(result["receipt"]),
-        evidence=None if weighed is None else from_plain(Evidence, weighed),
+        evidence=from_plain(Evidence, result["evidence"]),
     )
 
 
 def _read_checkpoint(score: Mapping[str, Any], named: CheckpointRef) -> CheckpointScore:
     reasons = tuple(map(SkipReason, unpack(score["skip_reasons"]).tolist()))
-    known = {f.name for f in fields(AnchorValues)} & score.keys() - {"skip_reasons"}
-    values = {name: unpack(score[name]) for name in known}
+    arrays = {f.name for f in fields(AnchorValues)} - {"skip_reasons"}
+    values = {name: unpack(score[name]) for name in arrays}
     numbers = {f.name: score[f.name] for f in fields(CheckpointScore) if f.name in score}
     return CheckpointScore(
         **{

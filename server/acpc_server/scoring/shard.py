@@ -57,13 +57,9 @@ class ShardRecord:
 
     @classmethod
     def concatenate(cls, shards: Sequence[ShardRecord]) -> ShardRecord:
-        """All shards of a checkpoint as one record, with latents where all of them have some."""
-        columns = {f.name: [getattr(shard, f.name) for shard in shards] for f in fields(cls)}
-        for name in ("history_latents", "endpoint_latents"):
-            # Those of a job that an earlier release began may be kept in its first shards alone.
-            width = min(part.shape[-1] for part in columns[name])
-            columns[name] = [part[..., :width] for part in columns[name]]
-        return cls(**{name: np.concatenate(parts) for name, parts in columns.items()})
+        """All shards of a checkpoint as one record."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{n: np.concatenate([getattr(part, n) for part in shards]) for n in names})
 
     @classmethod
     def measured(

@@ -38,7 +38,7 @@ class ScoreSpec(AnchorJobSpec):
     until_decided: UntilDecided | None = None
 
     def __post_init__(self) -> None:
-        """Decides what the request left to the reading, as records of earlier releases do."""
+        """Decides what the request left to the reading."""
         protocol = resolved(self.protocol)
         object.__setattr__(self, "protocol", protocol)
         if isinstance(self.anchors, AnchorSource):

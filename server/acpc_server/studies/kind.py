@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -109,8 +110,8 @@ class StudyJobKind(AnchorJobKind):
     def run(self, spec: StudySpec, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`."""
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
-        shards = [{"rows": rows} for rows in spec.shards()]
-        measured = step.each(f"measuring {spec.study.kind}", opened, shards)
+        measure = partial(self._shard, spec, opened, context)
+        measured = step.each(f"measuring {spec.study.kind}", measure, spec.shards())
         parts = [Table.from_json(part) for part in measured]
         measurement = self._measurement(spec, opened, context.tenant)
         table = measurement.conclude(Table.join(parts))
@@ -129,10 +130,12 @@ class StudyJobKind(AnchorJobKind):
         )  # rejects anchors that the study cannot use
         return identity
 
-    def part(self, spec: StudySpec, given: Json, part: Json, context: RequestContext) -> Json:
+    def _shard(
+        self, spec: StudySpec, opened: Json, context: RequestContext, rows: tuple[int, int]
+    ) -> Json:
         """The rows of one shard of anchors."""
-        start, stop = part["rows"]
-        measurement = self._measurement(spec, given, context.tenant)
+        start, stop = rows
+        measurement = self._measurement(spec, opened, context.tenant)
         card = self.loaded(spec.checkpoint).model.card
         size = held_rows(card, latents_each(spec.study, card))
         runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]

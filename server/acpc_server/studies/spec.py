@@ -107,7 +107,7 @@ class StudySpec(AnchorJobSpec):
     study: Study
 
     def __post_init__(self) -> None:
-        """Decides what the request left to the reading, as records of earlier releases do."""
+        """Decides what the request left to the reading."""
         if isinstance(self.study, DriftStudy | PlannerStudy):
             object.__setattr__(self, "study", resolved(self.study))
         if isinstance(self.anchors, AnchorSource):

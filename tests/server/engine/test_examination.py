@@ -127,7 +127,6 @@ def test_wrong_packed_products_are_told_counted_and_fail_the_doctor(
     try:
         value = engine.metrics.registry.get_sample_value
         assert [value(off, {"type": kind}) for kind in ("fp32", "bf16")] == [1, 0]
-        assert "packed" not in engine.arithmetic
     finally:
         engine.close()
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
-from acpc_server.jobs import JobState, durable, running
-from dbos._registrations import get_func_info
+from acpc_server.jobs import JobState, runner, runs
+from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
 from waiting import wait_until
 
@@ -37,8 +37,8 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that failed a job takes the next one at once."""
-    monkeypatch.setattr(running, "FIRST_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(running, "LONGEST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -66,12 +66,17 @@ def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
         assert done.failure.reason == "BUG"
 
 
+class Unbearable(Counting):
+    name = "unbearable"  # the number of starts is that of a kind, from its first service on
+
+
 @pytest.mark.usefixtures("at_once")
 def test_a_job_that_no_host_can_bear_is_given_up(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 3
-    monkeypatch.setattr(get_func_info(durable.workflow("counting")), "max_recovery_attempts", most)
+    monkeypatch.setattr(runner, "MAX_STARTS", most)
+    desk.kind = Unbearable()
     service = desk.started()
     desk.kind.fault = MemoryError()
     done = ended(service, service.submit(SHORT, "").job_id)

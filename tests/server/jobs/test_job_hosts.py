@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
-from acpc_server.jobs.database import Host, JobDatabase
-from acpc_server.jobs.lease import Lease, Sightings
-from acpc_server.jobs.running import RunningJobs
+from acpc_server.jobs.lease import Host, Hosts, Lease, Sightings
+from acpc_server.jobs.record import Record
+from acpc_server.jobs.runs import RunningJobs
 from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
@@ -21,41 +21,43 @@ A = Host("a", "process-1", "folder-1")
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[JobDatabase]:
+def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hosts]:
     url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
     if request.param == "postgres":
         url = request.getfixturevalue("postgres").new_database()
-    opened = JobDatabase(url)
-    opened.open()
+    record = Record(url)
+    record.open()
+    opened = Hosts(record)
+    opened.create()
     yield opened
-    opened.close()
+    record.close()
 
 
-def test_a_place_is_taken_only_as_it_was_found(database: JobDatabase) -> None:
-    assert database.enter(A, None)
-    assert not database.enter(replace(A, session="late"), None), "somebody was quicker"
-    found = database.hosts()["a"]
+def test_a_place_is_taken_only_as_it_was_found(hosts: Hosts) -> None:
+    assert hosts.enter(A, None)
+    assert not hosts.enter(replace(A, session="late"), None), "somebody was quicker"
+    found = hosts.read()["a"]
     assert found == A
-    assert database.beat(A, '{"job": {}}')
-    assert database.hosts()["a"] == replace(A, beat=1, running='{"job": {}}')
+    assert hosts.beat(A, '{"job": {}}')
+    assert hosts.read()["a"] == replace(A, beat=1, running='{"job": {}}')
     successor = replace(A, session="process-2")
-    assert not database.enter(successor, found), "the holder moved"
-    assert database.enter(successor, database.hosts()["a"])
-    assert not database.beat(A, "{}"), "a process whose place is taken does not beat in it"
-    assert database.hosts() == {"a": successor}
+    assert not hosts.enter(successor, found), "the holder moved"
+    assert hosts.enter(successor, hosts.read()["a"])
+    assert not hosts.beat(A, "{}"), "a process whose place is taken does not beat in it"
+    assert hosts.read() == {"a": successor}
 
 
-def test_a_host_is_forgotten_only_while_it_stands_still(database: JobDatabase) -> None:
-    database.enter(A, None)
-    seen = database.hosts()["a"]
-    database.beat(A, "{}")
-    database.forget(seen)
-    assert "a" in database.hosts()
-    assert database.leave(A)
-    assert database.hosts()["a"].session == ""
-    database.forget(database.hosts()["a"])
-    assert database.hosts() == {}
-    assert not database.beat(A, "{}")
+def test_a_host_is_forgotten_only_while_it_stands_still(hosts: Hosts) -> None:
+    hosts.enter(A, None)
+    seen = hosts.read()["a"]
+    hosts.beat(A, "{}")
+    hosts.forget(seen)
+    assert "a" in hosts.read()
+    assert hosts.leave(A)
+    assert hosts.read()["a"].session == ""
+    hosts.forget(hosts.read()["a"])
+    assert hosts.read() == {}
+    assert not hosts.beat(A, "{}")
 
 
 def test_beats_are_counted_from_the_last_that_moved() -> None:
@@ -68,39 +70,38 @@ def test_beats_are_counted_from_the_last_that_moved() -> None:
     assert seen.count({"a": None}) == {"a": 1}
 
 
-def lease(database: JobDatabase, evicted: Callable[[], None] = lambda: None) -> Lease:
-    running = RunningJobs(Metrics())
+def lease(hosts: Hosts, evicted: Callable[[], None] = lambda: None) -> Lease:
     return Lease(
-        database,
-        running,
+        hosts,
+        RunningJobs(Metrics(), lambda _: None),
         terms=TERMS,
         on_queued=lambda *_: None,
         on_evicted=evicted,
     )
 
 
-def test_a_name_is_free_after_its_holder_left_or_died(database: JobDatabase) -> None:
-    gone = lease(database)
+def test_a_name_is_free_after_its_holder_left_or_died(hosts: Hosts) -> None:
+    gone = lease(hosts)
     gone.acquire("a", "folder-1")
     gone.leave()
-    lease(database).acquire("a", "folder-2")
-    lease(database).acquire("a", "folder-2")  # that folder is ours now, so its process is dead
-    lease(database).acquire("a", "folder-3")  # nobody beat for the length of the lease
+    lease(hosts).acquire("a", "folder-2")
+    lease(hosts).acquire("a", "folder-2")  # that folder is ours now, so its process is dead
+    lease(hosts).acquire("a", "folder-3")  # nobody beat for the length of the lease
 
 
-def test_a_name_whose_holder_beats_is_refused(database: JobDatabase) -> None:
-    database.enter(A, None)
+def test_a_name_whose_holder_beats_is_refused(hosts: Hosts) -> None:
+    hosts.enter(A, None)
     stop = threading.Event()
 
     def live() -> None:
         while not stop.wait(TERMS.heartbeat):
-            database.beat(A, "{}")
+            hosts.beat(A, "{}")
 
     beating = threading.Thread(target=live)
     beating.start()
     try:
         with pytest.raises(FailedPrecondition) as refused:
-            lease(database).acquire("a", "folder-2")
+            lease(hosts).acquire("a", "folder-2")
     finally:
         stop.set()
         beating.join()

@@ -12,7 +12,8 @@ import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobState
-from acpc_server.jobs.database import JobDatabase
+from acpc_server.jobs.lease import Hosts
+from acpc_server.jobs.record import Record
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, TERMS, Desk, ended
 from postgres_server import PostgresServer
@@ -57,17 +58,17 @@ def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
     evicted: list[float] = []
     service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
     service.start()
-    database = JobDatabase(desk.url)
-    database.open()
-    wait_until(lambda: database.hosts()["here"].beat > 0)
-    successor = replace(database.hosts()["here"], session="another process")
-    wait_until(lambda: database.enter(successor, database.hosts()["here"]))
+    record = Record(desk.url)
+    hosts = Hosts(record)
+    wait_until(lambda: hosts.read()["here"].beat > 0)
+    successor = replace(hosts.read()["here"], session="another process")
+    wait_until(lambda: hosts.enter(successor, hosts.read()["here"]))
     wait_until(lambda: bool(evicted))
     time.sleep(3 * TERMS.heartbeat)
     assert len(evicted) == 1
     service.stop()
-    assert database.hosts()["here"].session == "another process", "its place is left alone"
-    database.close()
+    assert hosts.read()["here"].session == "another process", "its place is left alone"
+    record.close()
 
 
 @dataclass(frozen=True, kw_only=True)

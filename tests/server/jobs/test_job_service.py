@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState
+from acpc_server.jobs.record import Record
 from acpc_server.jobs.retention import Retention
 from counting_jobs import counting_plan
 from job_desk import LONG, SHORT, Desk, ended
@@ -210,14 +211,16 @@ def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:
     def clock() -> float:
         return time.time() + 86_400 * days_ahead
 
-    sweeps = Retention(["counting"], 1.0, clock)
+    record = Record(either.url)
+    sweeps = Retention(record, ["counting"], 1.0, clock)
     sweeps.sweep()
     days_ahead = 2
     sweeps.sweep()
     assert service.get(job_id).state is JobState.SUCCEEDED
-    Retention(["counting"], 1.0, clock).sweep()  # of a server that starts two days later
+    Retention(record, ["counting"], 1.0, clock).sweep()  # of a server that starts two days later
     with pytest.raises(NotFound):
         service.get(job_id)
+    record.close()
 
 
 @pytest.mark.parametrize(

@@ -69,20 +69,18 @@ def test_another_tenants_job_is_as_one_that_never_was(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("desk", ["sqlite"], indirect=True)
-def test_a_job_of_nobody_is_recorded_as_before_there_were_tenants(desk: Desk) -> None:
+def test_a_job_of_nobody_needs_no_second_queue(desk: Desk) -> None:
     service = desk.started()
     job_id = service.submit(SHORT, "one").job_id
     assert job_id == "c8b64268-3e71-5caf-9612-b4862f5f0f57"
     ended(service, job_id)
     with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
         row = record.execute(
-            "SELECT queue_name, queue_partition_key, attributes, given.inputs "
-            "FROM workflow_status JOIN workflow_input given USING (workflow_uuid)"
+            "SELECT queue_name, queue_partition_key, attributes FROM workflow_status"
         ).fetchone()
         queues = record.execute("SELECT name FROM queues").fetchall()
     assert row[:2] == ("acpc-score", None)
-    assert json.loads(row[2]) == {"checkpoint": "model"}
-    assert len(json.loads(row[3])["positionalArgs"]) == 2
+    assert json.loads(row[2]) == {"checkpoint": "model", "caller": ""}
     assert queues == [("acpc-score",)], "and no second queue is polled"
 
 

@@ -1,47 +1,51 @@
-"""How runs wait for a record that is away."""
+"""How DBOS waits for a record that is away."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
-import dbos
-import psycopg
 import pytest
-from acpc_server.jobs import library
-from dbos._sys_db import db_retry
-from job_desk import Desk
-from sqlalchemy.exc import OperationalError
+import sqlalchemy as sa
+from acpc_server.jobs import runner
+from acpc_server.jobs.record import connection_url
+from postgres_server import PostgresServer
+from structlog.testing import capture_logs
 from waiting import wait_until
 
+pytestmark = pytest.mark.process
 TRIES = 9
 """With DBOS's own rests these take minutes."""
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    opened = Desk(tmp_path)
-    yield opened
-    opened.close()
-
-
-def test_a_run_goes_on_soon_after_a_long_absence_of_the_record(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_a_connection_is_made_soon_after_a_long_absence_of_the_record(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "RETRY_SECONDS", 0.01)
-    desk.started()
-    tried: list[int] = []
-    system = dbos._dbos._dbos_global_instance._sys_db
+    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
+    engine = runner.patient_engine(connection_url(postgres.new_database()))
+    answers: list[object] = []
 
-    @db_retry(sys_db=system)
-    def reach() -> None:
-        tried.append(len(tried))
-        if len(tried) < TRIES:
-            cause = psycopg.OperationalError("connection failed: nobody listens")
-            raise OperationalError("SELECT 1", {}, cause)
+    def ask() -> None:
+        with engine.connect() as connection:
+            answers.append(connection.scalar(sa.text("SHOW idle_in_transaction_session_timeout")))
 
-    waiting = threading.Thread(target=reach, daemon=True)
-    waiting.start()
-    wait_until(lambda: not waiting.is_alive(), "it still rests")
-    assert len(tried) == TRIES
+    ask()
+    with capture_logs() as lines:
+        postgres.stop()
+        try:
+            waiting = threading.Thread(target=ask, daemon=True)
+            waiting.start()
+            wait_until(lambda: len(lines) >= TRIES)
+            assert waiting.is_alive()
+        finally:
+            postgres.start()
+        wait_until(lambda: not waiting.is_alive(), "it still rests")
+    assert {line["event"] for line in lines} == {"job_database_away"}
+    assert answers == ["1min", "1min"]
+    engine.dispose()
+
+
+def test_nobody_waits_for_the_record_once_the_runner_is_closed() -> None:
+    runner.close()
+    engine = runner.patient_engine(connection_url("postgresql://nobody@127.0.0.1:1/none"))
+    with pytest.raises(sa.exc.OperationalError):
+        engine.connect()

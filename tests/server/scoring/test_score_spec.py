@@ -152,27 +152,14 @@ def test_a_plan_survives_the_job_record() -> None:
     assert stored.shards() == [(0, 10), (10, 20), (20, 23)]
 
 
-RECORDED = {  # by the release before requests had a reading
-    "checkpoint": {"name": "model", "weights": "weights.pt", "digest": "a" * 64},
-    "anchors": {
-        "dataset": "d.h5", "task": "tworoom", "count": 100, "seed": 9101, "frameskip": None,
-        "one_per_episode": False,
-    },
-    "numeric_mode": "fp32",
-    "reference": {"name": "base", "weights": "weights.pt", "digest": "b" * 64},
-    "perturbation": {"kind": "gaussian_noise", "sigma": 0.08},
-    "protocol": {
-        "draws": 5, "seed": 0, "horizon": 8, "quantile": 0.9, "margin": 0.1, "weights": [],
-        "extra_horizons": [], "extra_quantiles": [],
-    },
-    "thresholds": {"ir": 0.3, "sr": 0.95},
-}  # fmt: skip
-
-
-def test_a_job_of_an_earlier_release_goes_on_as_what_it_was() -> None:
-    """It resumes by the paper's reading, is found by its request id, and keeps its digest."""
-    assert from_plain(ScoreSpec, RECORDED) == PLAN
-    assert PLAN.digested() == {name: RECORDED[name] for name in ("protocol", "thresholds")}
+def test_what_is_digested_is_as_it_always_was() -> None:
+    assert PLAN.digested() == {
+        "protocol": {
+            "draws": 5, "seed": 0, "horizon": 8, "quantile": 0.9, "margin": 0.1, "weights": [],
+            "extra_horizons": [], "extra_quantiles": [],
+        },
+        "thresholds": {"ir": 0.3, "sr": 0.95},
+    }  # fmt: skip
 
 
 def test_a_plan_leaves_nothing_to_the_reading() -> None:

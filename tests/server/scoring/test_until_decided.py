@@ -246,19 +246,6 @@ def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_l
     assert replace(found.evidence, looks=None) == desk.answer(fixed, desk.run(fixed)).evidence
 
 
-def test_a_record_of_an_earlier_release_is_a_score_without_evidence(desk: Desk) -> None:
-    spec = desk.spec(until_decided=None)
-    result = desk.run(spec)
-    today = desk.answer(spec, result)
-    assert result.pop("evidence") is not None
-    result["receipt"]["parameters"].pop("evidence")
-    older = desk.answer(spec, result)
-    assert older.evidence is None
-    assert (older.checkpoint, older.reference) == (today.checkpoint, today.reference)
-    assert older.verdict == today.verdict
-    assert Score.from_message(older.to_message()).evidence is None
-
-
 def test_one_look_is_the_fixed_job(desk: Desk) -> None:
     spec = desk.spec(until_decided=UntilDecided(LIMIT), thresholds=PASSES)
     once = desk.answer(spec, desk.run(spec))

@@ -109,25 +109,6 @@ def test_a_record_without_latents_restores(
     assert np.array_equal(again.draw_radius, record.draw_radius)
 
 
-def test_a_job_whose_first_shards_keep_wide_latents_ends_the_same(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """As one that an earlier release began, which kept all of them."""
-    kept = score_shard(engine, model, anchors, SPEC, (0, 5), CONTEXT)
-    monkeypatch.setattr("acpc_server.scoring.shard.KEPT_LATENTS", 0)
-    later = score_shard(engine, model, anchors, SPEC, (5, COUNT), CONTEXT)
-    mixed = ShardRecord.concatenate([kept, later])
-    assert mixed.history_latents.shape == (COUNT, HISTORY, 0)
-    _, wanted = scored(engine, model, anchors)
-    given = engine, model, anchors, SPEC
-    distances = score.different_state_distances(*given, mixed, PARTNER, CONTEXT)
-    record = score.with_endpoints(*given, mixed, CONTEXT)
-    found = score.summarise_checkpoint(SPEC, record, distances, PARTNER)
-    for name in ("ir_raw", "sr", "median_latent_distance"):
-        assert found[name] == pytest.approx(wanted[name], rel=1e-4)
-
-
 def test_endpoints_are_known_in_the_arithmetic_of_the_job(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch,

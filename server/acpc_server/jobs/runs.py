@@ -1,10 +1,10 @@
-"""Runs the jobs of this process step by step, and decides what each step leaves in the record.
+"""The runs of jobs in this process: their steps, and what each leaves in the record.
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and continues with the first step that has none. Steps record plain JSON. A step that fails
 records the failure, so that a replay ends the same way. A step that is withdrawn, because the job
-was cancelled or taken over, the server stops or the database is away, records nothing. Nor does
-one that fails because of this host: its device, or a want of memory, threads, files or disk.
+was cancelled or taken over, the server stops or the record is away, records nothing. Nor does one
+that fails because of this host: its device, or a want of memory, threads, files or disk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -30,11 +30,10 @@ from acpc_server.errors import (
     Unavailable,
     shortage,
 )
-from acpc_server.jobs import durable, tables
-from acpc_server.jobs.database import first_line
-from acpc_server.jobs.durable import Withdrawn
-from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Progress
-from acpc_server.jobs.sharing import Offers, SharedParts, Task
+from acpc_server.jobs import runner
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Part, Progress
+from acpc_server.jobs.record import RECORD_ERRORS, first_line
+from acpc_server.jobs.runner import Withdrawn
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
@@ -43,8 +42,6 @@ log = structlog.get_logger("acpc.jobs")
 UNRECORDED_SECONDS = 10.0
 # A withdrawn job leaves at its next chunk; reading anchors takes longest.
 LEAVE_SECONDS = 10.0
-
-
 # A host whose jobs fail because of it takes the next one after a pause, which doubles each time.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
@@ -70,81 +67,53 @@ class JobRun:
 
     Attributes:
         failure: Why the job failed, once it has.
-        whole: Whether it runs a job, and not some parts of one.
     """
 
-    whole = True
-
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, offers: Offers, metrics: Metrics) -> None:
-        owner = offers.owner
+    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: Owner, metrics: Metrics) -> None:
         self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
         self.kind = kind
         self._spec = spec
-        self._offers = offers
-        self._shards = metrics.job_shards
+        self._shards = metrics.job_shards.labels(kind.name)
         self._total = kind.count_steps(spec)
         self._done = 0
-        self._before = 0  # steps before the parts at hand
-        self._shared: SharedParts | None = None
-        self._answers: dict[str, tuple[int, Json]] = {}  # of each phase the latest, and its step
         self.progress = Progress.at("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
         self.failure: JobFailure | None = None
 
-    def run(self) -> Json:
-        """Every step in order; returns the result, or ends as :func:`durable.fail` does.
+    def run(self, stamp: str) -> Json:
+        """Every step in order; returns the result, or ends as :func:`runner.fail` does.
 
         Raises:
             Withdrawn: The context was cancelled, or the job is no longer this run's; what was
                 measured so far is on record.
         """
         try:
-            return _value(_outcome(self._all))
+            return _value(_outcome(partial(self.kind.run, self._spec, stamp, self, self.context)))
         except StepFailed as failed:
             self.failure = failed.failure
-            if self._shared is not None:
-                self._shared.close()
-            durable.fail(failed.failure)
-
-    def _all(self) -> Json:
-        return self.kind.run(self._spec, self._offers.stamp, self, self.context)
+            runner.fail(failed.failure)
 
     def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
         """See :class:`~acpc_server.jobs.Step`."""
-        value = self._step(phase, lambda: self._measured(phase, work))
-        self._answers[phase] = self._done, value
-        return value
-
-    def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
-        """See :class:`~acpc_server.jobs.Step`."""
-        number = next(number for number, answer in self._answers.values() if answer is given)
-        self._before = self._done
-        self._shared = shared = self._offers.of(phase, number, self._done + 1, parts)
-        for index, part in enumerate(parts):
-            if shared is not None:
-                started = time.monotonic()
-                shared.ready(index, self.context)
-                self._fresh_seconds += time.monotonic() - started
-            work = partial(self.kind.part, self._spec, given, part, self.context)
-            yield self._step(phase, partial(self._part, phase, work))
-        if shared is not None:
-            shared.close()
-            self._fresh_steps += shared.elsewhere
-            self._shared = None
-
-    def _step(self, phase: str, work: Callable[[], Json]) -> Json:
         if self.context.cancelled:
             raise Withdrawn
         self._show(phase)
-        value = _value(durable.step(phase, work))
+        value = _value(runner.step(phase, partial(self._measured, phase, work)))
         self._done += 1
         self._show(phase)
         return value
 
-    def _part(self, phase: str, work: Callable[[], Json]) -> Json:
-        self._shards.labels(self.kind.name, "own" if self.whole else "other").inc()
-        return self._measured(phase, work)
+    def each(
+        self, phase: str, measure: Callable[[Part], Json], parts: Iterable[Part]
+    ) -> Iterator[Json]:
+        """See :class:`~acpc_server.jobs.Step`."""
+        for part in parts:
+            yield self(phase, partial(self._shard, measure, part))
+
+    def _shard(self, measure: Callable[[Part], Json], part: Part) -> Json:
+        self._shards.inc()
+        return measure(part)
 
     def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
         step = self._done + 1
@@ -157,51 +126,10 @@ class JobRun:
         return outcome
 
     def _show(self, phase: str) -> None:
-        done, fresh, rate = self._done, self._fresh_steps, None
-        if self._shared is not None:
-            done += self._shared.ahead(self._done - self._before)
-            fresh += self._shared.elsewhere
-        if fresh:
-            rate = fresh / max(self._fresh_seconds, 1e-9)
-        self.progress = Progress.at(phase, done, self._total, rate)
-
-
-class TaskRun(JobRun):
-    """One run of some parts of a job that another run has offered; see :mod:`.sharing`."""
-
-    whole = False
-
-    def __init__(
-        self, kind: JobKind[Any], spec: JobSpec, task: Task, owner: Owner, metrics: Metrics
-    ) -> None:
-        alone = Offers(task.job, task.kind, task.spec, "", "", owner, others=lambda: 0)
-        super().__init__(kind, spec, alone, metrics)
-        self._task = task
-        self._done = task.first - 1
-
-    def run(self) -> Json:
-        """Every part in order, up to one that fails; the answers are the steps of the run.
-
-        Raises:
-            Withdrawn: As a job's run does.
-        """
-        task, here = self._task, self.kind.arithmetic
-        if task.arithmetic != here:
-            log.warning("job_task_left", wanted=task.arithmetic, here=here)
-            return {}
-        state = tables.states([task.job]).get(task.job)
-        given = tables.outcome(task.job, task.given)
-        if state is None or state.done or given is None:
-            return {}  # nobody will ask for them
-        for part in task.parts:
-            work = partial(self.kind.part, self._spec, _value(given), part, self.context)
-            try:
-                self._step(task.phase, partial(self._part, task.phase, work))
-            except StepFailed as failed:  # the job's host measures it again, and judges
-                failure = failed.failure
-                log.warning("job_task_failed", code=failure.code, message=failure.message)
-                break
-        return {}
+        rate = None
+        if self._fresh_steps:
+            rate = self._fresh_steps / max(self._fresh_seconds, 1e-9)
+        self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
 def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
@@ -239,47 +167,39 @@ def _value(outcome: Json) -> Json:
 
 
 class RunningJobs:
-    """Runs jobs and tasks, and counts how jobs end.
+    """Runs jobs, and counts how they end.
 
-    Attributes:
-        other_hosts: Further hosts that the record has now.
+    Args:
+        release: Queues a job again that this host holds.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, release: Callable[[str], object]) -> None:
         self._metrics = metrics
+        self._release = release
         self._runs: dict[str, JobRun] = {}
         self._ended: dict[str, float] = {}
         self._changed = threading.Condition()  # guards both, and the counts of ended jobs
         self.draining = threading.Event()
         self._closed = threading.Event()
         self._pause = FIRST_PAUSE_SECONDS
-        self.other_hosts = 0
 
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
-        alike = job_id, kind.name, spec, kind.arithmetic
-        offers = Offers(*alike, stamp, owner, lambda: self.other_hosts)
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
-            run = JobRun(kind, _readable(kind, spec), offers, self._metrics)
+            run = JobRun(kind, _readable(kind, spec), owner, self._metrics)
             log.info("job_started")
-            return self._hold(job_id, run)
+            return self._hold(job_id, run, stamp)
 
-    def run_task(self, kind: JobKind[Any], task_id: str, task: Task, owner: Owner) -> Json:
-        """Run some parts of a job that another host runs, in the calling thread."""
-        with structlog.contextvars.bound_contextvars(job=task.job, kind=kind.name):
-            run = TaskRun(kind, _readable(kind, task.spec), task, owner, self._metrics)
-            log.info("job_task_started", first=task.first, parts=len(task.parts))
-            return self._hold(task_id, run)
-
-    def _hold(self, run_id: str, run: JobRun) -> Json:
+    def _hold(self, job_id: str, run: JobRun, stamp: str) -> Json:
+        jobs, kind = self._metrics.jobs, run.kind.name
         with self._changed:
-            self._runs[run_id] = run
-            self._count(run, "running", 1)
+            self._runs[job_id] = run
+            jobs.labels("running").inc()
             if self.draining.is_set():
                 run.context.cancel()
         end, started, host_failed = "withdrawn", time.monotonic(), False
         try:
-            result = run.run()
+            result = run.run(stamp)
             end = "succeeded"
             return result
         except HostFailed as failed:
@@ -289,27 +209,22 @@ class RunningJobs:
         except Exception:
             end = "failed"
             code = run.failure.code if run.failure else "INTERNAL"
-            self._metrics.job_failures.labels(run.kind.name, code).inc()
+            self._metrics.job_failures.labels(kind, code).inc()
             raise
         finally:
-            if run.whole:
-                seconds = time.monotonic() - started
-                self._metrics.job_seconds.labels(run.kind.name, end).observe(seconds)
-            self._leave(run_id, run, end)
-            if run.whole:
-                log.info("job_ended", end=end)
-            else:
-                log.info("job_task_ended", end=end)
+            self._metrics.job_seconds.labels(kind, end).observe(time.monotonic() - started)
+            self._leave(job_id, run, end)
+            log.info("job_ended", end=end)
             if host_failed:
-                self._set_aside(run_id)
+                self._set_aside(job_id)
             if end == "withdrawn" and self.draining.is_set():
                 self._closed.wait()  # keeps the queue's slot, so that no further job starts
 
     def _set_aside(self, job_id: str) -> None:
         """Queue a job again that this host failed, and keep its slot, so that others are spared."""
         try:
-            durable.release(job_id)
-        except durable.RECORD_ERRORS as error:  # the lease queues it again later
+            self._release(job_id)
+        except RECORD_ERRORS as error:  # the lease queues it again later
             log.warning("job_database_away", cause=first_line(error))
         with self._changed:
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
@@ -319,21 +234,17 @@ class RunningJobs:
         with self._changed:
             if self._runs.get(job_id) is run:  # and not a successor with the same request id
                 del self._runs[job_id]
-            self._count(run, "running", -1)
+            self._metrics.jobs.labels("running").dec()
             if end != "withdrawn" and not run.context.cancelled:
                 now = time.monotonic()
                 lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
                 self._ended = {**lately, job_id: now}
                 self._pause = FIRST_PAUSE_SECONDS
-                self._count(run, end, 1)
+                self._metrics.jobs.labels(end).inc()
             self._changed.notify_all()
 
-    def _count(self, run: JobRun, state: str, change: int) -> None:
-        if run.whole:
-            self._metrics.jobs.labels(state).inc(change)
-
     def ids(self) -> set[str]:
-        """The jobs and tasks that run here now."""
+        """The jobs that run here now."""
         with self._changed:
             return set(self._runs)
 

@@ -1,0 +1,346 @@
+"""What is on record: jobs, the steps they have finished, and who waits, in SQLite or PostgreSQL.
+
+DBOS keeps one row a job and one row a finished step. Jobs are queued, read, cancelled and deleted
+through ``DBOSClient``, created so that its calls raise while the record is away and do not wait for
+it. What it has no call for, such as counts, and pages by label on SQLite, is asked in SQL of the
+system tables that DBOS documents, which are only read.
+
+This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import astuple
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import sqlalchemy as sa
+from acpc import tracing
+from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
+from dbos import error as dbos_error
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+
+from acpc_server.jobs.kind import JobFailure, JobFilter, JobState, Json, Owner, Row
+
+APPLICATION = "acpc"
+# Workflows of this version resume after an upgrade; raise it when the steps of a job change.
+WORKFLOW_VERSION = "2"
+QUEUE = "acpc-score"
+"""The queue of the tenant "": jobs run in the order of their submission."""
+TENANT_QUEUE = "acpc-tenants"
+"""The other tenants' queue, in which each has a partition of its own, named as it is."""
+# DBOS's names of the states of a job.
+STATES = {
+    "ENQUEUED": JobState.QUEUED,
+    "DELAYED": JobState.QUEUED,
+    "PENDING": JobState.RUNNING,
+    "SUCCESS": JobState.SUCCEEDED,
+    "ERROR": JobState.FAILED,
+    "MAX_RECOVERY_ATTEMPTS_EXCEEDED": JobState.FAILED,
+    "CANCELLED": JobState.CANCELLED,
+}
+ENDED = [status for status, state in STATES.items() if state.done]
+RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
+"""What calls of the record and of the runner raise when the record cannot be used."""
+TIMEOUT_SECONDS = 5
+# A host that is cut off notices within seconds; with TCP alone it would take 15 minutes.
+POSTGRES_CONNECTION = {
+    "connect_timeout": f"{TIMEOUT_SECONDS}",
+    "keepalives": "1",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "10000",
+}
+# What SQLite calls a disk, a quota or a limit of its own that leaves no room.
+NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+
+
+def connection_url(url: str) -> sa.URL:
+    """The URL of a record, for SQLAlchemy and DBOS, with limits on how long PostgreSQL is awaited.
+
+    Those that the URL itself sets count.
+    """
+    parsed = sa.make_url(url)
+    if parsed.get_backend_name() != "postgresql":
+        return parsed
+    query = POSTGRES_CONNECTION | dict(parsed.query)
+    return parsed.set(drivername="postgresql+psycopg", query=query)
+
+
+class Record:
+    """The job record.
+
+    Args:
+        url: ``sqlite:///path`` or ``postgresql://...``.
+
+    Attributes:
+        url: The same, as SQLAlchemy and DBOS take it.
+        postgres: Whether it is in PostgreSQL.
+        engine: Connections, for a table beside DBOS's own too.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = connection_url(url)
+        self.postgres = self.url.get_backend_name() == "postgresql"
+        schema = "dbos" if self.postgres else None
+        columns = ("workflow_uuid", "name", "status", "queue_name", "queue_partition_key")
+        self._jobs = sa.table(
+            "workflow_status",
+            *map(sa.column, (*columns, "created_at")),
+            sa.column("attributes", sa.JSON),
+            schema=schema,
+        )
+        self._steps = sa.table("operation_outputs", sa.column("workflow_uuid"), schema=schema)
+        options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
+        if self.postgres:  # each query is a transaction, in one trip
+            options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
+        self.engine = sa.create_engine(self.url, pool_timeout=TIMEOUT_SECONDS, **options)
+        self._dbos = DBOSClient(
+            system_database_url=self.url.render_as_string(hide_password=False),
+            serializer=DBOSPortableJSONSerializer(),
+            application_name=APPLICATION,
+            lazy=True,
+            retry_connection_errors=False,
+        )
+
+    def open(self) -> None:
+        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables."""
+        with self.engine.connect() as connection:
+            if self.postgres:
+                return
+            # Readers and the writer do not wait for each other then, and a commit syncs once. The
+            # file remembers it. It stays as it is where another process has it in the old mode.
+            with suppress(OperationalError):
+                connection.execution_options(isolation_level="AUTOCOMMIT")
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+
+    def close(self) -> None:
+        """Drop every connection."""
+        self._dbos.destroy()
+        self.engine.dispose()
+
+    def enqueue(
+        self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: Owner
+    ) -> None:
+        """Queue a job; one that has this id already is left as it is, whatever its kind."""
+        options: EnqueueOptions = {
+            "workflow_name": kind,
+            "workflow_id": job_id,
+            "queue_name": TENANT_QUEUE if owner.tenant else QUEUE,
+            "app_version": WORKFLOW_VERSION,
+            "attributes": {**labels, "caller": owner.caller},
+        }
+        if owner.tenant:
+            options["queue_partition_key"] = owner.tenant
+        with suppress(dbos_error.DBOSConflictingWorkflowError):
+            self._dbos.enqueue(options, spec, stamp, *astuple(owner))
+
+    def get(self, job_id: str) -> Row | None:
+        """A job with its result."""
+        found = self._dbos.list_workflows(workflow_ids=[job_id])
+        return _row(found[0]) if found else None
+
+    def rows(self, job_ids: Collection[str]) -> dict[str, Row]:
+        """Jobs by their ids, without their results."""
+        found = self._dbos.list_workflows(workflow_ids=list(job_ids), load_output=False)
+        failed = [status.workflow_id for status in found if status.status == "ERROR"]
+        if failed:  # a failure is small, and says more than that there was one
+            found += self._dbos.list_workflows(workflow_ids=failed)
+        return {status.workflow_id: _row(status) for status in found}
+
+    def origin(self, job_id: str) -> tuple[float | None, str]:
+        """Seconds since a job's submission, None when it was started before; and its trace."""
+        (status,) = self._dbos.list_workflows(
+            workflow_ids=[job_id], load_input=False, load_output=False
+        )
+        first = (status.recovery_attempts or 0) <= 1
+        trace = (status.attributes or {}).get(tracing.HEADER, "")
+        return _seconds_since(status.created_at) if first else None, trace
+
+    def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
+        """Ids of jobs that ended before a moment, at most ``limit``."""
+        found = self._dbos.list_workflows(
+            status=ENDED,
+            name=list(kinds),
+            completed_before=moment.isoformat(),
+            limit=limit,
+            load_input=False,
+            load_output=False,
+        )
+        return [status.workflow_id for status in found]
+
+    def held(self) -> dict[str, str]:
+        """Ids of the jobs that a host has taken up, with the host's executor id."""
+        found = self._dbos.list_workflows(
+            status="PENDING",
+            queue_name=[QUEUE, TENANT_QUEUE],
+            load_input=False,
+            load_output=False,
+        )
+        return {status.workflow_id: status.executor_id or "" for status in found}
+
+    def requeue(self, job_id: str, executor_id: str) -> bool:
+        """Queue a job again if that host holds it; whether it did. The start that it had counts.
+
+        The one private call of DBOS. It is a single statement, so hosts that notice together that
+        another is dead do not disturb each other, and a job that was cancelled meanwhile stays so.
+        The public ``resume_workflow`` asks neither, and forgets how often a job was started, of
+        which one that takes every host down with it has only so many.
+        """
+        system = self._dbos._sys_db
+        return system.reenqueue_for_recovery(job_id, [executor_id], QUEUE)
+
+    def resume(self, job_id: str) -> None:
+        """Queue a job again that a host holds and does not run; its starts are forgotten."""
+        found = self._dbos.list_workflows(
+            workflow_ids=[job_id], status="PENDING", load_input=False, load_output=False
+        )
+        for status in found:
+            self._dbos.resume_workflow(job_id, queue_name=status.queue_name)
+
+    def cancel(self, job_id: str) -> None:
+        """Record that a job is cancelled."""
+        self._dbos.cancel_workflow(job_id)
+
+    def delete(self, job_ids: Collection[str]) -> None:
+        """Remove jobs and their steps from the record."""
+        self._dbos.delete_workflows(list(job_ids))
+
+    def queued(self) -> tuple[dict[str, int], float]:
+        """Jobs that wait for a host, by tenant; and for how many seconds the oldest has."""
+        with self.engine.begin() as connection:
+            found = connection.execute(self._queued).all()
+        waited = [_seconds_since(oldest) for _, _, oldest in found]
+        return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
+
+    @cached_property
+    def _queued(self) -> sa.Select[Any]:
+        """Asked every second, so built once."""
+        jobs, count = self._jobs.c, sa.func.count()
+        columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
+        return sa.select(*columns).where(*self._waiting).group_by(jobs.queue_partition_key)
+
+    def queued_of(self, owner: Owner) -> int:
+        """Jobs of one caller that wait for a host."""
+        query = sa.select(sa.func.count()).where(
+            *self._waiting,
+            self._is_of(owner.tenant),
+            self._jobs.c.attributes["caller"].as_string() == owner.caller,
+        )
+        with self.engine.begin() as connection:
+            return int(connection.execute(query).scalar_one())
+
+    def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
+        key = self._jobs.c.queue_partition_key
+        return key == tenant if tenant else key.is_(None)
+
+    @cached_property
+    def _waiting(self) -> list[sa.ColumnElement[bool]]:
+        # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
+        status, queue = self._jobs.c.status, self._jobs.c.queue_name
+        in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
+        waits = status == sa.literal_column("'ENQUEUED'")
+        return [queue.in_([QUEUE, TENANT_QUEUE]), waits, in_flight]
+
+    def page(
+        self,
+        kinds: Collection[str],
+        wanted: JobFilter,
+        tenant: str | None,
+        *,
+        offset: int,
+        limit: int,
+    ) -> list[str]:
+        """Ids of the jobs that pass a filter, of ``kinds`` unless it names one, newest first.
+
+        Those of one tenant, or of all when it is None.
+        """
+        jobs = self._jobs.c
+        named = kinds if wanted.kind is None else [wanted.kind]
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
+        if tenant is not None:
+            query = query.where(self._is_of(tenant))
+        if wanted.state is not None:
+            statuses = [status for status, state in STATES.items() if state is wanted.state]
+            query = query.where(jobs.status.in_(statuses))
+        if wanted.created_since is not None:
+            query = query.where(jobs.created_at >= wanted.created_since.timestamp() * 1000)
+        for label, value in wanted.labels.items():
+            query = query.where(jobs.attributes[label].as_string() == value)
+        # Jobs of one moment need an order too, so that pages do not overlap: on SQLite, where DBOS
+        # records whole seconds, the order of their rows.
+        tie = jobs.workflow_uuid if self.postgres else sa.literal_column("rowid").desc()
+        query = query.order_by(jobs.created_at.desc(), tie)
+        with self.engine.begin() as connection:
+            return list(connection.execute(query.offset(offset).limit(limit)).scalars())
+
+    def now(self) -> float:
+        """Seconds since 1970 by the clock that dates jobs, which is the same for every host."""
+        clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
+        with self.engine.begin() as connection:
+            return float(connection.execute(sa.select(clocks[self.postgres])).scalar_one())
+
+    def steps(self, job_ids: Collection[str]) -> dict[str, int]:
+        """Steps on record of each job that has any."""
+        if not job_ids:
+            return {}
+        job = self._steps.c.workflow_uuid
+        query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
+        with self.engine.begin() as connection:
+            return {job_id: count for job_id, count in connection.execute(query)}
+
+
+def _row(status: WorkflowStatus) -> Row:
+    state = STATES[status.status]
+    arguments: Any = status.input or {}
+    output: Any = status.output
+    recorded, _, *owner = arguments.get("args", [{}, ""])
+    return Row(
+        job_id=status.workflow_id,
+        owner=Owner(*owner),
+        kind=status.name,
+        recorded=recorded,
+        state=state,
+        created=(status.created_at or 0) / 1000,
+        started=None if status.dequeued_at is None else status.dequeued_at / 1000,
+        ended=None if status.completed_at is None else status.completed_at / 1000,
+        attempts=status.recovery_attempts or 0,
+        result=output or None,
+        failure=_failure(status) if state is JobState.FAILED else None,
+    )
+
+
+def _failure(status: WorkflowStatus) -> JobFailure:
+    data = getattr(status.error, "data", None)
+    if data is not None:
+        return JobFailure(**data)
+    if status.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
+        return JobFailure(
+            "ABORTED",
+            "TOO_MANY_STARTS",
+            f"given up after {status.recovery_attempts} starts, each of which its server did not "
+            "survive or could not bring to an end",
+        )
+    return JobFailure("INTERNAL", "BUG", "the job failed; the server's log says why")
+
+
+def _seconds_since(moment: int | None) -> float:
+    """From a moment in milliseconds; another host's clock may be ahead."""
+    return max(0.0, time.time() - (moment or 0) / 1000)
+
+
+def no_room(error: Exception) -> bool:
+    """Whether the record could not be written because its disk is full; it can be read then."""
+    cause = getattr(error, "orig", None)
+    disk_full = getattr(cause, "sqlstate", None) == "53100"
+    return disk_full or getattr(cause, "sqlite_errorname", None) in NO_ROOM
+
+
+def first_line(error: Exception) -> str:
+    """What went wrong, without SQLAlchemy's statement and advice."""
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]

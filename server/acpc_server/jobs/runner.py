@@ -1,0 +1,199 @@
+"""What runs jobs: DBOS, which keeps their steps, takes them from the queues and resumes them.
+
+DBOS is a process-wide singleton, so a process runs the jobs of one service at a time. At launch it
+resumes what this host left unfinished.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import cache
+from typing import Any, NoReturn
+
+import sqlalchemy as sa
+import structlog
+from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError
+from dbos import error as dbos_error
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.jobs.kind import JobFailure, Json, Owner
+from acpc_server.jobs.record import (
+    APPLICATION,
+    QUEUE,
+    TENANT_QUEUE,
+    WORKFLOW_VERSION,
+    Record,
+    first_line,
+)
+
+log = structlog.get_logger("acpc.jobs")
+# A job that takes its server down with it every time must not do so for ever.
+MAX_STARTS = 50
+# Pause between two looks at a queue: each costs 4 ms of processor time on an idle server too, and
+# more in PostgreSQL, which several hosts ask.
+QUEUE_SECONDS = 0.5
+POSTGRES_QUEUE_SECONDS = 1.0
+# While the record is away, what waits for it tries again after this.
+RETRY_SECONDS = 2.0
+# PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
+IDLE_TRANSACTION_SECONDS = 60
+THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the queue's name
+
+Runner = Callable[[str, str, Json, str, Owner], Json]
+"""Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
+_runner: Runner | None = None
+_closed = threading.Event()
+_resources = ExitStack()
+
+
+class Withdrawn(BaseException):
+    """The run stops here and leaves no mark in the record.
+
+    Not an Exception: DBOS records those as the outcome of the step and of the job.
+    """
+
+
+@cache
+def workflow(kind: str) -> Callable[..., Json]:
+    """The durable body of one kind's jobs; registered under its name before launch."""
+
+    @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
+    def run_job(spec: Json, stamp: str, *owner: str) -> Json:
+        if _runner is None:
+            raise RuntimeError("no job service is started in this process")
+        return _runner(kind, DBOS.workflow_id or "", spec, stamp, Owner(*owner))
+
+    return run_job
+
+
+def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -> None:
+    """Resume what this executor left unfinished, and take jobs from the queue.
+
+    Raises:
+        SQLAlchemyError, DBOSException, ImportError: The record cannot be opened.
+    """
+    global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
+    _runner = runner
+    _closed.clear()
+    config = DBOSConfig(
+        name=APPLICATION,
+        system_database_url=record.url.render_as_string(hide_password=False),
+        application_version=WORKFLOW_VERSION,
+        executor_id=executor_id,
+        serializer=DBOSPortableJSONSerializer(),
+        log_level="WARNING",
+        # Messages between workflows, which jobs do not send: ten milliseconds would be 100 wakes.
+        notification_coalesce_sec=0.5,
+    )
+    if record.postgres:
+        config["system_database_engine"] = engine = patient_engine(record.url)
+        _resources.callback(engine.dispose)
+    DBOS(config=config)
+    _log_as_server()
+    DBOS.launch()
+    _take_jobs(record, QUEUE, worker_concurrency=concurrency)
+
+
+def _take_jobs(record: Record, queue: str, **limits: int) -> None:
+    pause = POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS
+    DBOS.register_queue(queue, polling_interval_sec=pause, on_conflict="always_update", **limits)
+
+
+def patient_engine(url: sa.URL) -> sa.Engine:
+    """Connects DBOS to PostgreSQL: a connection that cannot be made is tried again until closing.
+
+    DBOS by itself tries again too, but rests longer and longer, up to a minute and a half.
+    """
+    # DBOS's own settings, which it does not apply to an engine that it is given.
+    engine = sa.create_engine(
+        url, pool_size=20, max_overflow=0, pool_timeout=30, pool_pre_ping=True
+    )
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _: object, args: list[Any], options: dict[str, Any]) -> Any:  # noqa: ANN401
+        while True:
+            try:
+                made = dialect.connect(*args, **options)
+            except dialect.loaded_dbapi.OperationalError as error:
+                log.warning("job_database_away", cause=first_line(error))
+                if _closed.wait(RETRY_SECONDS):
+                    raise
+            else:
+                limit = IDLE_TRANSACTION_SECONDS * 1000
+                made.execute(f"SET idle_in_transaction_session_timeout = {limit}")
+                made.commit()
+                return made
+
+    return engine
+
+
+def _log_as_server() -> None:
+    """Have DBOS's lines in the server's log; without those of jobs that fail."""
+
+    def is_fault(line: logging.LogRecord) -> bool:
+        return not (line.exc_info and isinstance(line.exc_info[1], PortableWorkflowError))
+
+    library = logging.getLogger("dbos")
+    library.handlers.clear()
+    library.propagate = True
+    library.addFilter(is_fault)
+
+
+def close() -> None:
+    """Stop taking jobs and drop every connection."""
+    _closed.set()
+    DBOS.destroy()
+    _resources.close()
+
+
+def serve_tenants(record: Record, concurrency: int, total: int) -> None:
+    """Take jobs of tenants too: each has a queue of its own, so that none waits for another's.
+
+    Args:
+        record: Where they are queued.
+        concurrency: Jobs of one tenant that run here at a time.
+        total: Jobs of all of them that run here at a time.
+    """
+    _take_jobs(
+        record,
+        TENANT_QUEUE,
+        worker_concurrency=max(concurrency, total),
+        partition_worker_concurrency=concurrency,
+    )
+
+
+def stopped_queues(queues: Collection[str]) -> list[str]:
+    """Queues of which no job starts here any more, because DBOS's thread for them has ended."""
+    alive = {thread.name for thread in threading.enumerate()}
+    return [queue for queue in queues if THREAD + queue not in alive]
+
+
+def tenants_known() -> bool:
+    """Whether the record has had jobs of tenants."""
+    return DBOS.retrieve_queue(TENANT_QUEUE) is not None
+
+
+def step(phase: str, work: Callable[[], Json]) -> Json:
+    """Within a job: the recorded answer of its next step, or that of ``work``, which is recorded.
+
+    Raises:
+        Withdrawn: Another host cancelled the job or took it over, or the record is out of reach.
+    """
+    try:
+        return DBOS.run_step({"name": phase}, work)
+    except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
+        raise Withdrawn from None
+    except SQLAlchemyError as error:
+        # What DBOS does not wait for, such as a standby that takes no writes or a full disk. The
+        # lease notices that nobody runs the job, and queues it again.
+        log.warning("job_database_away", cause=first_line(error))
+        raise Withdrawn from None
+
+
+def fail(failure: JobFailure) -> NoReturn:
+    """Within a job: end it with this failure."""
+    raise PortableWorkflowError(failure.message, "JobFailed", failure.code, asdict(failure))
