@@ -31,12 +31,11 @@ from acpc_server.encoding.frame_sources import FrameSources
 from acpc_server.models import sample_model
 from acpc_server.numerics import normals
 from acpc_server.perturb import DrawKey, perturb_histories
-from acpc_server.perturb.draws import DRAW_FORMAT, Draws, EarlierDraws
+from acpc_server.perturb.draws import Draws
 from common import parser, publish
 from pretended_cuda import pretended_cuda
 
 CPU = torch.device("cpu")
-FORMATS = {"philox": Draws, "sfc64": EarlierDraws}
 BINS, CHUNK, TAILS = 4096, 10_000_000, (3.0, 4.0, 5.0, 5.5)
 HISTORY, SIDE, VIEWS = 3, 224, 5
 COSTS = (
@@ -58,18 +57,17 @@ def nanoseconds(work: Callable[[], object], values: int, rounds: int = 5) -> flo
 def costs(count: int) -> dict[str, Any]:
     """Normals alone, and whole noisy views of a history of the published size."""
     frames = torch.rand(HISTORY, 3, SIDE, SIDE)
-    report: dict[str, Any] = {"ns_a_normal": {}, "ns_a_view_value": {}}
-    for number, (name, made) in enumerate(FORMATS.items()):
-        keys = [DrawKey(0, 0, draw, 2 - number) for draw in range(VIEWS)]
-        report["ns_a_normal"][name] = nanoseconds(
-            lambda made=made, keys=keys: made("gaussian_noise", keys[:1], CPU).normals([count]),
-            count,
-        )
-        report["ns_a_view_value"][name] = nanoseconds(
-            lambda keys=keys: perturb_histories([frames] * VIEWS, GaussianNoise(0.08), keys),
+    keys = [DrawKey(0, 0, draw) for draw in range(VIEWS)]
+    report: dict[str, Any] = {
+        "ns_a_normal": nanoseconds(
+            lambda: Draws("gaussian_noise", keys[:1], CPU).normals([count]), count
+        ),
+        "ns_a_view_value": nanoseconds(
+            lambda: perturb_histories([frames] * VIEWS, GaussianNoise(0.08), keys),
             VIEWS * frames.numel(),
-        )
-    key = DrawKey(0, 0, 0, DRAW_FORMAT)
+        ),
+    }
+    key = keys[0]
     report["ms_a_history"] = {
         str(kind): nanoseconds(lambda kind=kind: perturb_histories([frames], kind, [key]), 1) / 1e6
         for kind in COSTS

@@ -32,7 +32,7 @@ from acpc_server.numerics import consistency, screening
 from acpc_server.numerics.pairing import pair_different_labels
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
-from acpc_server.perturb import DRAW_FORMAT, perturb_frames
+from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
 from acpc_server.scoring.shard import ShardRecord, score_shard
@@ -179,7 +179,6 @@ def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
         perturbation=GaussianNoise(sigma=SIGMA),
         protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
         numeric_mode=NumericMode(mode),
-        draw_format=DRAW_FORMAT,
     )
     seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
     engine.close()

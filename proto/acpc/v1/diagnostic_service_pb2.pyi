@@ -1972,12 +1972,12 @@ class PairedIteration(_message.Message):
     """0.9 quantile over candidates of acpc, in latent units."""
     displacement_q90: _builtins.float
     """0.9 quantile over candidates of the final-step distance r_j, in latent
-    units. Absent in answers of earlier releases.
+    units.
     """
     bound_violations: _builtins.int
     """Candidates that break a bound: their cost changes by more than b_j, or
     their distance from the goal, held for all steps, changes by more than
-    ACPC. A correct measurement has none. Absent in answers of earlier releases.
+    ACPC. A correct measurement has none.
     """
     @_builtins.property
     def elite(self) -> Global___SelectionCertificate:

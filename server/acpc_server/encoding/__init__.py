@@ -28,7 +28,6 @@ from acpc_server.encoding.views import (
     all_views,
     distinct_views,
     draw_views,
-    format_digested,
     unchanged,
     view_rows,
     views_digest,

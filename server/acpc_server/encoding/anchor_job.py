@@ -25,14 +25,12 @@ SHARD_ANCHORS = 10
 class AnchorJobSpec(JobSpec, ABC):
     """A checkpoint, the anchors it is measured on, and the arithmetic of the network.
 
-    A record without a draw format is of a release that had the first; its job finishes with it.
     ``view_digests`` are those of the groups of given views, or directions, that it measures.
     """
 
     checkpoint: CheckpointRef
     anchors: AnySource
     numeric_mode: NumericMode = NumericMode.FP32
-    draw_format: int = 1
     view_digests: Mapping[str, str] = field(default_factory=dict)
 
     def shards(self) -> list[tuple[int, int]]:

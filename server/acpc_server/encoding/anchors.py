@@ -52,7 +52,6 @@ class AnchorEncoder:
         history: Frames of history, the newest ones of each anchor.
         future: Future frames that are kept too, counted from 0.
         views: The views of every history; each anchor draws them for its own identity.
-        draw_format: How they are drawn.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class AnchorEncoder:
         history: int,
         future: Sequence[int],
         views: PerturbationSet,
-        draw_format: int,
     ) -> None:
         self._engine = engine
         self._model = model
@@ -75,7 +73,6 @@ class AnchorEncoder:
         now = anchors.history
         self._kept = [*range(now - history, now), *(now + step for step in future)]
         self._views = views
-        self._draw_format = draw_format
         self._view_count = len(distinct_views(views))
 
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
@@ -119,7 +116,7 @@ class AnchorEncoder:
     def _draws(self, group: range, which: Sequence[View]) -> list[Draw]:
         """Some views of every anchor of a group, anchor-major."""
         return [
-            Draw(row, replace(self._views, anchor=anchor), view, self._draw_format)
+            Draw(row, replace(self._views, anchor=anchor), view)
             for row, anchor in enumerate(self._anchors.anchor_ids[list(group)].tolist())
             for view in which
         ]

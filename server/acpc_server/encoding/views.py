@@ -41,18 +41,13 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
     return [(view, rows.get(view, rows[View(view.spec_index, 0)])) for view in all_views(views)]
 
 
-def format_digested(draw_format: int) -> dict[str, int]:
-    """What a digest of draws holds of their format; the first release had no choice in it."""
-    return {} if draw_format == 1 else {"draw_format": draw_format}
-
-
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
     if not isinstance(views, PerturbationSet):
         return ArraysDigest([("explicit_views", views)]).hex
     return digest_json(
         {
-            **format_digested(DRAW_FORMAT),
+            "draw_format": DRAW_FORMAT,
             "specs": [spec.digest for spec in views.specs],
             "draws": views.draws,
             "seed": views.seed,
@@ -67,7 +62,6 @@ class Draw(NamedTuple):
     history: int
     plan: PerturbationSet
     view: View
-    draw_format: int = DRAW_FORMAT
 
 
 def draw_views(
@@ -78,9 +72,9 @@ def draw_views(
     Raises:
         InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec.
     """
-    alike: dict[tuple[str, int], list[int]] = {}
-    for place, (_, plan, view, draw_format) in enumerate(draws):
-        alike.setdefault((plan.specs[view.spec_index].digest, draw_format), []).append(place)
+    alike: dict[str, list[int]] = {}
+    for place, (_, plan, view) in enumerate(draws):
+        alike.setdefault(plan.specs[view.spec_index].digest, []).append(place)
     drawn: dict[int, Tensor] = {}
     for places in alike.values():
         plan, view = draws[places[0]].plan, draws[places[0]].view
@@ -108,4 +102,4 @@ def unchanged(
 
 
 def _key(draw: Draw) -> DrawKey:
-    return DrawKey(draw.plan.seed, draw.plan.anchor, draw.view.draw, draw.draw_format)
+    return DrawKey(draw.plan.seed, draw.plan.anchor, draw.view.draw)

@@ -12,14 +12,12 @@ from torch import Tensor
 from acpc_server.numerics import (
     host_philox,
     key_words,
-    keyed_generator,
     normals_from,
     philox_words,
-    standard_normals,
 )
 
 DRAW_FORMAT = 2
-"""How draws are made of their keys; receipts and the records of jobs hold it."""
+"""How draws are made of their keys; digests of perturbations hold it."""
 
 _BLOCK_VALUES = 8  # a block is four words of two halves
 _CHUNK = 2**15  # values made at a time on a CPU, whose second-level cache holds them
@@ -27,7 +25,7 @@ _PLUG_IN_STREAM = 1
 
 
 class DrawKey(NamedTuple):
-    """What a draw depends on beside its kind: three uint64, and how numbers are made of them.
+    """What a draw depends on beside its kind: three uint64.
 
     It holds no severity: all severities of one kind share their numbers (common random numbers), so
     that differences between severities carry no extra sampling noise.
@@ -36,7 +34,6 @@ class DrawKey(NamedTuple):
     seed: int
     anchor: int
     draw: int
-    draw_format: int = DRAW_FORMAT
 
 
 class Draws(np.random.Generator):
@@ -101,30 +98,6 @@ class Draws(np.random.Generator):
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
 
 
-class EarlierDraws(Draws):
-    """Draws of format 1, which a job of an earlier release finishes with: NumPy's, on the host."""
-
-    def __init__(self, name: str, keys: Sequence[DrawKey], device: torch.device) -> None:
-        super().__init__(name, keys, device)
-        self._generators = [keyed_generator(*_named(key), name) for key in keys]
-        np.random.Generator.__init__(self, self._generators[0].bit_generator)
-
-    def normals(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
-        """NumPy's ziggurat on SFC64."""
-        one = (shape[0] // self.views, *shape[1:])
-        return torch.cat([standard_normals(g, one, self._device) for g in self._generators])
-
-    def numbers(self, count: int) -> Float64[np.ndarray, "views count"]:
-        """As of any format, from SFC64."""
-        return np.stack([generator.random(count) for generator in self._generators])
-
-
-def draws_for(name: str, keys: Sequence[DrawKey], device: torch.device) -> Draws:
-    """The draws of some keys, all of one format."""
-    return (EarlierDraws if keys[0].draw_format == 1 else Draws)(name, keys, device)
-
-
 def _named(key: DrawKey) -> tuple[bytes, dict[str, int]]:
-    """The domain and the numbers of a key."""
-    domain = f"acpc/draw/{key.draw_format}\0".encode()
-    return domain, {"seed": key.seed, "anchor": key.anchor, "draw": key.draw}
+    """Return the domain and the numbers of a key."""
+    return f"acpc/draw/{DRAW_FORMAT}\0".encode(), key._asdict()

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
-from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws, draws_for
+from acpc_server.perturb.draws import DrawKey, Draws
 from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
@@ -42,16 +42,15 @@ def perturb_frames(
     seed: int,
     anchor: int,
     draw: int,
-    draw_format: int = DRAW_FORMAT,
 ) -> Frames:
     """One perturbed view of the frames of one history; raises as :func:`perturb_histories`."""
-    return perturb_histories([frames], spec, [DrawKey(seed, anchor, draw, draw_format)])[0]
+    return perturb_histories([frames], spec, [DrawKey(seed, anchor, draw)])[0]
 
 
 def perturb_histories(
     histories: Sequence[Frames], spec: VisualChange, keys: Sequence[DrawKey]
 ) -> list[Frames]:
-    """A perturbed view of each history, all of one shape, each for its own key of one format.
+    """A perturbed view of each history, all of one shape, each for its own key.
 
     A view has the bits that it has alone. Of a built-in kind it is made on the histories' device,
     which nothing here waits for, but for ``jpeg``, whose codec runs on the host.
@@ -63,7 +62,7 @@ def perturb_histories(
     """
     entry, parameters = resolve(spec)
     if not entry.stochastic:  # the same numbers for all, so that one draw stands for every draw
-        keys = [DrawKey(0, 0, 0, keys[0].draw_format)] * len(histories)
+        keys = [DrawKey(0, 0, 0)] * len(histories)
     limit = CPU_VALUES if histories[0].device.type == "cpu" else DEVICE_VALUES
     size = max(1, limit // max(1, histories[0].numel())) if entry.many else 1
     views: list[Frames] = []
@@ -82,7 +81,7 @@ def _perturbed(
     # Plug-ins are promised float32, whatever the network computes in.
     if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
         given = given.float()
-    view = entry.apply(given, parameters, draws_for(entry.name, keys, given.device))
+    view = entry.apply(given, parameters, Draws(entry.name, keys, given.device))
     if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
             f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "

@@ -27,7 +27,7 @@ from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable
 from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
-from acpc_server.perturb import DRAW_FORMAT, require_known
+from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.operations import OperationWriter, follow, read_name
 from acpc_server.rpc.request import load, owner, principal, read, read_anchors
@@ -138,7 +138,6 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             evidence=asked.evidence,
             until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
-            draw_format=DRAW_FORMAT,
             view_digests=readers.given_views(
                 source, [asked.shift], protocol.draws, ("perturbation", "protocol.draws")
             ),
@@ -176,7 +175,6 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             checkpoint=self._pinned(asked.checkpoint),
             study=study,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
-            draw_format=DRAW_FORMAT,
             view_digests=given,
         )
         self._kind.check(spec, tenant)

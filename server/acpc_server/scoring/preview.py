@@ -70,7 +70,6 @@ def _perturbed(anchors: Anchors, spec: ScoreSpec, index: int, draw: int, clean: 
         seed=spec.protocol.seed,
         anchor=int(anchors.anchor_ids[index]),
         draw=draw,
-        draw_format=spec.draw_format,
     )
 
 

@@ -123,7 +123,6 @@ def score_shard(
         history=history,
         future=range(protocol.horizon),
         views=PerturbationSet((spec.perturbation,), protocol.draws, protocol.seed),
-        draw_format=spec.draw_format,
     )
     size = held_rows(model.card, latents_held(model.card, spec))
     runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]

@@ -19,9 +19,10 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, digest_json, format_digested
+from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import InvalidArgument
 from acpc_server.evidence import METHOD, SPENDING
+from acpc_server.perturb import DRAW_FORMAT
 
 Role = Literal["checkpoint", "reference"]
 
@@ -120,7 +121,7 @@ class ScoreSpec(AnchorJobSpec):
         """sha256 over the shift, the draw count and the seed."""
         return digest_json(
             {
-                **format_digested(self.draw_format),
+                "draw_format": DRAW_FORMAT,
                 "specs": [self.perturbation.digest],
                 "draws": self.protocol.draws,
                 "seed": self.protocol.seed,

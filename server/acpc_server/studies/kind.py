@@ -146,7 +146,7 @@ class StudyJobKind(AnchorJobKind):
         history, horizon = window(spec.study, checkpoint.model.card)
         readers = self.readers.of(tenant)
         anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
-        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode, spec.draw_format)
+        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
         match spec.study:
             case DriftStudy():
                 return DriftMeasurement(bench, spec.study)

@@ -16,7 +16,6 @@ from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, View, check_predictions
 from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.jobs import Json, pack, unpack
-from acpc_server.perturb import DRAW_FORMAT
 from acpc_server.scheduling import RequestContext
 
 Arrays = Mapping[str, np.ndarray]
@@ -67,14 +66,12 @@ class Bench:
 
     Attributes:
         anchors: What it measures on; their history may be longer than the study's.
-        draw_format: How views are drawn.
     """
 
     engine: DeviceEngine
     checkpoint: LoadedCheckpoint
     anchors: Anchors
     mode: NumericMode
-    draw_format: int = DRAW_FORMAT
 
     def blocks(self, history: int, horizon: int) -> np.ndarray:
         """Recorded blocks from the newest ``history`` frames on, (n, h + H - 1, block width)."""
@@ -102,7 +99,6 @@ class Bench:
             history=history,
             future=future,
             views=views,
-            draw_format=self.draw_format,
         )
 
     def rollout(self, histories: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:

@@ -23,9 +23,10 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views, format_digested
+from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import ModelCard
+from acpc_server.perturb import DRAW_FORMAT
 
 # What of a study the digest of its views holds.
 DRAWN = ("shifts", "draws", "seed")
@@ -132,7 +133,7 @@ class StudySpec(AnchorJobSpec):
         """sha256 over shifts, draw count and seed; over the seed where there are no shifts."""
         digests: dict[str, object] = {"seed": self.study.seed}
         if not isinstance(self.study, SensitivityStudy):
-            digests |= format_digested(self.draw_format)
+            digests["draw_format"] = DRAW_FORMAT
             digests["specs"] = [spec.digest for spec in self.study.shifts]
             digests["draws"] = self.study.draws
         return digest_json(digests | self.given())

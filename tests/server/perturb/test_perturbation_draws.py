@@ -28,7 +28,6 @@ from acpc.contract import (
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import normals_from, philox_words
 from acpc_server.perturb import DrawKey, Draws, perturb_frames, perturb_histories
-from acpc_server.perturb.draws import draws_for
 
 MASK = 2**64 - 1
 CPU = torch.device("cpu")
@@ -193,89 +192,6 @@ def test_a_view_has_the_bits_that_it_has_alone(spec: VisualChange, dtype: torch.
         assert torch.equal(view, alone) and view.dtype is dtype
 
 
-def words32(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
-    """SFC64 (Doty-Humphrey) from the key of format 1, as 32-bit halves, low half first."""
-    key = b"acpc/draw/1\0" + struct.pack("<QQQ", seed, anchor, draw) + name.encode()
-    a, b, c, counter = struct.unpack("<4Q", hashlib.sha256(key).digest())
-    while True:
-        out = (a + b + counter) & MASK
-        counter = (counter + 1) & MASK
-        a = b ^ (b >> 11)
-        b = (c + (c << 3)) & MASK
-        c = (((c << 24) | (c >> 40)) + out) & MASK
-        yield out & 0xFFFFFFFF
-        yield out >> 32
-
-
-class Ziggurat:
-    """Marsaglia and Tsang's method with 256 strips and float32 tables, as NumPy documents it."""
-
-    R = 3.6541528853610088
-
-    def __init__(self) -> None:
-        tail = math.exp(-0.5 * self.R**2)
-        area = self.R * tail + math.sqrt(math.pi / 2) * math.erfc(self.R / math.sqrt(2))
-        scale = 2.0**23
-        edge = [0.0] * 256  # right edge of strip i, widest last
-        edge[255] = self.R
-        for i in range(254, 0, -1):
-            above = edge[i + 1]
-            edge[i] = math.sqrt(-2 * math.log(area / above + math.exp(-0.5 * above**2)))
-        base = area / tail
-        self.accept = [int(self.R / base * scale), 0]
-        self.accept += [int(edge[i - 1] / edge[i] * scale) for i in range(2, 256)]
-        self.width = [np.float32(base / scale)] + [np.float32(x / scale) for x in edge[1:]]
-        self.height = [np.float32(math.exp(-0.5 * x**2)) for x in edge]
-
-    def next(self, words: Iterator[int]) -> np.float32:
-        while True:
-            word = next(words)
-            strip, negative, mantissa = word & 0xFF, (word >> 8) & 1, (word >> 9) & 0x7FFFFF
-            x = np.float32(mantissa) * self.width[strip]
-            if mantissa < self.accept[strip]:
-                return -x if negative else x
-            if strip == 0:
-                return self._tail(words, bool((mantissa >> 8) & 1))
-            rise = self.height[strip - 1] - self.height[strip]
-            level = rise * self._uniform(words) + self.height[strip]
-            if level < math.exp(-0.5 * float(x) * float(x)):
-                return -x if negative else x
-
-    def _tail(self, words: Iterator[int], negative: bool) -> np.float32:
-        while True:
-            beyond = -np.log1p(-self._uniform(words)) * np.float32(1 / self.R)
-            height = -np.log1p(-self._uniform(words))
-            if height + height > beyond * beyond:
-                x = np.float32(self.R) + beyond
-                return -x if negative else x
-
-    @staticmethod
-    def _uniform(words: Iterator[int]) -> np.float32:
-        return np.float32((next(words) >> 8) / 2**24)
-
-
-def earlier(name: str, seed: int, anchor: int, draw: int) -> Draws:
-    return draws_for(name, [DrawKey(seed, anchor, draw, draw_format=1)], CPU)
-
-
-@pytest.mark.parametrize("key", [(9101, 17, 4), (MASK, MASK, 0)])
-def test_format_1_equals_a_written_out_generator_and_ziggurat(key: tuple[int, int, int]) -> None:
-    """Jobs of earlier releases; had NumPy changed its normals, this would fail."""
-    ziggurat, words = Ziggurat(), words32("gaussian_noise", *key)
-    expected = np.array([ziggurat.next(words) for _ in range(20_000)], np.float32)
-    found = earlier("gaussian_noise", *key).normals((20_000,)).numpy()
-    assert np.abs(expected).max() > Ziggurat.R  # the tail was visited
-    np.testing.assert_array_max_ulp(found, expected, maxulp=1)  # log1p may round either way
-    assert (found == expected).mean() > 0.999
-
-
-def test_uniform_numbers_of_format_1_are_the_upper_53_bits_of_the_stream() -> None:
-    words = words32("occlusion", 9101, 17, 4)
-    for number in earlier("occlusion", 9101, 17, 4).numbers(1000)[0]:
-        low, high = next(words), next(words)
-        assert number == (high << 21 | low >> 11) / 2**53
-
-
 def test_normals_are_standard_normal() -> None:
     normals = draws().normals((1_000_000,)).double()
     assert abs(normals.mean().item()) < 5e-3  # five standard errors
@@ -287,14 +203,13 @@ def test_normals_are_standard_normal() -> None:
         assert abs(inside - math.erf(bound / math.sqrt(2))) < 2.5e-3
 
 
-@pytest.mark.parametrize("draw_format", [1, 2])
-def test_every_part_of_the_key_changes_the_draw(draw_format: int) -> None:
+def test_every_part_of_the_key_changes_the_draw() -> None:
     base = {"name": "gaussian_noise", "seed": 5, "anchor": 6, "draw": 7}
     other = {"name": "fog", "seed": 6, "anchor": 5, "draw": 6}
     found = set()
     for parts in [base] + [{**base, part: other[part]} for part in base]:
-        key = DrawKey(parts["seed"], parts["anchor"], parts["draw"], draw_format)
-        made = draws_for(str(parts["name"]), [key], CPU)
+        key = DrawKey(parts["seed"], parts["anchor"], parts["draw"])
+        made = Draws(str(parts["name"]), [key], CPU)
         found |= {made.normals((8,)).numpy().tobytes(), made.standard_normal(8).tobytes()}
     assert len(found) == 10
 

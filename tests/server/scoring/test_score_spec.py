@@ -22,9 +22,8 @@ from acpc.contract import (
     to_json,
     to_plain,
 )
-from acpc_server.encoding import AnchorSetSource, digest_json
+from acpc_server.encoding import AnchorSetSource
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb import DRAW_FORMAT
 from acpc_server.scoring.spec import ScoreSpec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -199,20 +198,3 @@ def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:
         PLAN.thresholds.ir = 0.5  # type: ignore[misc]
     with pytest.raises(InvalidArgument):
         from_plain(ScoreSpec, {**to_plain(PLAN), "extra": 1})
-
-
-def test_a_record_of_an_earlier_release_keeps_its_draws() -> None:
-    """It does not say how views are drawn; its job and its receipt are as they would have been."""
-    record = to_plain(replace(PLAN, draw_format=DRAW_FORMAT))
-    del record["draw_format"]
-    earlier = from_plain(ScoreSpec, record)
-    assert earlier.draw_format == 1
-    assert earlier.perturbation_digest() == digest_json(
-        {
-            "specs": [PLAN.perturbation.digest],
-            "draws": PLAN.protocol.draws,
-            "seed": PLAN.protocol.seed,
-        }
-    )
-    newer = replace(earlier, draw_format=DRAW_FORMAT)
-    assert newer.perturbation_digest() != earlier.perturbation_digest()
