@@ -133,7 +133,7 @@ def compare_scores(
 
     Raises:
         ArgumentError: They cannot be compared; the message has every reason.
-        FailedPrecondition: scipy is not installed; the message says how to install it.
+        FailedPrecondition: The lab is not installed; the message says how to install it.
     """
     options = evidence or EvidenceOptions()
     check(options)
@@ -141,7 +141,8 @@ def compare_scores(
     if reasons := list(_reasons(first, second)):
         told = "these scores cannot be compared: " + "; ".join(reasons)
         raise ArgumentError("b", f"{told}. Score both checkpoints in the same way, then compare")
-    load_lab("scipy.special")
+    for needed in ("scipy.special", "jaxtyping"):
+        load_lab(needed)
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)
     return ScoreComparison(
         first=checkpoint.checkpoint.name,

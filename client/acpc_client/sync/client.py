@@ -254,7 +254,7 @@ class AcpcClient(PlanningMethods):
 
         Raises:
             ArgumentError: They cannot be compared; the message has every reason.
-            FailedPrecondition: scipy is not installed; the message says how to install it.
+            FailedPrecondition: The lab is not installed; the message says how to install it.
             AcpcError: What the server rejected, or a job ended without a score.
         """
         held = [self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
