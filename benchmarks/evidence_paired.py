@@ -40,9 +40,9 @@ def _measured(population: Any, experiments: int, options: EvidenceOptions, seed:
         found = paired_differences(*drawn, ScoreProtocol(), options)
         seconds += time.thread_time() - start
         for name in PAIRED_NUMBERS:
-            _, interval = getattr(found, name)
+            _, interval = found[name]
             held[name] += interval.lower <= true[name] <= interval.upper
-        interval = found.ir_raw[1]
+        interval = found["ir_raw"][1]
         sure += not interval.lower <= 0 <= interval.upper
     covers = {name: times / experiments for name, times in held.items()}
     cpu_ms = 1000 * seconds / experiments

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc.contract import ScoreProtocol, to_plain
+from acpc.contract import EvidenceOptions, ScoreProtocol, to_plain
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Operation, Result, Score, compare_scores, load_result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
@@ -19,6 +19,7 @@ from client_messages import operation
 from report_samples import judged
 from report_samples import side as side_score
 
+FEW = EvidenceOptions(resamples=400)
 PROTOCOL = {"protocol": to_plain(ScoreProtocol())}
 
 
@@ -40,7 +41,7 @@ def job(name: str, found: Score) -> Any:
 
 
 def test_a_difference_has_both_numbers_its_interval_and_a_direction() -> None:
-    found = compare_scores(BEFORE, AFTER, resamples=400)
+    found = compare_scores(BEFORE, AFTER, FEW)
     assert (found.first, found.second, found.anchors) == ("two-before", "two-after", 100)
     assert found.ir_relative is not None and found.sr is not None
     assert found.ir_relative.first == BEFORE.verdict.ir_relative
@@ -55,18 +56,19 @@ def test_a_difference_has_both_numbers_its_interval_and_a_direction() -> None:
     assert found.headline() == held
     alike = compare_scores(BEFORE, score("other", 0.6))
     assert "neither IR nor SR differs for sure" in alike.headline()
-    back = compare_scores(AFTER, BEFORE, resamples=400)
+    back = compare_scores(AFTER, BEFORE, FEW)
     assert back.ir_raw.direction == back.ir_ratio.direction == "higher"
     assert "<td>higher</td>" in back._repr_html_()
-    assert list(found.table()["number"]) == ["IR raw", "IR raw, ratio", "IR relative", "SR"]
+    assert list(found.table()["number"]) == ["IR relative", "SR", "IR raw", "IR raw, ratio"]
 
 
 def test_higher_confidence_is_wider_and_a_seed_gives_the_same_bytes() -> None:
-    narrow, wide = (compare_scores(BEFORE, AFTER, confidence=c) for c in (0.9, 0.99))
+    narrow, wide = (compare_scores(BEFORE, AFTER, EvidenceOptions(c)) for c in (0.9, 0.99))
     assert wide.ir_raw.interval.lower < narrow.ir_raw.interval.lower
-    assert compare_scores(BEFORE, AFTER, seed=3) == compare_scores(BEFORE, AFTER, seed=3)
+    seeded = EvidenceOptions(seed=3)
+    assert compare_scores(BEFORE, AFTER, seeded) == compare_scores(BEFORE, AFTER, seeded)
     with pytest.raises(ArgumentError, match="confidence"):
-        compare_scores(BEFORE, AFTER, confidence=1.5)
+        compare_scores(BEFORE, AFTER, EvidenceOptions(1.5))
 
 
 OTHER = {"protocol": {**PROTOCOL["protocol"], "horizon": 4, "draws": 9}}

@@ -12,6 +12,7 @@ from acpc.contract import (
     AnchorSet,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     NumericMode,
     PairComparison,
     Perturbation,
@@ -181,15 +182,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         self,
         a: str | Named | Score | Result,
         b: str | Named | Score | Result,
+        evidence: EvidenceOptions | None = None,
         *,
-        confidence: float = 0.95,
-        resamples: int = 2000,
-        seed: int = 0,
         timeout: float | None = None,
     ) -> ScoreComparison:
         """See ``AcpcClient.compare_scores``."""
         held = [await self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
-        return compare_scores(*held, confidence=confidence, resamples=resamples, seed=seed)
+        return compare_scores(held[0], held[1], evidence)
 
     async def worst_anchors(
         self,

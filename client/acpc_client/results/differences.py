@@ -92,44 +92,34 @@ class ScoreComparison(Tabular, Record):
     def table(self) -> Columns:
         """A row per number: both values, the change, its interval and what that says."""
         rows = {
-            "IR raw": self.ir_raw,
-            "IR raw, ratio": self.ir_ratio,
             "IR relative": self.ir_relative,
             "SR": self.sr,
+            "IR raw": self.ir_raw,
+            "IR raw, ratio": self.ir_ratio,
         }
-        held = {name: found for name, found in rows.items() if found is not None}
+        held = [(name, x) for name, x in rows.items() if x is not None]
         return {
-            "number": list(held),
-            "first": [found.first for found in held.values()],
-            "second": [found.second for found in held.values()],
-            "change": [found.change for found in held.values()],
-            "lower": [found.interval.lower for found in held.values()],
-            "upper": [found.interval.upper for found in held.values()],
-            "second is": [found.direction for found in held.values()],
+            "number": [name for name, _ in held],
+            **{of: [getattr(x, of) for _, x in held] for of in ("first", "second", "change")},
+            **{end: [getattr(x.interval, end) for _, x in held] for end in ("lower", "upper")},
+            "second is": [x.direction for _, x in held],
         }
 
     def headline(self) -> str:
         """What is sure of the second checkpoint, in a sentence."""
-        said = {"IR": self.ir_relative or self.ir_raw, "SR": self.sr}
-        sure = [f"{name} is {x.direction}" for name, x in said.items() if x and _decided(x)]
-        held = ", ".join(sure) or "neither IR nor SR differs for sure"
+        numbers = {"IR": self.ir_relative or self.ir_raw, "SR": self.sr}
+        found = [(name, x.direction) for name, x in numbers.items() if x is not None]
+        sure = ", ".join(f"{name} is {way}" for name, way in found if way != "undecided")
         return (
             f"{self.second} against {self.first} on {self.anchors} anchors, "
-            f"at {100 * self.confidence:g} %: {held}"
+            f"at {100 * self.confidence:g} %: {sure or 'neither IR nor SR differs for sure'}"
         )
-
-
-def _decided(found: Difference) -> bool:
-    return found.direction != "undecided"
 
 
 def compare_scores(
     a: Score | Result | Operation,
     b: Score | Result | Operation,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 2000,
-    seed: int = 0,
+    evidence: EvidenceOptions | None = None,
 ) -> ScoreComparison:
     """What ``b`` differs by from ``a``, which was measured on the same anchors in the same way.
 
@@ -139,26 +129,25 @@ def compare_scores(
     Args:
         a: The first score, as it is or in what ``load_result`` and ``operations.get`` give.
         b: The second.
-        confidence: Of every interval by itself, in (0.5, 1).
-        resamples: Of the bootstrap, at least 2 / (1 - confidence).
-        seed: Of the resamples.
+        evidence: Confidence of every interval by itself, resamples and their seed; None: 95 %.
 
     Raises:
         ArgumentError: They cannot be compared; the message has every reason.
-        FailedPrecondition: scipy is not installed; the message says how to install it.
+        FailedPrecondition: The lab is not installed; the message says how to install it.
     """
-    options = EvidenceOptions(confidence, resamples, seed)
+    options = evidence or EvidenceOptions()
     check(options)
     first, second = score_of(a, "a"), score_of(b, "b")
     if reasons := list(_reasons(first, second)):
         told = "these scores cannot be compared: " + "; ".join(reasons)
         raise ArgumentError("b", f"{told}. Score both checkpoints in the same way, then compare")
-    load_lab("scipy.special")
+    for needed in ("scipy.special", "jaxtyping"):
+        load_lab(needed)
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)
     return ScoreComparison(
         first=checkpoint.checkpoint.name,
         second=second.checkpoint.checkpoint.name,
-        confidence=confidence,
+        confidence=options.confidence,
         anchors=checkpoint.anchors,
         trajectories=len(np.unique(_sample(checkpoint).trajectory)),
         eligible=checkpoint.eligible,
@@ -179,18 +168,12 @@ def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[
     found = paired_differences(
         _sample(first.checkpoint), _sample(second.checkpoint), common, protocol, options
     )
-    values: dict[str, tuple[float | None, float | None]] = {
-        "ir_raw": (first.checkpoint.ir_raw, second.checkpoint.ir_raw),
-        "ir_ratio": (None, None),
-        "ir_relative": (first.verdict.ir_relative, second.verdict.ir_relative),
-        "sr": (first.checkpoint.sr, second.checkpoint.sr),
+    sides = [{**vars(score.checkpoint), **vars(score.verdict)} for score in (first, second)]
+    return {
+        of: change
+        and Difference(sides[0].get(of), sides[1].get(of), *change, float(of == "ir_ratio"))
+        for of, change in found.items()
     }
-    made: dict[str, Difference | None] = {}
-    for name, (of_first, of_second) in values.items():
-        change = getattr(found, name)
-        even = float(name == "ir_ratio")
-        made[name] = change and Difference(of_first, of_second, change[0], change[1], even)
-    return made
 
 
 def _sample(side: CheckpointScore) -> AnchorSample:

@@ -119,14 +119,11 @@ def worst_of(
         draw,
         tuple(
             WorstAnchor(
-                seen.anchor,
-                int(values.anchor_ids[seen.anchor]),
-                None if episodes is None else int(episodes[seen.anchor]),
-                float(values.radius[seen.anchor]),
-                None if np.isnan(distance[seen.anchor]) else float(distance[seen.anchor]),
-                seen.clean,
-                seen.perturbed,
-                seen.partner,
+                anchor_id=int(values.anchor_ids[seen.anchor]),
+                trajectory=None if episodes is None else int(episodes[seen.anchor]),
+                radius=float(values.radius[seen.anchor]),
+                distance=None if np.isnan(distance[seen.anchor]) else float(distance[seen.anchor]),
+                **vars(seen),
             )
             for seen in previews
         ),

@@ -11,6 +11,7 @@ from acpc.contract import (
     AnchorSet,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     NumericMode,
     PairComparison,
     Perturbation,
@@ -239,10 +240,8 @@ class AcpcClient(PlanningMethods):
         self,
         a: str | Named | Score | Result,
         b: str | Named | Score | Result,
+        evidence: EvidenceOptions | None = None,
         *,
-        confidence: float = 0.95,
-        resamples: int = 2000,
-        seed: int = 0,
         timeout: float | None = None,
     ) -> ScoreComparison:
         """What ``b`` differs by from ``a``: paired differences of IR and SR with intervals.
@@ -250,18 +249,16 @@ class AcpcClient(PlanningMethods):
         Args:
             a: The first score: a job's name, a job, what ``load_result`` gives, or a score.
             b: The second, of the same anchors, shift, protocol and reference.
-            confidence: Of every interval by itself, in (0.5, 1).
-            resamples: Of the bootstrap, at least 2 / (1 - confidence).
-            seed: Of the resamples.
+            evidence: Confidence of every interval by itself, resamples, seed; None: 95 %.
             timeout: Seconds for each job that is fetched; None: 30.
 
         Raises:
             ArgumentError: They cannot be compared; the message has every reason.
-            FailedPrecondition: scipy is not installed; the message says how to install it.
+            FailedPrecondition: The lab is not installed; the message says how to install it.
             AcpcError: What the server rejected, or a job ended without a score.
         """
         held = [self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
-        return compare_scores(*held, confidence=confidence, resamples=resamples, seed=seed)
+        return compare_scores(held[0], held[1], evidence)
 
     def worst_anchors(
         self,

@@ -9,7 +9,6 @@ import typer
 from acpc_client import (
     RESULT_FORMATS,
     AcpcClient,
-    Difference,
     EvidenceOptions,
     ScoreComparison,
     load_result,
@@ -20,7 +19,7 @@ from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import Json, Server, said
 from acpc_lab.cli.parameters import sets
 
-_LOWER_IS_BETTER = "R: how far the shift pushes predictions; IR: a quantile of R, lower is better"
+_LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
 
 
@@ -58,11 +57,9 @@ def diff(
     score; 2 they cannot be compared, or wrong usage.
     """
     with server.connect() as client:
-        found = client.compare_scores(
-            _read(first, client),
-            _read(second, client),
-            **said(confidence=confidence, resamples=resamples, seed=evidence_seed),
-        )
+        asked = said(confidence=confidence, resamples=resamples, seed=evidence_seed)
+        held = [_read(name, client) for name in (first, second)]
+        found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
     if as_json:
         render.line(found.to_json(indent=2))
     else:
@@ -78,22 +75,17 @@ def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or a
 
 def _show(found: ScoreComparison) -> None:
     """A row per number, what they mean, and what is sure."""
-    rows = {
-        "IR relative": found.ir_relative,
-        "SR": found.sr,
-        "IR raw": found.ir_raw,
-        "IR raw, B / A": found.ir_ratio,
-    }
     render.line(f"A: {found.first}\nB: {found.second}")
+    table = found.table()
+    numbers = [[render.number(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
+    ends = [
+        f"{low:.3g} to {high:.3g}" for low, high in zip(table["lower"], table["upper"], strict=True)
+    ]
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
-    render.table(titles, [_row(name, held) for name, held in rows.items() if held])
+    rows = zip(table["number"], *numbers, ends, table["second is"], strict=True)
+    render.table(titles, list(rows))
     render.line(_LOWER_IS_BETTER)
     render.line(_HIGHER_IS_BETTER)
     render.line(found.headline())
     for sentence in found.notes:
         render.note(f"warning: {sentence}")
-
-
-def _row(name: str, held: Difference) -> list[str]:
-    numbers = [render.number(value, ".3g") for value in (held.first, held.second, held.change)]
-    return [name, *numbers, str(held.interval), held.direction]

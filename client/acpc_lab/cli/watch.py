@@ -33,6 +33,9 @@ from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, verdict_of
 
 _COMMAND_SECONDS = 600.0
 _STDERR = 2
+_SweepFile = Annotated[
+    Path, typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,10 +214,7 @@ def watch(
         Path,
         typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
     ],
-    sweep: Annotated[
-        Path,
-        typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
-    ],
+    sweep: _SweepFile,
     looking: Looking,
     gate: Annotated[
         Gate | None,

@@ -12,9 +12,7 @@ from acpc.datasets import (
     TaskPreset,
     WindowIndex,
     draw_windows,
-    load_preset,
     parse_task,
-    preset_names,
 )
 from acpc_client import DatasetAnchors
 from acpc_client.errors import ArgumentError, FailedPrecondition
@@ -104,7 +102,7 @@ def proposed(
         f"  - {{rule: coordinates, of: {list(labels)}}}",
     ]
     text = "\n".join(lines) + "\n"
-    return text, _checked(dataset, parse_task(chosen.name, text.encode()), widths)
+    return text, _checked(dataset, parse_task(chosen.name, text.encode()))
 
 
 def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
@@ -125,7 +123,7 @@ def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
     raise ArgumentError(what, f"is none that is known; name it: one of {', '.join(names)}")
 
 
-def _checked(dataset: Dataset, task: TaskPreset, widths: Mapping[str, int]) -> list[str]:
+def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
     """Draws two anchors as the server does and reads one; what there is to say of the dataset."""
     steps, longest = task.history + HORIZON, int(dataset.lengths.max(initial=0))
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=task.frameskip)
@@ -151,17 +149,4 @@ def _checked(dataset: Dataset, task: TaskPreset, widths: Mapping[str, int]) -> l
     ]
     if len(windows) < 100:
         said.append("fewer than the 100 anchors of the default: give --anchors, or more data")
-    presets = [load_preset(name) for name in preset_names()]
-    fits = [one.name for one in presets if _fits(one, dataset, widths)]
-    if fits:
-        said.append(f"presets that read these columns, too: {', '.join(fits)}")
     return said
-
-
-def _fits(preset: TaskPreset, dataset: Dataset, widths: Mapping[str, int]) -> bool:
-    try:
-        dataset.pixel_column(preset.pixels)
-        preset.check_state_width(widths.get(preset.state, 0))
-    except FailedPrecondition:
-        return False
-    return preset.action in widths

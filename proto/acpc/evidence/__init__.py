@@ -11,7 +11,7 @@ from acpc.evidence.estimates import (
     Resampled,
     interval,
 )
-from acpc.evidence.paired import BOOTSTRAP, PAIRED_SHARES, Differences, paired_differences
+from acpc.evidence.paired import BOOTSTRAP, paired_differences
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
 from acpc.evidence.sample import AnchorSample, groups

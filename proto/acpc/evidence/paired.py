@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -19,19 +18,7 @@ BOOTSTRAP = "Bayesian bootstrap over trajectories"
 PAIRED_SHARES = "adjusted Wald bounds of paired shares, effective sample size"
 
 
-@dataclass(frozen=True)
-class Differences:
-    """The second sample minus the first, each with its interval; the ratio is second over first.
-
-    Attributes:
-        ir_relative: In units of the reference's raw IR; None without a reference.
-        sr: None where no anchor has a partner.
-    """
-
-    ir_raw: tuple[float, Interval]
-    ir_ratio: tuple[float, Interval]
-    ir_relative: tuple[float, Interval] | None
-    sr: tuple[float, Interval] | None
+Change = tuple[float, Interval]
 
 
 def paired_differences(
@@ -40,11 +27,13 @@ def paired_differences(
     reference: Float64[np.ndarray, "n"] | None,
     protocol: ScoreProtocol,
     options: EvidenceOptions,
-) -> Differences:
-    """Differences of raw IR, relative IR and SR between two samples of the same anchors.
+) -> dict[str, Change | None]:
+    """The second sample minus the first, of the same anchors, each number with its interval.
 
-    Raw IR of both, and of the reference, is resampled over trajectories under the same weights, so
-    that what the anchors have in common cancels.
+    ``ir_raw``; ``ir_ratio``, second over first; ``ir_relative``, in units of the reference's raw
+    IR, None without one; ``sr``, None where no anchor has a partner. Raw IR of both, and of the
+    reference, is resampled over trajectories under the same weights, so that what the anchors have
+    in common cancels.
 
     Args:
         first: What the first checkpoint gave; its partners and trajectories are the second's too.
@@ -63,7 +52,7 @@ def paired_differences(
     usable = 1 - options.confidence >= few.least
     shown = values if usable else values[:, :0]
 
-    def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> tuple[float, Interval]:
+    def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> Change:
         ordered = np.sort(np.nan_to_num(of, nan=math.inf, posinf=math.inf, neginf=-math.inf))
         estimate = Resampled(point, ordered, BOOTSTRAP, few, least)
         if not len(ordered):
@@ -73,14 +62,15 @@ def paired_differences(
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         change, moved = points[1] - points[0], shown[1] - shown[0]
         ratio = points[1] / points[0] if points[0] else math.nan
-        return Differences(
-            ir_raw=resampled(change, moved),
-            ir_ratio=resampled(ratio, shown[1] / shown[0], 0.0),
-            ir_relative=None
-            if reference is None
-            else resampled(change / points[2], moved / shown[2]),
-            sr=_sr(first, second, group, values, protocol, few),
-        )
+        relative = None
+        if reference is not None:
+            relative = resampled(change / points[2], moved / shown[2])
+        return {
+            "ir_raw": resampled(change, moved),
+            "ir_ratio": resampled(ratio, shown[1] / shown[0], 0.0),
+            "ir_relative": relative,
+            "sr": _sr(first, second, group, values, protocol, few),
+        }
 
 
 def _sr(
@@ -90,7 +80,7 @@ def _sr(
     values: Float64[np.ndarray, "samples resamples"],
     protocol: ScoreProtocol,
     few: FewGroups,
-) -> tuple[float, Interval] | None:
+) -> Change | None:
     """The difference of two shares of the same pairs (Bonett and Price 2012).
 
     Pairs depend on each other as in a single SR, so they count as many as their variance is worth;

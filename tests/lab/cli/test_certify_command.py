@@ -73,11 +73,13 @@ def test_elites_add_their_certificates(
 @pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
 def test_the_gate_is_the_exit_code(
     require: str, uncertified: set[tuple[int, int]], code: int, acpc: Callable[..., Any],
-    pool: list[Any], counterparty: Counterparty,
+    pool: list[Any], counterparty: Counterparty, tmp_path: Path,
 ) -> None:  # fmt: skip
     counterparty.uncertified = uncertified
-    answer = acpc(*pool, *GRID, "--elites", 2, "--require", require, "--json")
+    asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", tmp_path / "gate.xml"]
+    answer = acpc(*asked, "--json")
     assert answer.exit_code == code
+    assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
@@ -159,7 +161,8 @@ def test_a_paired_run_has_a_row_per_view(
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "--json").stdout)
-    gated = acpc(*command, "--require-certified")
+    gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml")
+    assert "not met: --require-certified" in (tmp_path / "gate.xml").read_text()
     assert gated.exit_code == 3
     assert "not met: --require-certified" in gated.stderr
     (budget, *_) = [sent.budget for sent in counterparty.requests["PlanPaired"]]

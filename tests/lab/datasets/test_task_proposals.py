@@ -51,7 +51,6 @@ def test_columns_are_shown_and_the_file_is_one_the_server_reads(
         assert all(cell in line for cell in row)
     assert "32 windows of 3 + 8 frames in 4 of 4 episodes" in answer.stdout
     assert "fewer than the 100 anchors" in answer.stdout
-    assert "presets that read these columns, too: tworoom" in answer.stdout
     source = AnchorSource("rooms.h5", "mine.yaml", count=5)
     with DatasetStore(root).drawn(source, history=3, horizon=8) as drawn:
         assert drawn.action_blocks.shape == (5, 10, 6) and drawn.endpoint_states.shape == (5, 3)
