@@ -10,6 +10,7 @@ This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -100,6 +101,7 @@ class Record:
         if self.postgres:  # each query is a transaction, in one trip
             options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
         self.engine = sa.create_engine(self.url, pool_timeout=TIMEOUT_SECONDS, **options)
+        logging.getLogger("dbos").setLevel(logging.WARNING)  # before it logs how it connects
         self._dbos = DBOSClient(
             system_database_url=self.url.render_as_string(hide_password=False),
             serializer=DBOSPortableJSONSerializer(),

@@ -36,7 +36,7 @@ MAX_STARTS = 50
 # Pause between two looks at a queue: each costs 4 ms of processor time on an idle server too, and
 # more in PostgreSQL, which several hosts ask.
 QUEUE_SECONDS = 0.5
-POSTGRES_QUEUE_SECONDS = 1.0
+POSTGRES_QUEUE_SECONDS = 1.5
 # While the record is away, what waits for it tries again after this.
 RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.

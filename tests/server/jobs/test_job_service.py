@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
-from acpc_server.jobs import Job, JobFilter, JobState
+from acpc_server.jobs import Job, JobFilter, JobState, Json, Step
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.retention import Retention
-from counting_jobs import counting_plan
+from acpc_server.scheduling import RequestContext
+from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
 
@@ -140,6 +141,30 @@ def test_lists_are_filtered_by_label_kind_and_time(either: Desk) -> None:
     assert found(created_since=middle) == newest_first[:2]
     assert found(created_since=middle + timedelta(hours=1)) == []
     assert found(created_since=middle, labels={"checkpoint": "a"}) == [jobs[2].job_id]
+
+
+class InShards(Counting):
+    """Counts each number in a shard, after a step that is none."""
+
+    name = "in_shards"
+
+    def count_steps(self, plan: CountingPlan) -> int:
+        return 1 + plan.steps
+
+    def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
+        step("opening", dict)
+        seen = step.each("counting", lambda index: {"index": index}, range(plan.steps))
+        return {"seen": [shard["index"] for shard in seen]}
+
+
+def test_shards_are_steps_in_order_and_are_counted(desk: Desk) -> None:
+    desk.kind = InShards()
+    service = desk.started()
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert done.result == {"seen": [0, 1, 2]}
+    assert done.progress.completed == 4
+    count = desk.metrics.registry.get_sample_value
+    assert count("acpc_job_shards_total", {"kind": "in_shards"}) == 3
 
 
 def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:
