@@ -1,8 +1,8 @@
 """The colours in light and dark; figures are drawn in light ones, and the page swaps them by class.
 
 Neighbouring levels differ in hue and in lightness: they lie at least 0.2 apart in Oklab (0.02 is
-just noticeable), and 0.12 for the common kinds of colour blindness; any two levels at least 0.15. Every line has a contrast of at least 3:1 on its
-ground and every text of at least 4.5:1.
+just noticeable), and 0.12 for the common kinds of colour blindness; any two levels at least 0.15.
+Every line has a contrast of at least 3:1 on its ground and every text of at least 4.5:1.
 """
 
 from __future__ import annotations

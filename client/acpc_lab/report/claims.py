@@ -69,7 +69,7 @@ def everywhere(data: ReportData) -> dict[str, Sureness]:
 
 
 def claims(data: ReportData) -> list[str]:
-    """What is sure of all checkpoints, and what is not yet, in two sentences; none without evidence.
+    """What is sure of all checkpoints, and what is not yet, in two lines; none without evidence.
 
     The first counts checkpoints, and the second sets beside it what the numbers alone would say.
     """
@@ -90,9 +90,7 @@ def claims(data: ReportData) -> list[str]:
     return [*found, " ".join([f"{text}.", *_needed(data)])]
 
 
-def _shares(
-    all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = ""
-) -> str:
+def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = "") -> str:
     count = Counter(found.outcome for found in all_)
     passed, failed, unknown = count[Outcome.PASSED], count[Outcome.FAILED], count[None]
     open_ = count.total() - passed - failed - unknown

@@ -122,12 +122,12 @@ def factor_section(data: ReportData) -> FactorSection | None:
 
     def table(title: str, note: str, heat: Callable[[Measurement], Heat]) -> HeatTable:
         def row(factor: str) -> tuple[Heat, ...]:
-            places = [(name, level) for name in names for level in levels]
-            found = [(at.get((name, factor, level)), f"{name} {level:.2g}") for name, level in places]
-            return tuple(
-                Heat("", place=place) if it is None else replace(heat(it.cell), place=place)
-                for it, place in found
-            )
+            found = []
+            for name, level in ((name, level) for name in names for level in levels):
+                item = at.get((name, factor, level))
+                shown = Heat("") if item is None else heat(item.cell)
+                found.append(replace(shown, place=f"{name} {level:.2g}"))
+            return tuple(found)
 
         return HeatTable(title, note, tuple((factor, row(factor)) for factor in factors))
 

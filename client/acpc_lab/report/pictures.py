@@ -100,7 +100,8 @@ def _margins(answer: PoolCertificate) -> plotting.Draw:
         plotting.zero_line(axis)
         axis.set_title(answer.headline())
         axis.locator_params(axis="x", integer=True)
-        axis.set_xlabel("view; filled where certified" + "; circle: winner, square: elites" * elites)
+        key = "; circle: winner, square: elites" * elites
+        axis.set_xlabel(f"view; filled where certified{key}")
         axis.set_ylabel("margin")
 
     return draw

@@ -64,9 +64,7 @@ def _ir_alone(cell: Measurement) -> bool:
     return verdict is not None and verdict.ir_passed is True and not verdict.sr_passed
 
 
-def _panel(
-    cells: list[Measurement], hues: Hues, shift: str, *, wide: bool, several: bool
-) -> Panel:
+def _panel(cells: list[Measurement], hues: Hues, shift: str, *, wide: bool, several: bool) -> Panel:
     places = [(ir_relative(cell) or 0.0, separation(cell) or 0.0, cell) for cell in cells]
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     t_ir, t_sr = thresholds.ir or 0.0, thresholds.sr or 0.0
