@@ -204,8 +204,9 @@ def draw(held: Bundle, evidence: Evidence) -> Bundle:
     shifts = _shifts(held.sources)
     with plotting.styled():
         for name, figure in evidence.figures().items():
-            below = "\n".join(filter(None, (shifts, figure.get_supxlabel())))
-            figure.supxlabel(below, fontsize=6.5, color=plotting.SOFT)
+            if shifts:
+                below = "\n".join(filter(None, (shifts, figure.get_supxlabel())))
+                figure.supxlabel(below, fontsize=6.5, color=plotting.SOFT)
             paths += plotting.write(figure, folder, name)
     figures = {f"{FIGURES}/{path.name}": digest_of(path) for path in paths}
     drawn = replace(held, figures=dict(sorted(figures.items())))
@@ -221,7 +222,8 @@ def _shifts(sources: Sequence[Mapping[str, Any]]) -> str:
             if shift:
                 values = (f"{name} {value}" for name, value in shift.items() if name != "kind")
                 kinds.setdefault(shift["kind"], {})[", ".join(values)] = None
-    return "; ".join(f"under {kind}: {', '.join(found)}" for kind, found in kinds.items())
+    named = {kind: ", ".join(filter(None, found)) for kind, found in kinds.items()}
+    return "; ".join(f"under {kind}{f': {found}' * bool(found)}" for kind, found in named.items())
 
 
 TOLERANCE = 1e-9

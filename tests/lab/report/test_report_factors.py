@@ -68,6 +68,26 @@ def test_the_mildest_level_that_breaks_each_checkpoint() -> None:
     assert onsets["plain"][0] == (f"from {first:.2g}", "")  # a reference: by SR alone
 
 
+def test_what_surely_passes_nowhere_is_undecided() -> None:
+    """As failures say from where they are sure; without evidence nothing can be said to be."""
+    data = sample()
+    cells = []
+    for cell in data.cells:
+        assert cell.score is not None and cell.score.evidence is not None
+        doubt = replace(
+            cell.score.evidence, confident_outcome=Outcome.UNDECIDED, p_passed=0.5, p_failed=0.5
+        )
+        cells.append(replace(cell, score=replace(cell.score, evidence=doubt)))
+    for found, words in (
+        (data.with_(cells=tuple(cells)), ("undecided", "")),
+        (sample(sure=False), ("holds", "")),
+    ):
+        section = factor_section(found)
+        assert section is not None
+        onset = dict(section.breaks)["varied"][0]
+        assert (onset.seen, onset.sure) == words
+
+
 def test_tables_hold_every_number_with_its_interval_and_a_shade() -> None:
     section = factor_section(sample(certified=True))
     assert section is not None
