@@ -51,15 +51,20 @@ def sweep_file(anchor_set: str, draws: int) -> str:
 
 def worlds(path: Path) -> None:
     """Draws one state under every factor: a column each, levels downwards from 0 to 1."""
-    side, line = 96, 14
-    sheet = Image.new("RGB", (len(FACTORS) * (side + 4), line + 4 * (side + 4)), "white")
+    side, line, left = 96, 14, 60
+    sheet = Image.new("RGB", (left + len(FACTORS) * (side + 4), line + 4 * (side + 4)), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    levels = (0.0, *LEVELS)
+    for row, level in enumerate(levels):
+        place = (0, line + row * (side + 4) + side // 2 - 6)
+        pen.text(place, f"level {level:.2g}", fill="black", font=font)
     for column, factor in enumerate(FACTORS):
-        pen.text((column * (side + 4), 0), factor, fill="black", font=font)
-        for row, level in enumerate((0.0, *LEVELS)):
+        x = left + column * (side + 4)
+        pen.text((x, 0), factor, fill="black", font=font)
+        for row, level in enumerate(levels):
             frame = render_factor(np.array([0.25, 0.4]), factor, level, np.random.default_rng(5))
             picture = Image.fromarray(frame).resize((side, side), Image.Resampling.NEAREST)
-            sheet.paste(picture, (column * (side + 4), line + row * (side + 4)))
+            sheet.paste(picture, (x, line + row * (side + 4)))
     sheet.save(path, optimize=True)
 
 

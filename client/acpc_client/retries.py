@@ -195,14 +195,14 @@ class Absence:
         limit = self._limit()
         busy = isinstance(error, ResourceExhausted)
         if not passing(error) or (busy and limit <= 0):
-            raise error
+            raise error from None
         now = time.monotonic()
         if self._since is None and limit > 0:
             self._since, self._pause = now, _MIN_PAUSE_S
             self._on_away(self._told(error, limit))
         left = (self._since or now) + limit - now
         if left <= 0:
-            raise self._over(error, limit) from error
+            raise self._over(error, limit) from None
         self._pause = min(_MAX_PAUSE_S, 2 * self._pause)
         return min(left, max(self._pause / 2, error.retry_after or 0.0))
 
@@ -317,7 +317,7 @@ class WatchPlan:
                 ServerAway when the server was away for too long.
         """
         if self._attempts.over():
-            raise self._out_of_time() from error
+            raise self._out_of_time() from None
         if isinstance(error, DeadlineExceeded):
             return POLL_INTERVAL_S
         if isinstance(error, Unimplemented) and self.streaming:
@@ -330,7 +330,7 @@ class WatchPlan:
         except NotFound:
             raise extended(error, self._lost()) from None
         except AcpcError as ended:
-            raise extended(ended, self._follow()) from ended.__cause__
+            raise extended(ended, self._follow()) from None
 
     def _break(self) -> None:
         self._breaks += 1

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import traceback
 from typing import Any
 
 import grpc
@@ -35,6 +36,29 @@ def test_every_status_has_a_class_of_its_own(
     assert caught.value.message.split(";")[0] == "why"  # some say what to do as well
     assert type(caught.value).__name__ == code.name.title().replace("_", "")
     assert not isinstance(caught.value, grpc.RpcError)
+
+
+QUESTIONS = {
+    "call": lambda client: client.checkpoints.get("a"),
+    "watch": lambda client: client.operations.get("operations/none"),
+    "pages": lambda client: client.anchors.get("0" * 64),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("there", [True, False])
+def test_a_traceback_shows_our_error_alone(
+    side: Any, counterparty: Counterparty, unused_target: str, question: str, there: bool
+) -> None:
+    """Refused, or not reached: gRPC's error stands neither above ours as cause nor as context."""
+    for method in ("GetCheckpoint", "GetOperation", "GetAnchorSet"):
+        counterparty.refusals[method].append(status(grpc.StatusCode.NOT_FOUND, "no"))
+    asked = side if there else type(side)(unused_target)
+    with pytest.raises(AcpcError) as caught:
+        asked.ask(QUESTIONS[question])
+    shown = "".join(traceback.format_exception(caught.value))
+    assert shown.count("Traceback (most recent call last)") == 1
+    assert "RpcError" not in shown
 
 
 def test_details_of_the_server_are_fields_of_the_error(

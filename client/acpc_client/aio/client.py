@@ -149,7 +149,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         except grpc.RpcError as raised:
             feed.check()
             error = self._transport.error(await ending.behind(raised))
-            raise self._transport.policy.hinted(error) from raised
+            raise self._transport.policy.hinted(error) from None
         finally:
             stream.cancel()
 

@@ -171,12 +171,12 @@ class AsyncPlanSession(SessionBase):
                 if not self._stream.done():  # else there is only a status left to read
                     await self._stream.write(request)
                 answer = await self._stream.read()
-        except TimeoutError as raised:
+        except TimeoutError:
             overdue = self._overdue(limit)
-            raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from raised
+            raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from None
         except grpc.RpcError as raised:
             told = await self._ending.behind(raised)
-            raise self._transport.error(told, self.request_id) from raised
+            raise self._transport.error(told, self.request_id) from None
         return None if answer is grpc.aio.EOF else answer
 
     def _hang_up(self, why: str) -> None:

@@ -43,7 +43,7 @@ class AsyncTransport(Transport):
                 error = self.error(raised, call.request_id)
                 delay = attempts.after(error)
                 if delay is None:
-                    raise error from raised
+                    raise error from None
             await asyncio.sleep(delay)
 
     async def submit(

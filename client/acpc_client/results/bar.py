@@ -1,9 +1,11 @@
-"""Shows the progress of a job on one line of stderr, in a terminal and in a notebook."""
+"""Shows the progress of a job: on one line of stderr, or as a bar in a notebook's cell."""
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from acpc_client.results.operations import Operation
 
@@ -15,16 +17,53 @@ def listener(progress: bool | OnProgress) -> OnProgress:
     """What is told each change of a job: a bar, the caller's own, or nobody."""
     if callable(progress):
         return progress
-    return _draw if progress else lambda _: None
+    if not progress:
+        return lambda _: None
+    return _Widget() if _in_notebook() else _draw
+
+
+def _in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this program; IPython in a terminal has no kernel."""
+    ipython = sys.modules.get("IPython")
+    return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
+
+
+class _Widget:
+    """A bar in the output of a cell, drawn again in its place."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def __call__(self, operation: Operation) -> None:
+        drawn = {"text/plain": _text(operation), "text/html": _html(operation)}
+        if self._handle is None:
+            from IPython.display import display  # noqa: PLC0415 - a kernel has imported it
+
+            self._handle = display(drawn, raw=True, display_id=True)
+        else:
+            self._handle.update(drawn, raw=True)
 
 
 def _draw(operation: Operation) -> None:
+    filled = "#" * round(_WIDTH * _share(operation))
+    text = f"[{filled:<{_WIDTH}}] {_text(operation)}"
+    sys.stderr.write(f"\r{text:<79}" + ("\n" if operation.done else ""))
+    sys.stderr.flush()
+
+
+def _share(operation: Operation) -> float:
     now = operation.progress
-    done = now.completed / now.total if now.total else float(operation.done)
-    filled = "#" * round(_WIDTH * done)
+    return now.completed / now.total if now.total else float(operation.done)
+
+
+def _text(operation: Operation) -> str:
+    now = operation.progress
     ended = operation.state.name.lower() if operation.error else "done"
     what = ended if operation.done else now.phase or "waiting"
     left = f", {now.seconds_left:.0f} s left" if now.seconds_left and not operation.done else ""
-    text = f"[{filled:<{_WIDTH}}] {now.completed}/{now.total} {what}{left}"
-    sys.stderr.write(f"\r{text:<79}" + ("\n" if operation.done else ""))
-    sys.stderr.flush()
+    return f"{now.completed}/{now.total} {what}{left}"
+
+
+def _html(operation: Operation) -> str:
+    text = html.escape(_text(operation))
+    return f'<progress value="{_share(operation):.4f}" aria-label="progress"></progress> {text}'

@@ -92,7 +92,7 @@ class Anchors(Resource):
         try:
             answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
         except grpc.RpcError as raised:
-            raise self._transport.error(raised, upload.request_id) from raised
+            raise self._transport.error(raised, upload.request_id) from None
         upload.check()
         return upload.stored(answer)
 

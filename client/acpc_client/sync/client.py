@@ -180,7 +180,7 @@ class AcpcClient(PlanningMethods):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self._transport.policy.hinted(self._transport.error(raised)) from raised
+            raise self._transport.policy.hinted(self._transport.error(raised)) from None
         finally:
             stream.cancel()
 

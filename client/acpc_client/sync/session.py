@@ -245,7 +245,7 @@ class PlanSession(SessionBase):
                 answer: pb.PlanResponse | None = next(self._stream, None)
             except grpc.RpcError as raised:
                 error = overdue if late.is_set() else self._transport.error(raised, self.request_id)
-                raise error from raised
+                raise error from None
         if late.is_set():
             raise overdue
         return answer

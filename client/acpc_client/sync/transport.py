@@ -42,7 +42,7 @@ class SyncTransport(Transport):
                 error = self.error(raised, call.request_id)
                 delay = attempts.after(error)
                 if delay is None:
-                    raise error from raised
+                    raise error from None
             self.rest(delay)
 
     def submit(self, call: Call[Answer], timeout: float | None, patience: float | None) -> Answer:

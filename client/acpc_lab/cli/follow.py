@@ -39,7 +39,7 @@ def submitting(request_id: str) -> Iterator[str]:
         render.note(f"interrupted before the server answered; {again}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     except ServerAway as away:
-        raise extended(away, again) from away.__cause__
+        raise extended(away, again) from None
 
 
 def follow(

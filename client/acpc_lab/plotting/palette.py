@@ -1,8 +1,8 @@
 """The colours in light and dark; figures are drawn in light ones, and the page swaps them by class.
 
-Any two levels lie at least 0.1 apart in Oklab (0.02 is just noticeable), and neighbours at least
-0.05 for the common kinds of colour blindness. Every line has a contrast of at least 3:1 on its
-ground and every text of at least 4.5:1.
+Neighbouring levels differ in hue and in lightness: they lie at least 0.2 apart in Oklab (0.02 is
+just noticeable), and 0.12 for the common kinds of colour blindness; any two levels at least 0.15.
+Every line has a contrast of at least 3:1 on its ground and every text of at least 4.5:1.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ COLOURS: dict[str, tuple[str, str]] = {
     "fail": ("#b04300", "#f29a5e"),
     "open": ("#6d5b00", "#cdb84a"),
     "region": ("#d3e6f3", "#1d3345"),
-    "level0": ("#c4810c", "#b98420"),
-    "level1": ("#d05a48", "#d96a5c"),
-    "level2": ("#bd3f98", "#c9699f"),
-    "level3": ("#8a52dc", "#ab80dc"),
-    "level4": ("#1b53b0", "#78a4ff"),
-    "level5": ("#00747c", "#27c8f9"),
-    "level6": ("#0f7d2f", "#16e3d4"),
-    "level7": ("#6b4a10", "#95ef9d"),
+    "level0": ("#884702", "#8d6b0c"),
+    "level1": ("#ef5f0a", "#f7955e"),
+    "level2": ("#5d0753", "#a53c92"),
+    "level3": ("#954ced", "#ae9cfe"),
+    "level4": ("#1d2eb5", "#3058f5"),
+    "level5": ("#0898b7", "#18d9f7"),
+    "level6": ("#0b5111", "#01a751"),
+    "level7": ("#979607", "#ace600"),
     "kind0": ("#0068a6", "#5fb3ef"),
     "kind1": ("#c24c00", "#f0945b"),
     "kind2": ("#00795a", "#3fc39a"),

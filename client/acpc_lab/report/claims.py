@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from acpc_client import Outcome
 
@@ -69,34 +69,38 @@ def everywhere(data: ReportData) -> dict[str, Sureness]:
 
 
 def claims(data: ReportData) -> list[str]:
-    """What is sure of many measurements, in words; none without evidence."""
+    """What is sure of all checkpoints, and what is not yet, in two lines; none without evidence.
+
+    The first counts checkpoints, and the second sets beside it what the numbers alone would say.
+    """
     each = [cell.among for cell in data.candidates if cell.among is not None]
     known = [among for among in each if among.alone is not None]
     if not known:
         return []
-    found, words = [], f"{100 * data.family.confidence:.6g} % sure: of "
-    if len(data.shifts) > 1:
-        whole = list(everywhere(data).values())
-        shares = _shares(whole, "under every shift", "under at least one")
-        found.append(f"{words}{_count(len(whole), 'checkpoint')}, {shares}.")
-        words = "Of "
-    text = f"{words}{_count(len(known), 'measurement')}, {_shares(known)}"
-    if any(among.alone is not among.outcome for among in known):
-        plain = [replace(among, outcome=among.alone) for among in known]
-        text += f"; one by one, without Holm's correction for so many, {_shares(plain)}"
-    return [*found, f"{text}.", *_needed(data)]
+    several = len(data.shifts) > 1
+    whole = everywhere(data)
+    where = ("under every shift", "under at least one") if several else (f"under {data.shifts[0]}",)
+    sure = f"{100 * data.family.confidence:.6g} % sure: of {_count(len(whole), 'checkpoint')}"
+    found = [f"{sure}, {_shares(whole.values(), *where)}."]
+    failing = {cell.name for cell in data.candidates if cell.outcome is not Outcome.PASSED}
+    alone = len(set(whole) - failing)
+    text = f"By the numbers alone {alone} {_verb(alone, 'pass', 'passes')}"
+    if several:
+        text += f"; of {_count(len(known), 'measurement')}, {_shares(known, sure='surely ')}"
+    return [*found, " ".join([f"{text}.", *_needed(data)])]
 
 
-def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "") -> str:
+def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = "") -> str:
     count = Counter(found.outcome for found in all_)
-    passed, failed = count[Outcome.PASSED], count[Outcome.FAILED]
-    open_ = count.total() - passed - failed
-    parts = (
-        f"{passed} {_verb(passed, 'pass', 'passes')} {passing}",
-        f"{failed} {_verb(failed, 'fail', 'fails')} {failing}",
+    passed, failed, unknown = count[Outcome.PASSED], count[Outcome.FAILED], count[None]
+    open_ = count.total() - passed - failed - unknown
+    parts = [
+        f"{passed} {sure}{_verb(passed, 'pass', 'passes')} {passing}".strip(),
+        f"{failed} {sure}{_verb(failed, 'fail', 'fails')} {failing}".strip(),
         f"{open_} {_verb(open_, 'are', 'is')} undecided",
-    )
-    return "{}, {} and {}".format(*map(str.strip, parts))
+        *([f"{unknown} {_verb(unknown, 'are', 'is')} not judged"] if unknown else []),
+    ]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _needed(data: ReportData) -> list[str]:

@@ -15,7 +15,7 @@ from acpc_lab import plotting
 from acpc_lab.evidence import evidence_columns
 from acpc_lab.extras import load
 from acpc_lab.plotting import light
-from acpc_lab.report.figures import Key, Plate, plates
+from acpc_lab.report.figures import Key, Plate, abreast, plates
 from acpc_lab.report.measures import step_radius_of
 from acpc_lab.report.model import ReportData
 from acpc_lab.tables import write_whole
@@ -64,13 +64,13 @@ def _slug(text: str) -> str:
 
 def composed(plate: Plate) -> Figure:
     """All panels of a plate in one figure, with the legend below."""
-    columns = min(len(plate.panels), _MAX_COLUMNS)
+    columns = abreast(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)
     width, height = plate.size
     longest = max((len(key.text) for key in plate.legend), default=0)
     entry = _KEY_INCHES + _LETTER_INCHES * longest
-    abreast = max(1, min(len(plate.legend), int(columns * width / entry)))
-    below = _LEGEND_INCHES + _LEGEND_LINE_INCHES * -(-len(plate.legend) // abreast)
+    keys = max(1, min(len(plate.legend), int(columns * width / entry)))
+    below = _LEGEND_INCHES + _LEGEND_LINE_INCHES * -(-len(plate.legend) // keys)
     figure: Figure = load("matplotlib.figure").Figure(
         figsize=(columns * width, lines * height + below), layout="constrained"
     )
@@ -81,7 +81,7 @@ def composed(plate: Plate) -> Figure:
     figure.legend(
         handles=[_handle(key) for key in plate.legend],
         loc="outside lower center",
-        ncols=abreast,
+        ncols=keys,
     )
     return figure
 

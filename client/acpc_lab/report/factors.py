@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from acpc_client import Interval, Outcome, Thresholds
 
@@ -41,15 +42,25 @@ class Placed:
         among = self.cell.among
         return self.fails and among is not None and among.outcome is Outcome.FAILED
 
+    @property
+    def surely_passes(self) -> bool:
+        """Whether it surely passes, among all cells of the report."""
+        return self.cell.among is not None and self.cell.among.outcome is Outcome.PASSED
+
 
 @dataclass(frozen=True)
 class Heat:
-    """One number of a heat table; ``shade`` names a colour of the page, empty for none."""
+    """One number of a heat table; ``shade`` names a colour of the page, empty for none.
+
+    Attributes:
+        place: Checkpoint and level, for a window too narrow for columns.
+    """
 
     text: str
     interval: str = ""
     shade: str = ""
     tip: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,12 +74,17 @@ class HeatTable:
 
 @dataclass(frozen=True)
 class Onset:
-    """The mildest level at which a checkpoint fails under a factor, in words."""
+    """The mildest level at which a checkpoint fails under a factor, in words; or that it holds.
+
+    Attributes:
+        sure: From where it surely fails, or up to where it surely passes.
+        role: Colour of ``seen``.
+    """
 
     factor: str
     seen: str
-    sure: str
-    measured: bool
+    sure: str = ""
+    role: str = "soft"
 
 
 @dataclass(frozen=True)
@@ -106,8 +122,12 @@ def factor_section(data: ReportData) -> FactorSection | None:
 
     def table(title: str, note: str, heat: Callable[[Measurement], Heat]) -> HeatTable:
         def row(factor: str) -> tuple[Heat, ...]:
-            places = [at.get((name, factor, level)) for name in names for level in levels]
-            return tuple(Heat("") if it is None else heat(it.cell) for it in places)
+            found = []
+            for name, level in ((name, level) for name in names for level in levels):
+                item = at.get((name, factor, level))
+                shown = Heat("") if item is None else heat(item.cell)
+                found.append(replace(shown, place=f"{name} {level:.2g}"))
+            return tuple(found)
 
         return HeatTable(title, note, tuple((factor, row(factor)) for factor in factors))
 
@@ -140,9 +160,16 @@ def _onset(factor: str, found: Sequence[Placed | None]) -> Onset:
     known = [item for item in found if item is not None and item.cell.score is not None]
     seen = [item.level for item in known if item.fails]
     sure = [item.level for item in known if item.surely_fails]
-    return Onset(
-        factor, f"{seen[0]:.2g}" if seen else "", f"{sure[0]:.2g}" if sure else "", bool(known)
-    )
+    if not known:
+        return Onset(factor, "\N{EN DASH}")
+    if seen:
+        words = f"surely from {sure[0]:.2g}" if sure else ""
+        return Onset(factor, f"from {seen[0]:.2g}", words, "fail")
+    judged = any(item.cell.among is not None and item.cell.among.alone for item in known)
+    held = [item.level for item in takewhile(lambda item: item.surely_passes, known)]
+    if judged and not held:
+        return Onset(factor, "undecided", role="open")
+    return Onset(factor, "holds", f"surely up to {held[-1]:.2g}" if held else "", "pass")
 
 
 def _limits(cell: Measurement) -> Thresholds:

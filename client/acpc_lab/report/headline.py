@@ -70,7 +70,7 @@ def headline(data: ReportData) -> Headline:
         return _single(data.cells[0])
     total = len(data.cells)
     judged = data.candidates
-    lines = [*_counted(data, judged), *claims(data)]
+    lines = claims(data) or _counted(data, judged)
     if data.pending:
         done = total - data.pending
         # Rounded down: 100 % is a sweep that has ended.
@@ -78,16 +78,6 @@ def headline(data: ReportData) -> Headline:
     broken = sum(verdict_of(cell) is NONE for cell in data.cells)
     if broken:
         lines.append(f"{_count(broken, 'measurement')} gave no result; the table says why.")
-    references = len({cell.name for cell in data.cells if cell.is_reference})
-    if references:
-        told = "is not counted: its" if references == 1 else "are not counted: their"
-        lines.append(f"{_count(references, 'reference')} {told} relative IR is 1.")
-    trapped = [c for c in judged if c.score and c.score.verdict.ir_passed and not _separates(c)]
-    if trapped:
-        lines.append(
-            f"{_count(len(trapped), 'measurement')} would pass on IR alone: SR finds that "
-            "different states are not told apart."
-        )
     return Headline(lines[0], tuple(lines[1:]))
 
 
@@ -123,10 +113,6 @@ def _passing(part: int, whole: int, noun: str, more: str = "") -> str:
 
 def _verb(number: int) -> str:
     return "passes" if number == 1 else "pass"
-
-
-def _separates(cell: Measurement) -> bool:
-    return cell.score is not None and cell.score.verdict.sr_passed
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,7 +13,7 @@ from acpc_lab import plotting
 from acpc_lab.extras import load
 from acpc_lab.plotting import data_uri, style_sheet
 from acpc_lab.report.factors import factor_section
-from acpc_lab.report.figures import MANY_TASKS, Plate, plates
+from acpc_lab.report.figures import MANY_TASKS, Plate, abreast, plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.measures import checks
 from acpc_lab.report.model import Measurement, ReportData
@@ -22,6 +22,7 @@ from acpc_lab.report.tables import grids, standings, table
 from acpc_lab.report.worst import WorstAnchor, focus, preview_of
 
 _ASSETS = Path(__file__).parent / "assets"
+_MANY_PANELS = 12
 
 
 def render(data: ReportData) -> str:
@@ -48,6 +49,7 @@ def render(data: ReportData) -> str:
         style=_trusted(style),
         script=_trusted(script),
         policy=_policy(style, script),
+        abreast=_abreast,
         headline=headline(data),
         tallies=tallies(data),
         grids=grids(data),
@@ -82,6 +84,17 @@ class Drawn:
     def wide(self) -> bool:
         """Whether it needs the page's whole width."""
         return sum(len(panels) for _, panels in self.rows) > 1
+
+    @property
+    def folded(self) -> bool:
+        """Whether there are so many panels that they are shown when asked for; factors never."""
+        most = max(len(panels) for _, panels in self.rows)
+        return self.plate.key != "factors" and most > _MANY_PANELS
+
+
+def _abreast(count: int) -> str:
+    """Classes that say how many of so many stand in a row where there is room for two to four."""
+    return " ".join(f"w{room}-{abreast(count, room)}" for room in (2, 3, 4))
 
 
 def _drawn(data: ReportData) -> list[Drawn]:

@@ -89,19 +89,23 @@ def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:
 
 
 def _margins(answer: PoolCertificate) -> plotting.Draw:
-    """The margin of the winner's certificate under each view, certified above zero."""
+    """The margins of winner and elite set under each view, certified above zero."""
+    elites = any(view.elite is not None for view in answer.views)
 
     def draw(axes: Sequence[Axes]) -> None:
         (axis,) = axes
         for view, certificate in enumerate(answer.views):
-            held = certificate.top1
             colour = plotting.hue(certificate.spec_index)
-            fill = colour if held.certified else "none"
-            axis.plot(view, held.margin, "o", markeredgecolor=colour, markerfacecolor=fill)
+            for held, marker in ((certificate.top1, "o"), (certificate.elite, "s")):
+                if held is not None:
+                    fill = colour if held.certified else "none"
+                    axis.plot(view, held.margin, marker, color=colour, markerfacecolor=fill)
         plotting.zero_line(axis)
+        axis.set_title(answer.headline())
         axis.locator_params(axis="x", integer=True)
-        axis.set_xlabel("view; filled where the winner is certified")
-        axis.set_ylabel("margin of the winner")
+        key = "; circle: winner, square: elites" * elites
+        axis.set_xlabel(f"view; filled where certified{key}")
+        axis.set_ylabel("margin")
 
     return draw
 

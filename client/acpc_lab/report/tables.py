@@ -93,9 +93,9 @@ class Grid:
 
 def grids(data: ReportData) -> list[Grid]:
     """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
-    shown = [
-        cell for cell in data.cells if cell.factor is None
-    ]  # those have a section of their own
+    # Factors have a section of their own.
+    shown = [cell for cell in data.cells if cell.factor is None]
+    shown.sort(key=lambda cell: cell.is_reference)
     if not data.has_levels:
         if len(data.cells) < 2 or not shown:
             return []
@@ -148,12 +148,20 @@ def _level_text(cell: Measurement) -> str:
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of the table; ``number`` ones are set right and sorted as numbers."""
+    """A column of the table; ``number`` ones are set right and sorted as numbers.
+
+    A narrow window shows the first columns and folds the others.
+    """
 
     key: str
     title: str
     number: bool = True
     hint: str = ""
+
+    @property
+    def folds(self) -> bool:
+        """Whether a narrow window leaves it out until it is asked for."""
+        return self.key not in ("name", "shift", "ir", "sr", "score", "among")
 
 
 @dataclass(frozen=True)
@@ -202,31 +210,26 @@ def _among(cell: Measurement) -> str | None:
 
 _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]], ...] = (
     (TableColumn("name", "checkpoint", number=False), lambda c: c.name),
-    (TableColumn("task", "task", number=False), lambda c: c.task or None),
-    (TableColumn("run", "run", number=False), lambda c: c.run or None),
-    (TableColumn("level", "level"), lambda c: c.level),
     (TableColumn("shift", "shift", number=False), lambda c: c.shift),
-    (TableColumn("seed", "draw seed"), lambda c: c.protocol.seed),
-    (
-        TableColumn("neighbourhood", "d", hint="quantile of state distances that reaches partners"),
-        lambda c: c.protocol.neighbourhood,
-    ),
-    (
-        TableColumn("success", "success %", hint="planning success under the shift"),
-        lambda c: None if c.success is None else 100 * c.success,
-    ),
     (TableColumn("ir", "rel. IR"), lambda c: c.score.verdict.ir_relative if c.score else None),
     (TableColumn("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
     (TableColumn("score", "S"), lambda c: c.score.verdict.score if c.score else None),
-    (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
+    (
+        TableColumn("among", "of all together", number=False, hint="as sure of all as of one"),
+        _among,
+    ),
     (
         TableColumn("decide", "anchors to decide", hint="so many in all would probably decide it"),
         lambda c: c.evidence.anchors_to_decide if c.evidence else None,
     ),
     (
-        TableColumn("among", "of all together", number=False, hint="as sure of all as of one"),
-        _among,
+        TableColumn("success", "success %", hint="planning success under the shift"),
+        lambda c: None if c.success is None else 100 * c.success,
     ),
+    (TableColumn("level", "level"), lambda c: c.level),
+    (TableColumn("run", "run", number=False), lambda c: c.run or None),
+    (TableColumn("task", "task", number=False), lambda c: c.task or None),
+    (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
     (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
     (
         TableColumn("floor", "rounding floor", hint="below it raw IR has fewer than two digits"),
@@ -240,6 +243,11 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
         TableColumn("latent", "latent dist.", hint="median latent distance; near zero: collapse"),
         lambda c: c.score.checkpoint.median_latent_distance if c.score else None,
     ),
+    (TableColumn("seed", "draw seed"), lambda c: c.protocol.seed),
+    (
+        TableColumn("neighbourhood", "d", hint="quantile of state distances that reaches partners"),
+        lambda c: c.protocol.neighbourhood,
+    ),
 )
 
 
@@ -250,7 +258,7 @@ def _three_digits(value: float) -> str:
 _INTERVALS = {
     "ir": "ir_relative", "sr": "sr", "score": "score", "delta": "delta_score", "raw": "ir_raw"
 }  # fmt: skip
-_IF_SEVERAL = {"shift", "seed", "neighbourhood"}
+_IF_SEVERAL = {"shift", "seed", "neighbourhood", "task"}
 _SHOWN: dict[str, Callable[[float], str]] = {
     "seed": lambda v: f"{v:d}",
     "neighbourhood": lambda v: f"{v:g}",
@@ -266,7 +274,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
 
 
 def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
-    """The columns that hold anything (some: more than one value), and the rows."""
+    """The columns that hold anything (some: more than one value), and the rows, references last."""
     columns = [
         column
         for column, read in _COLUMNS
@@ -281,7 +289,7 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
     kept = {column.key for column in columns}
     scale = _scale(data.cells)
     rows = []
-    for cell in data.cells:
+    for cell in sorted(data.cells, key=lambda cell: cell.is_reference):
         values = {c.key: _value(c, read(cell), cell) for c, read in _COLUMNS if c.key in kept}
         rows.append(Row(cell, standing(cell), failed_by(cell), values, _strip(cell, scale)))
     return columns, rows

@@ -44,40 +44,60 @@ class WorstAnchor:
 
 @dataclass(frozen=True)
 class Focus:
-    """A cell whose worst anchors are shown, and why it was chosen."""
+    """A cell whose worst anchors are shown, and why it was chosen.
+
+    Attributes:
+        again: Identities of those that an earlier cell shows under the same kind of shift.
+    """
 
     cell: Measurement
     why: str
     anchors: tuple[WorstAnchor, ...]
+    again: tuple[int, ...] = ()
 
 
 def focus(data: ReportData) -> list[Focus]:
     """The cells to look at closely, with their worst anchors.
 
-    Of every shift the checkpoint that fails by most and the one that fails by least (references
-    aside, unless there is nothing else); where none fails, the one that passes by least; six in
-    all. With ``data.focus``, the cells of those checkpoints instead.
+    Of every kind of shift, at whatever level, the cell that fails by most and the one that fails
+    by least (references aside, unless there is nothing else); where none fails, the one that passes
+    by least; six in all. With ``data.focus``, the cells of those checkpoints instead. Under one
+    kind of shift an anchor is shown once.
     """
     if data.focus:
         chosen = [(cell, "asked for") for cell in data.cells if cell.name in data.focus]
     else:
-        by_shift = [
-            _extremes([cell for cell in data.cells if cell.shift == shift]) for shift in data.shifts
-        ]
-        chosen = _first(by_shift, MAX_CELLS)
-    found = []
+        kinds: dict[str, list[Measurement]] = {}
+        for cell in data.cells:
+            kinds.setdefault(_kind(cell), []).append(cell)
+        chosen = _first([_extremes(cells) for cells in kinds.values()], MAX_CELLS)
+    found, seen = [], set[tuple[str, str, int]]()
     for cell, why in chosen:
         values = cell.score.checkpoint.anchor_values if cell.score else None
-        if cell.score is not None and values is not None:
-            found.append(Focus(cell, why, worst_anchors(cell.score, values, margin_of(cell))))
+        if cell.score is None or values is None:
+            continue
+        anchors, again = [], []
+        for anchor in worst_anchors(cell.score, values, margin_of(cell)):
+            key = (_kind(cell), cell.task, anchor.identity)
+            if key in seen:
+                again.append(anchor.identity)
+            else:
+                anchors.append(anchor)
+            seen.add(key)
+        found.append(Focus(cell, why, tuple(anchors), tuple(again)))
     return found
 
 
-def _first(by_shift: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
-    """The first of every shift, then the second ones, while there is room; shifts in order."""
-    places = [(rank, row) for row, chosen in enumerate(by_shift) for rank in range(len(chosen))]
+def _kind(cell: Measurement) -> str:
+    """The shift without its level."""
+    return cell.shift.rpartition(":")[0] or cell.shift
+
+
+def _first(by_kind: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
+    """The first of every kind, then the second ones, while there is room; kinds in order."""
+    places = [(rank, row) for row, chosen in enumerate(by_kind) for rank in range(len(chosen))]
     kept = sorted(places)[:most]
-    return [by_shift[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
+    return [by_kind[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
 
 
 def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:

@@ -201,13 +201,29 @@ def draw(held: Bundle, evidence: Evidence) -> Bundle:
     folder = held.folder / FIGURES
     folder.mkdir(exist_ok=True)
     paths: list[Path] = []
+    shifts = _shifts(held.sources)
     with plotting.styled():
         for name, figure in evidence.figures().items():
+            if shifts:
+                below = "\n".join(filter(None, (shifts, figure.get_supxlabel())))
+                figure.supxlabel(below, fontsize=6.5, color=plotting.SOFT)
             paths += plotting.write(figure, folder, name)
     figures = {f"{FIGURES}/{path.name}": digest_of(path) for path in paths}
     drawn = replace(held, figures=dict(sorted(figures.items())))
     drawn.write_manifest()
     return drawn
+
+
+def _shifts(sources: Sequence[Mapping[str, Any]]) -> str:
+    """The shifts that the jobs measured, by kind with their parameters; empty without jobs."""
+    kinds: dict[str, dict[str, None]] = {}
+    for request in (source["request"] for source in sources if "request" in source):
+        for shift in (*request.get("study", {}).get("shifts", ()), request.get("shift")):
+            if shift:
+                values = (f"{name} {value}" for name, value in shift.items() if name != "kind")
+                kinds.setdefault(shift["kind"], {})[", ".join(values)] = None
+    named = {kind: ", ".join(filter(None, found)) for kind, found in kinds.items()}
+    return "; ".join(f"under {kind}{f': {found}' * bool(found)}" for kind, found in named.items())
 
 
 TOLERANCE = 1e-9

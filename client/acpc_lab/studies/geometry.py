@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -204,13 +206,16 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
     Raises:
         FailedPrecondition: scikit-learn is not installed.
     """
-    found: dict[str, NDArray[Any]] = dict(arrays)
-    for name in arrays:
-        stem, _, last = name.rpartition("_")
-        if last == "clean":
-            clean, views = arrays[name], arrays[f"{stem}_views"]
-            found[f"{stem}_tsne"] = tsne(clean, views, parameters)
-    return found
+    stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
+    # One thread for all of linear algebra: it is a setting of the process.
+    with (
+        load("threadpoolctl").threadpool_limits(1),
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        placed = pool.map(
+            lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
+        )
+        return {**arrays, **{f"{stem}_tsne": at for stem, at in zip(stems, placed, strict=True)}}
 
 
 def tsne(

@@ -177,9 +177,11 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         return columns
 
     def headline(self) -> str:
-        """How many views are certified."""
+        """How many views are certified, for the winner and for the elite set."""
         certified = sum(view.top1.certified for view in self.views)
-        return f"winner certified under {certified} of {len(self.views)} views"
+        words = f"winner certified under {certified} of {len(self.views)} views"
+        held = [view.elite.certified for view in self.views if view.elite is not None]
+        return f"{words}, elite set under {sum(held)}" if held else words
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -151,7 +151,7 @@ class DriftWatch:
 
     Attributes:
         reference: What they are compared with; None while it is collected.
-        log_evidence: Of each signal's test.
+        log_evidence: Of each signal's test; while its alarm stands, the largest since the alarm.
         alarms: Whether each signal has drifted: from its alarm, at which its test starts again,
             until as many observations as the reference has have raised none.
 
@@ -194,7 +194,7 @@ class DriftWatch:
         return True
 
     def _judge(self, reference: Reference, signal: int, value: float) -> None:
-        evidence = self.log_evidence[signal] = self._tests[signal].observe(value)
+        evidence = self._tests[signal].observe(value)
         self._quiet[signal] += 1
         if evidence >= self.level:
             self.alarms[signal] = True
@@ -202,6 +202,8 @@ class DriftWatch:
             self._tests[signal] = self._test(reference, signal)
         elif self._quiet[signal] >= len(reference.values):
             self.alarms[signal] = False
+        highest = max(evidence, self.log_evidence[signal])
+        self.log_evidence[signal] = highest if self.alarms[signal] else evidence
 
     def _test(self, reference: Reference, signal: int) -> DriftTest:
         return DriftTest(reference.values[:, signal], self._random)

@@ -17,7 +17,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SIZES = {"phone": (360, 780), "desk": (1280, 900)}
+SIZES = {"phone": (360, 780), "tablet": (700, 900), "desk": (1280, 900)}
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,21 @@ def test_a_table_that_is_wider_than_its_box_says_that_it_scrolls(visit: Visit, s
     wait_until(lambda: all(wide == told for wide, told, _ in visit.tab.evaluate(BOXES)))
     boxes = visit.tab.evaluate(BOXES)
     assert all(shaded for _, _, shaded in boxes)
-    assert any(wide for wide, _, _ in boxes) or size == "desk"
+    assert any(wide for wide, _, _ in boxes) is (size == "tablet")  # on a phone tables fold
     assert not all(wide for wide, _, _ in boxes)
+
+
+def test_a_phone_shows_sr_of_every_row_and_the_rest_on_demand(browser: Browser, page: str) -> None:
+    visit = Visit(browser, "about:blank", "phone", "light")
+    visit.tab.set_content(page)
+    first = visit.tab.locator("#all tbody tr").first
+    for label, shown in (("rel. IR", True), ("SR", True), ("raw IR", False)):
+        assert first.locator(f"[data-label='{label}']").is_visible() is shown
+    box = first.locator("[data-label='SR']").bounding_box()
+    assert box is not None and box["x"] + box["width"] <= SIZES["phone"][0]
+    visit.tab.locator(".unfold input").check()
+    assert first.locator("[data-label='raw IR']").is_visible()
+    visit.context.close()
 
 
 COLOURS = """

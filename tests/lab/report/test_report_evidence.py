@@ -139,24 +139,35 @@ def test_an_older_measurement_beside_newer_ones_is_shown_by_its_numbers(data: Re
     render(mixed)
 
 
-def test_the_headline_says_what_is_sure_after_what_is_seen(data: ReportData) -> None:
+def test_the_headline_says_what_is_sure_and_one_line_what_is_seen(data: ReportData) -> None:
+    """The two never stand in the same type: what is seen by the numbers alone comes second."""
     said = headline(data)
-    assert re.fullmatch(r"\d of 6 checkpoints pass under every shift.", said.sentence)
-    sentence = next(line for line in said.lines if "sure" in line)
     counts = [found.outcome for found in everywhere(data).values()]
-    assert f"{counts.count(Outcome.PASSED)} pass" in sentence
-    assert sentence.startswith("95 % sure: of 6 checkpoints, ")
-    assert said.lines.index(sentence) > 0
-    assert any("would probably decide" in line for line in said.lines)
+    assert said.sentence.startswith("95 % sure: of 6 checkpoints, ")
+    assert f"{counts.count(Outcome.PASSED)} pass" in said.sentence
+    [line] = said.lines
+    assert re.match(r"By the numbers alone \d pass(es)?; of \d+ measurements, ", line)
+    assert "would probably decide" in line
+    whole = dict.fromkeys(cell.name for cell in data.candidates)
+    failing = {cell.name for cell in data.candidates if cell.outcome is not Outcome.PASSED}
+    assert f"alone {len(whole) - len(failing)} pass" in line
+
+
+def test_references_come_last_in_tables_and_what_matters_first(data: ReportData) -> None:
+    columns, rows = table(data)
+    references = [row.cell.is_reference for row in rows]
+    assert True in references and references == sorted(references)
+    assert [column.key for column in columns][:4] == ["name", "shift", "ir", "sr"]
+    assert [column.folds for column in columns] == sorted(column.folds for column in columns)
 
 
 def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
     few, many = (single(anchors_to_decide=count).cells[0] for count in (240, 29264))
     (said,) = (line for line in claims(ReportData("two", (few, many))) if "probably" in line)
-    assert said.startswith("240 anchors would probably decide half of")
+    assert " 240 anchors would probably decide half of" in said
     assert said.endswith("more than 1,000 all of them.")
     (alone,) = (line for line in claims(ReportData("one", (many,))) if "probably" in line)
-    assert alone.startswith("More than 1,000 anchors would probably decide the one")
+    assert " More than 1,000 anchors would probably decide the one" in alone
 
 
 def test_correction_is_shown_beside_none(data: ReportData, page: str) -> None:

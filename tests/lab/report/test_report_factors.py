@@ -58,14 +58,34 @@ def test_the_mildest_level_that_breaks_each_checkpoint() -> None:
     assert section is not None
     assert section.factors == ("colour", "light")
     onsets = {name: [(one.seen, one.sure) for one in found] for name, found in section.breaks}
-    assert onsets["varied"] == [("", ""), ("1", "1")]
+    assert onsets["varied"] == [("holds", "surely up to 1"), ("from 1", "surely from 1")]
     sr = {
         item.level: item.cell.score.checkpoint.sr
         for item in placed(sample())
         if (item.cell.name, item.factor) == ("plain", "colour") and item.cell.score
     }
     first = next(level for level in LEVELS if sr[float(f"{level:.4g}")] < 0.95)
-    assert onsets["plain"][0][0] == f"{first:.2g}"  # a reference: by SR alone
+    assert onsets["plain"][0] == (f"from {first:.2g}", "")  # a reference: by SR alone
+
+
+def test_what_surely_passes_nowhere_is_undecided() -> None:
+    """As failures say from where they are sure; without evidence nothing can be said to be."""
+    data = sample()
+    cells = []
+    for cell in data.cells:
+        assert cell.score is not None and cell.score.evidence is not None
+        doubt = replace(
+            cell.score.evidence, confident_outcome=Outcome.UNDECIDED, p_passed=0.5, p_failed=0.5
+        )
+        cells.append(replace(cell, score=replace(cell.score, evidence=doubt)))
+    for found, words in (
+        (data.with_(cells=tuple(cells)), ("undecided", "")),
+        (sample(sure=False), ("holds", "")),
+    ):
+        section = factor_section(found)
+        assert section is not None
+        onset = dict(section.breaks)["varied"][0]
+        assert (onset.seen, onset.sure) == words
 
 
 def test_tables_hold_every_number_with_its_interval_and_a_shade() -> None:
@@ -150,7 +170,7 @@ def test_an_unfinished_sweep_has_a_section_too() -> None:
     ]  # fmt: skip
     only = factor_section(data.with_(cells=tuple(cells)))
     assert only is not None
-    assert not only.breaks[0][1][0].measured
+    assert only.breaks[0][1][0].seen == "\N{EN DASH}"
     render(data.with_(cells=tuple(cells)))
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from acpc_lab.plotting import MARKERS, panel, styled
-from acpc_lab.report.figures import Plate, plates
+from acpc_lab.report.figures import Plate, abreast, plates
 from acpc_lab.report.figures.plate import Panel
 from acpc_lab.report.model import ReportData
 from matplotlib.figure import Figure
-from report_samples import sweep
+from report_samples import judged, side, sweep
 
 NINE = (0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16)
 SWEEPS = {
@@ -71,3 +72,23 @@ def test_log_axes_have_labels(drawn: list[tuple[Plate, list[Figure]]]) -> None:
 def test_levels_that_share_a_colour_share_an_entry() -> None:
     legend = next(plate for plate in plates(SWEEPS["epochs"]()) if plate.key == "steps").legend
     assert [key.text for key in legend[:3]] == ["unaugmented", "1", "2, 3"]
+
+
+def test_a_figure_has_one_kind_of_axis() -> None:
+    """One panel whose numbers span a decade makes all of them logarithmic."""
+    data = sweep(("t",), ("1",), (0, 0.01, 0.16), ("blur:15", "gaussian_noise:0.08"))
+    still = replace(data.cells[0], shift="identity", score=judged(side("s", 1, 2), side("s", 1, 2)))
+    for plate in plates(data.with_(cells=(*data.cells, still))):
+        with styled():
+            axes = [_figure(plate, one).axes for one in plate.panels]
+        for row in zip(*axes, strict=True):
+            assert len({(axis.get_xscale(), axis.get_yscale()) for axis in row}) == 1, plate.key
+
+
+@pytest.mark.parametrize("count", range(1, 40))
+@pytest.mark.parametrize("most", [2, 3, 4])
+def test_no_panel_is_alone_in_the_last_row(count: int, most: int) -> None:
+    columns = abreast(count, most)
+    assert 1 <= columns <= most
+    good = [fewer for fewer in range(2, min(count, most) + 1) if count % fewer != 1]
+    assert columns == max(good, default=min(count, most))

@@ -211,7 +211,8 @@ def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
     assert data.cells[0].is_reference and not data.cells[1].is_reference
     page = render(data)
     assert "75 % done: 3 of 4 measurements." in page
-    assert "Of 2 checkpoints measured under gaussian_blur:15, 0 pass." in page
+    assert "95 % sure: of 3 checkpoints, 0 pass under gaussian_blur:15, " in page
+    assert " and 2 are not judged.</p>" in page
     assert "1 measurement gave no result" in page
 
 

@@ -76,3 +76,16 @@ def test_with_many_shifts_each_has_its_worst_before_any_has_a_second() -> None:
     assert list(dict.fromkeys(item.cell.shift for item in found)) == list(shifts)
     worst = [item.cell.shift for item in found if item.why == "fails by the most"]
     assert worst == list(shifts)
+
+
+def test_an_anchor_is_shown_once_among_the_levels_of_a_shift() -> None:
+    """What is worst at one level mostly is at the next; other kinds are other pictures."""
+    shifts = ("gaussian_noise:0.02", "gaussian_noise:0.05", "gaussian_noise:0.08", "blur:15")
+    found = focus(sweep(tasks=("tworoom",), runs=("1",), shifts=shifts))
+    kinds = [item.cell.shift.partition(":")[0] for item in found]
+    assert kinds == ["gaussian_noise"] * 2 + ["blur"] * 2
+    for kind in set(kinds):
+        mine = [item for item, its in zip(found, kinds, strict=True) if its == kind]
+        shown = [anchor.identity for item in mine for anchor in item.anchors]
+        assert len(shown) == len(set(shown))
+        assert {again for item in mine for again in item.again} <= set(shown)

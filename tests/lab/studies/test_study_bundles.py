@@ -75,6 +75,18 @@ def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
     assert bundle.draw(read, again).figures == held.figures
 
 
+def test_figures_name_the_shifts_of_their_jobs(tmp_path: Path) -> None:
+    """Each once, by kind, of a study's request and of a score's."""
+    noise = [{"kind": "gaussian_noise", "sigma": sigma} for sigma in (0.04, 0.08)]
+    requests = ({"study": {"shifts": noise}}, {"shift": noise[0]}, {"shift": {"kind": "identity"}})
+    sources = [{"kind": "job", "request": request} for request in requests]
+    evidence = Evidence.of(STUDIES["shifts"], paper.shift_rows())
+    held = bundle.write(tmp_path / "shifts", evidence, sources=sources)
+    bundle.draw(held, evidence)
+    for figure in (held.folder / "figures").glob("*.svg"):
+        assert "under gaussian_noise: sigma 0.04, sigma 0.08; under identity<" in figure.read_text()
+
+
 @pytest.mark.parametrize(
     "name", ["rows.csv", "summary.json", "inputs/pairs.csv", "figures/bars.svg"]
 )

@@ -131,6 +131,20 @@ def test_an_alarm_stays_while_it_is_true_and_clears_when_the_drift_is_over() -> 
     assert watch.alarms == [False, False]
 
 
+def test_the_evidence_of_an_alarm_stays_while_the_alarm_does() -> None:
+    """The test starts again at its alarm; whoever reads now and then would miss the crossing."""
+    rng = np.random.default_rng(0)
+    watch = DriftWatch(DriftTerms(50, 1, ALPHA), 1, Reference(rng.lognormal(size=(50, 1)), 1))
+    values = 100 * rng.lognormal(size=(60, 1))
+    first = alarmed(watch, values[:, 0])
+    assert first is not None and watch.log_evidence[0] >= watch.level
+    for row in rng.lognormal(size=(49, 1)):
+        watch.observe(row)
+        assert watch.alarms[0] and watch.log_evidence[0] >= watch.level
+    watch.observe([1.0])
+    assert not watch.alarms[0] and watch.log_evidence[0] < watch.level
+
+
 def test_values_beyond_the_grid_count_as_its_ends() -> None:
     watch = DriftWatch(DriftTerms(20, 1, ALPHA), 1)
     for value in (math.nan, math.inf, -math.inf, 0.0, -1.0, 1e300) * 10:

@@ -69,6 +69,6 @@
     input.addEventListener("input", filter);
     input.value = words ?? "";
     filter();
-    table.parentElement.before(label);
+    document.querySelector(".unfold").before(label);
   }
 })();

@@ -6,7 +6,7 @@ from acpc_lab.report.figures.distributions import distributions
 from acpc_lab.report.figures.factors import factors
 from acpc_lab.report.figures.levels import levels
 from acpc_lab.report.figures.plane import plane
-from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate
+from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
 from acpc_lab.report.figures.steps import steps
 from acpc_lab.report.model import ReportData
 

@@ -36,12 +36,13 @@ def distributions(data: ReportData, shift: str) -> Plate:
     panels: list[Panel] = []
     shown: list[Measurement] = []
     lone = False
+    low, _ = _reach([cell for cell in data.cells if cell.score])
     for task in data.tasks:
         cells = [
             c for c in scored(data, shift, task) if c.score and c.score.checkpoint.anchor_values
         ]
         if cells:
-            panels.append(_panel(data, cells, hues, task, shift))
+            panels.append(_panel(data, cells, hues, task, shift, log=low > 0))
             shown += cells
             lone = lone or bool(lone_references(cells))
     return Plate(
@@ -65,7 +66,9 @@ def distributions(data: ReportData, shift: str) -> Plate:
     )
 
 
-def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str) -> Panel:
+def _panel(
+    data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str, *, log: bool
+) -> Panel:
     title = heading(data, task, shift)
 
     def draw(axes: Sequence[Axes]) -> None:
@@ -80,12 +83,12 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
             side = cell.score.checkpoint
             _curves(top, bottom, side, light(hues.role(cell)), cell.name)
         _thresholds(top, bottom, cells)
-        low, high = _reach(cells)
-        if low > 0:
+        if log:
+            low, high = _reach(cells)
             logarithmic(bottom, "x", low / 1.2, high * 1.2)
         top.set_ylabel("anchors, R ≤ x")
         bottom.set_ylabel("anchors, D ≤ x")
-        bottom.set_xlabel("clean one-step motions" + (", log scale" if low > 0 else ""))
+        bottom.set_xlabel("clean one-step motions" + (", log scale" if log else ""))
         for axis in axes:
             axis.set_ylim(-0.03, 1.03)
         for cell in cells:
@@ -177,5 +180,7 @@ def _reach(cells: Sequence[Measurement]) -> tuple[float, float]:
     """The smallest and the largest radius or distance that is drawn."""
     sides = [cell.score.checkpoint for cell in cells if cell.score] + lone_references(cells)
     drawn = [side.anchor_values for side in sides if side.anchor_values]
+    if not drawn:
+        return 0.0, 0.0
     both = np.concatenate([v for a in drawn for v in (a.radius, a.different_state_distance)])
     return float(np.nanmin(both)), float(np.nanmax(both))

@@ -16,7 +16,6 @@ from acpc_lab.report.figures.plate import (
     Plate,
     ends,
     mark,
-    scored,
     threshold,
 )
 from acpc_lab.report.model import Measurement, ReportData
@@ -24,18 +23,22 @@ from acpc_lab.report.model import Measurement, ReportData
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Beyond this ratio of the largest to the smallest relative IR, a linear axis hides the small ones.
+# Beyond this ratio of the largest to the smallest relative IR, linear axes hide the small ones.
 _LOG_BEYOND = 8.0
 
 
 def plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
     hues = Hues(data, tasks=True)
+    places = [cell for cell in data.cells if (ir_relative(cell) or 0) > 0]
+    found = [ir_relative(cell) or 1.0 for cell in places] + [1.0]
+    wide = max(found) / min(found) > _LOG_BEYOND
+    trapped = sum(not c.is_reference and _ir_alone(c) for c in places)
     panels, shown = [], []
     for shift in data.shifts:
-        cells = [cell for cell in scored(data, shift) if (ir_relative(cell) or 0) > 0]
+        cells = [cell for cell in places if cell.shift == shift]
         if cells:
-            panels.append(_panel(cells, hues, shift, several=len(data.shifts) > 1))
+            panels.append(_panel(cells, hues, shift, wide=wide, several=len(data.shifts) > 1))
             shown += cells
     return Plate(
         key="plane",
@@ -43,7 +46,8 @@ def plane(data: ReportData) -> Plate:
         title="Which checkpoints pass",
         caption="Each mark is a checkpoint; it passes in the shaded corner, where relative IR is "
         "at most, and SR at least, its threshold. Bottom "
-        "left is the trap: a model that ignores the perturbation because it ignores everything.",
+        "left is the trap: a model that ignores the perturbation because it ignores everything"
+        f"{f'; {trapped} would pass on IR alone' if trapped else ''}.",
         panels=tuple(panels),
         legend=(
             *hues.legend(shown, mark="swatch"),
@@ -54,7 +58,13 @@ def plane(data: ReportData) -> Plate:
     )
 
 
-def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -> Panel:
+def _ir_alone(cell: Measurement) -> bool:
+    """Whether IR passes and SR does not."""
+    verdict = cell.score and cell.score.verdict
+    return verdict is not None and verdict.ir_passed is True and not verdict.sr_passed
+
+
+def _panel(cells: list[Measurement], hues: Hues, shift: str, *, wide: bool, several: bool) -> Panel:
     places = [(ir_relative(cell) or 0.0, separation(cell) or 0.0, cell) for cell in cells]
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     t_ir, t_sr = thresholds.ir or 0.0, thresholds.sr or 0.0
@@ -62,7 +72,6 @@ def _panel(cells: list[Measurement], hues: Hues, shift: str, *, several: bool) -
     def draw(axes: Sequence[Axes]) -> None:
         (axis,) = axes
         reach = [x for x, _, _ in places] + [t_ir, 1.0]
-        wide = max(reach) / min(reach) > _LOG_BEYOND
         reach += _bars(places, reach, wide=wide)
         left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
         if wide:

@@ -68,6 +68,15 @@ class Plate:
     rows: int = 1
 
 
+def abreast(count: int, most: int) -> int:
+    """How many of ``count`` panels stand in a row of at most ``most``, so that none ends up alone.
+
+    Where every number leaves one alone, ``most``.
+    """
+    fits = range(min(count, most), 1, -1)
+    return next((columns for columns in fits if count % columns != 1), min(count, most) or 1)
+
+
 class Hues:
     """The colour and the marker of every cell, the same in every figure.
 

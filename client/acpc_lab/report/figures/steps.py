@@ -26,10 +26,12 @@ def steps(data: ReportData, shift: str) -> Plate:
     hues = Hues(data)
     panels: list[Panel] = []
     shown: list[Measurement] = []
+    measured = [found for cell in data.cells if (found := _steps(cell)) is not None]
+    log = all(float(np.median(found, axis=0).min()) > 0 for found in measured)
     for task in data.tasks:
         cells = [c for c in scored(data, shift, task) if _steps(c) is not None]
         if cells:
-            panels.append(_panel(data, cells, hues, task, shift))
+            panels.append(_panel(data, cells, hues, task, shift, log=log))
             shown += cells
     bands = "; the band spans the 10 % and 90 % quantiles where few curves leave room for it"
     return Plate(
@@ -49,7 +51,9 @@ def _steps(cell: Measurement) -> NDArray[np.float64] | None:
     return None if cell.score is None else step_radius_of(cell.score.checkpoint)
 
 
-def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str) -> Panel:
+def _panel(
+    data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str, *, log: bool
+) -> Panel:
     title = heading(data, task, shift)
     pooled: dict[str, list[NDArray[np.float64]]] = {}
     roles: dict[str, str] = {}
@@ -67,7 +71,7 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
 
     def draw(axes: Sequence[Axes]) -> None:
         (axis,) = axes
-        _draw(axis, curves, roles)
+        _draw(axis, curves, roles, log=log)
         axis.set_title(title)
 
     ends = [
@@ -83,7 +87,9 @@ def _panel(data: ReportData, cells: list[Measurement], hues: Hues, task: str, sh
     )
 
 
-def _draw(axis: Axes, curves: Mapping[str, NDArray[np.float64]], roles: Mapping[str, str]) -> None:
+def _draw(
+    axis: Axes, curves: Mapping[str, NDArray[np.float64]], roles: Mapping[str, str], *, log: bool
+) -> None:
     """Draws the quantiles (3, H) of every curve over the predicted steps."""
     for key, (low, middle, high) in curves.items():
         places = np.arange(1, len(middle) + 1)
@@ -100,8 +106,8 @@ def _draw(axis: Axes, curves: Mapping[str, NDArray[np.float64]], roles: Mapping[
             gid=f"{TIP}{key}, 90 % quantile",
         )
     shown = list(curves.values()) if len(curves) <= _BANDS else [c[1:] for c in curves.values()]
-    lowest = min((float(curve.min()) for curve in shown), default=0.0)
-    if lowest > 0:
+    if log and shown:
+        lowest = min(float(curve[curve > 0].min()) for curve in shown)
         highest = max(float(curve.max()) for curve in shown)
         logarithmic(axis, "y", lowest / 1.2, highest * 1.2)
     else:
@@ -109,4 +115,4 @@ def _draw(axis: Axes, curves: Mapping[str, NDArray[np.float64]], roles: Mapping[
     longest = max((curve.shape[1] for curve in curves.values()), default=1)
     axis.set_xticks(range(1, longest + 1))
     axis.set_xlabel("predicted step")
-    axis.set_ylabel("clean motions" + (", log scale" if lowest > 0 else ""))
+    axis.set_ylabel("clean motions" + (", log scale" if log else ""))

@@ -268,4 +268,4 @@ def _estimates(
 
 
 def _checkpoint_name(item: SpaceGeometry | Sensitivity | SensitivityRatio) -> str:
-    return f"{item.task}\nrun {item.run}, {item.level:g}"
+    return f"{item.task}\nrun {item.run}\nnoise {item.level:g}"
