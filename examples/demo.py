@@ -3,7 +3,7 @@
     python examples/demo.py            (or: make demo)
 
 Starts a real server on the checkpoints in examples/two_room, drives it with the real client, and
-writes build/demo/results.json and build/demo/verdicts.png.
+writes build/demo/results.json and build/demo/verdicts.png, which docs/demo.png is a copy of.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ CHECKPOINTS = {
     "two-room-collapsed": "trained with noise, but without the regulariser that prevents collapse",
 }
 GOOD = "two-room-augmented"
-SIGMA = 0.04
-ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 300, 60, 20
+SIGMA = 0.05
+ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 100, 20
 # Anchors of one episode resemble each other, so there are more episodes than anchors.
 EPISODES = 400
 
@@ -183,7 +183,7 @@ def main() -> None:
     out: Path = parser.parse_args().out.resolve()
     console = Console()
     console.print(f"Writing {EPISODES} logged episodes of the two-room world")
-    datasets = dataset_folder(out, "two-room", f"--episodes={EPISODES}", "--blocks=12")
+    datasets = dataset_folder(out, "two-room", f"--episodes={EPISODES}")
     source = AnchorSource("two-room.h5", "two-room.yaml", count=STEP_ANCHORS)
     anchors = DatasetStore(datasets).anchors(source, history=3, horizon=8)
     console.print("Starting a server: it loads torch, and the first time Python compiles it")
