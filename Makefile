@@ -1,9 +1,19 @@
-# Everything a developer does here. `make demo` and `make test` do all of their own set-up.
+# Everything a developer does here. Each target installs what it runs on.
 .DEFAULT_GOAL := help
+.DELETE_ON_ERROR: # a stamp of what was not installed whole
+.NOTPARALLEL: # one pip at a time
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What is installed: what the demos run on, the studies, linters, pages, or everything.
+DEMO := $(VENV)/.demo
+STUDIES := $(VENV)/.studies
+LINT := $(VENV)/.lint
+DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
+SERVED := '.[server,lab]'
+ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,lint,docs,dev]'
+SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
@@ -12,34 +22,52 @@ PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sort | \
-		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-13s %s\n", $$1, $$2}'
+		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-16s %s\n", $$1, $$2}'
+
+# $(call add,WHAT,PACKAGES) adds what a target runs on to the one environment, and its stamp; nothing
+# where $(READY) has installed everything. Modules are compiled when they are first imported.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
+	--constraint constraints.txt
+define add
+@test $(READY) -nt pyproject.toml -a $(READY) -nt constraints.txt || { \
+	test -x $(BIN)/pip || { $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }; \
+	echo "Making a virtual environment, $(VENV)"; $(PYTHON) -m venv $(VENV); } && \
+	echo "Installing $(1) into $(VENV)" && $(INSTALL) --editable $(2); }
+@touch $@
+endef
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python 3.11 or newer is needed; set PYTHON=/path/to/python3.11"; exit 1; }
-	@echo "Installing into $(VENV) (a few minutes the first time)"
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[lab,server,postgres,tracing,hdf5,lance,video,dev]'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--constraint constraints.txt stable-worldmodel
-	@touch $@
+	$(call add,everything that tests and tools use (minutes),$(ALL))
+	@$(INSTALL) --no-deps stable-worldmodel
 
-setup: $(READY) ## Install everything into .venv, which every other target does as well
+$(DEMO): pyproject.toml constraints.txt
+	$(call add,$(SAID),$(SERVED))
 
-demo: $(READY) ## Judge three trained world models over gRPC: robust, fragile, collapsed
+$(STUDIES): $(DEMO)
+	$(call add,what the studies use besides: scikit-learn,. scikit-learn)
+
+$(LINT): pyproject.toml constraints.txt
+	$(call add,linters and code generators,'.[lint]')
+
+$(DOCS): pyproject.toml constraints.txt
+	$(call add,what builds the pages,'.[docs]')
+
+setup: $(READY) ## Install everything into .venv; other targets install what they need
+
+demo: $(DEMO) ## Judge three trained world models over gRPC: robust, fragile, collapsed
 	@$(BIN)/python examples/demo.py
 
-sweep-demo: $(READY) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
+sweep-demo: $(DEMO) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
 
-factor-demo: $(READY) ## Tell which factor, light or colour or texture, breaks which checkpoint (minutes)
+factor-demo: $(DEMO) ## Tell which factor, light or colour or texture, breaks which checkpoint (minutes)
 	@$(BIN)/python examples/factor_demo.py
 
-study-demo: $(READY) ## Run the paper's studies on the demo's checkpoints (minutes)
+study-demo: $(STUDIES) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
 
-closed-loop-demo: $(READY) ## Plan through ten checkpoints, and set success beside IR and SR (minutes)
+closed-loop-demo: $(DEMO) ## Plan through ten checkpoints, and set success beside IR and SR (minutes)
 	@$(BIN)/python examples/closed_loop_demo.py
 
 test: $(READY) lint types docs ## Lint, type-check, build the docs, run the unit and process tests
@@ -60,7 +88,7 @@ fuzz: $(READY) ## Send 100,000 hostile requests to a server (a quarter of an hou
 coverage: $(READY) ## Run the unit tests and show which branches they miss
 	@$(PYTEST) -m unit --cov --cov-report term-missing:skip-covered
 
-lint: $(READY) ## ruff, the import rules, the wire contract and its generated code
+lint: $(LINT) ## ruff, the import rules, the wire contract and its generated code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
@@ -70,17 +98,17 @@ lint: $(READY) ## ruff, the import rules, the wire contract and its generated co
 types: $(READY) ## mypy --strict on server and client
 	@$(BIN)/mypy
 
-format: $(READY) ## Format the code
+format: $(LINT) ## Format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-proto: $(READY) ## Generate the code of the wire contract
+proto: $(LINT) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
 
-docs: $(READY) ## Build the documentation site, strictly, into build/site
+docs: $(DOCS) ## Build the documentation site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-docs-serve: $(READY) ## Serve the documentation site while you write
+docs-serve: $(DOCS) ## Serve the documentation site while you write
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 monitoring-rules: $(READY) ## Write the alerts' rules for the Prometheus operator from rules.yml
@@ -96,7 +124,7 @@ bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIO
 	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS); code=$$?; \
 		$(BIN)/python benchmarks/page.py --collect && exit $$code
 
-train-demo: $(READY) ## Train the demo's checkpoints again (a few minutes)
+train-demo: $(DEMO) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py
 
 clean: ## Remove what was built, not the virtual environment

@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 # Pages from outside docs/, by their place in the site.
 OUTSIDE = {
-    "index.md": "README.md",
+    "start.md": "README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
     "examples/two_room.md": "examples/two_room/README.md",

@@ -1,8 +1,9 @@
-"""The demo's picture: what the model sees, where the checkpoints stand, how noise spreads."""
+"""The demo's picture: what the model sees, the verdicts, how noise spreads, what anchors decide."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -20,12 +21,19 @@ COLOURS = {
 MARKERS = {"two-room-base": "o", "two-room-augmented": "s", "two-room-collapsed": "X"}
 
 
+class Noise(NamedTuple):
+    """A clean frame, uint8 (height, width, 3), and the noise in [0, 1] pixel units."""
+
+    frame: np.ndarray
+    sigma: float
+
+
 def draw(
     path: Path,
     scores: dict[str, Score],
     steps: dict[str, list[float]],
-    frame: np.ndarray,
-    sigma: float,
+    looks: dict[int, Score],
+    noise: Noise,
 ) -> None:
     """Write the picture.
 
@@ -33,14 +41,18 @@ def draw(
         path: PNG to write.
         scores: Score of each checkpoint.
         steps: Mean normalised distance after each predicted step, by checkpoint.
-        frame: A clean frame, uint8 (height, width, 3).
-        sigma: Noise in [0, 1] pixel units.
+        looks: Scores of the good checkpoint, by number of anchors.
+        noise: What the checkpoints see.
     """
-    figure = plt.figure(figsize=(12, 4.2), layout="constrained")
-    left, middle, right = figure.subfigures(1, 3, width_ratios=(0.75, 1.2, 1.2))
-    _frames(left.subplots(2, 1), frame, sigma)
-    _plane(middle.subplots(), scores)
-    _steps(right.subplots(), steps)
+    figure = plt.figure(figsize=(14, 4.4), layout="constrained")
+    frames, plane, spread, decided = figure.subfigures(1, 4, width_ratios=(0.6, 1.2, 1.2, 0.8))
+    _frames(frames.subplots(2, 1), *noise)
+    axis = plane.subplots()
+    _plane(axis, scores)
+    _steps(spread.subplots(), steps)
+    _looks(decided.subplots(), looks)
+    # Below the panels, where no mark and no bar can lie.
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -82,7 +94,6 @@ def _plane(axis: Axes, scores: dict[str, Score]) -> None:
     axis.set_xlabel("relative IR (lower: noise moves predictions less)")
     axis.set_ylabel("SR (higher: states stay apart)")
     axis.set_title("A checkpoint passes in the shaded corner (bars: 95 %)", fontsize=10)
-    axis.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1.0, 0.12))
 
 
 def _cross(axis: Axes, place: tuple[float | None, float], score: Score, colour: str) -> None:
@@ -102,10 +113,32 @@ def _steps(axis: Axes, steps: dict[str, list[float]]) -> None:
             color=COLOURS[name],
             marker=MARKERS[name],
             markersize=5,
-            label=name,
         )
     axis.set_xlabel("predicted step")
     axis.set_ylabel("clean-perturbed distance / clean motion")
     axis.set_title("How far noise pushes each predicted step", fontsize=10)
     axis.set_ylim(bottom=0)
-    axis.legend(fontsize=8)
+
+
+def _looks(axis: Axes, looks: dict[int, Score]) -> None:
+    """SR with its interval, for each number of anchors, beside the threshold."""
+    name = "two-room-augmented"
+    for place, score in enumerate(looks.values()):
+        if score.evidence is not None:
+            sr = score.evidence.sr
+            axis.plot((place, place), (sr.lower, sr.upper), color=COLOURS[name], linewidth=1.5)
+        axis.plot(place, score.checkpoint.sr, marker=MARKERS[name], color=COLOURS[name])
+    thresholds = next(iter(looks.values())).verdict.thresholds
+    axis.axhline(thresholds.sr, linestyle=":", color="grey")
+    axis.axhspan(thresholds.sr, 1.0, color="#1b7837", alpha=0.15)
+    words = (f"{count} anchors:\n{_sure(score)}" for count, score in looks.items())
+    axis.set_xticks(range(len(looks)), list(words))
+    axis.set(xlim=(-0.6, len(looks) - 0.4), ylim=(None, 1.005), ylabel="SR")
+    axis.set_title("More anchors decide", fontsize=10)
+
+
+def _sure(score: Score) -> str:
+    """The verdict where it is sure, otherwise that it is not."""
+    if score.evidence is None or score.evidence.confident_outcome is Outcome.UNDECIDED:
+        return "undecided"
+    return "passes" if score.evidence.confident_outcome is Outcome.PASSED else "fails"

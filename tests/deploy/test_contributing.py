@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from pathlib import Path
 
 import processes
 import pytest
@@ -57,14 +58,49 @@ def test_the_devcontainer_sets_the_project_up() -> None:
     assert "make setup" in config["postCreateCommand"]
 
 
+def _extras(shown: str) -> list[str]:
+    """What the commands that `make --dry-run` shows install, one installation after another."""
+    assert shown.count(" pip install ") == shown.count(" --constraint constraints.txt ")
+    return re.findall(r"--editable '\.\[([a-z0-9,]+)\]'", shown)
+
+
+def _shown(target: str, venv: str) -> str:
+    command = ["make", "--dry-run", "--no-print-directory", f"VENV={venv}", target]
+    return processes.run(command, cwd=ROOT).stdout
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("target", ["setup", "docs", "test", "release-check"])
+@pytest.mark.parametrize("target", ["setup", "test", "release-check"])
 def test_a_target_does_its_own_set_up(target: str) -> None:
     """In a fresh clone, each starts by installing every extra, pinned."""
-    command = ["make", "--dry-run", "--no-print-directory", "VENV=/nonexistent/venv", target]
-    shown = processes.run(command, cwd=ROOT).stdout
-    assert "--constraint constraints.txt" in shown
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    installed = re.search(r"--editable '\.\[([a-z0-9,]+)\]'", shown)
-    assert installed
-    assert set(installed[1].split(",")) == set(extras["optional-dependencies"])
+    installed = _extras(_shown(target, "/nonexistent/venv"))[0]
+    assert set(installed.split(",")) == set(extras["optional-dependencies"])
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("target", "installed"),
+    [
+        ("demo", ["server,lab"]),
+        ("sweep-demo", ["server,lab"]),
+        ("study-demo", ["server,lab"]),
+        ("lint", ["lint"]),
+        ("docs", ["docs"]),
+    ],
+)
+def test_a_target_installs_what_it_runs_on_alone(target: str, installed: list[str]) -> None:
+    assert _extras(_shown(target, "/nonexistent/venv")) == installed
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("target", ["demo", "study-demo", "lint", "docs"])
+def test_what_setup_has_installed_is_not_installed_again(target: str, tmp_path: Path) -> None:
+    """The stamp of everything stands for every smaller one."""
+    (tmp_path / ".ready").touch()
+    stamps = [f"{tmp_path}/.{name}" for name in ("demo", "studies", "lint", "docs", "ready")]
+    command = ["make", "--no-print-directory", f"VENV={tmp_path}", "PYTHON=false"]
+    made = {line for line in _shown(target, str(tmp_path)).split() if line in stamps}
+    printed = processes.run([*command, *made], cwd=ROOT).stdout
+    assert "Installing" not in printed
+    assert made and all(Path(stamp).exists() for stamp in made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -11,16 +12,30 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+# What the first page calls the demo's verdicts, in its order.
+CHECKPOINTS = ("two-room-base", "two-room-augmented", "two-room-collapsed", "two-room-augmented")
 
 
-def test_the_demo_ends_with_its_three_verdicts(tmp_path: Path) -> None:
-    command = [sys.executable, EXAMPLES / "demo.py", "--out", tmp_path]
-    processes.run(command)
+def test_the_demo_ends_with_the_verdicts_of_the_first_page(tmp_path: Path) -> None:
+    """One fails surely, one passes surely, the trap is found, and few anchors do not decide."""
+    command = [sys.executable, ROOT / "examples" / "demo.py", "--out", tmp_path]
+    printed = " ".join(processes.run(command).stdout.split())
     rows = json.loads((tmp_path / "results.json").read_text())["verdicts"]
-    assert {row["checkpoint"]: row["passed"] for row in rows} == {
-        "two-room-base": False,
-        "two-room-augmented": True,
-        "two-room-collapsed": False,
-    }
+    page = (ROOT / "README.md").read_text()
+    written = re.findall(
+        r"^\| trained [^|]* \| (passes|fails)[^|]* \| (\w+) \|$", page, re.MULTILINE
+    )
+    assert [row["checkpoint"] for row in rows] == list(CHECKPOINTS)
+    assert written == [
+        (
+            "passes" if row["passed"] else "fails",
+            "undecided" if row["sure"] == "undecided" else "yes",
+        )
+        for row in rows
+    ]
+    assert [row["sure"] for row in rows] == ["failed", "passed", "failed", "undecided"]
+    assert rows[3]["anchors"] * 4 == rows[1]["anchors"]  # "a quarter of the anchors"
+    assert "The last one is the trap." in printed
+    assert "The second lesson: few anchors do not decide." in printed
     assert (tmp_path / "verdicts.png").stat().st_size > 10_000

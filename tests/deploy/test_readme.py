@@ -1,0 +1,97 @@
+"""Every command and program of the first page runs as it is written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import processes
+import pytest
+from deployment_files import ROOT
+from server_process import ServerProcess
+
+PAGE = (ROOT / "README.md").read_text()
+DEMO, OWN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+INSTALL, CHECK, SERVE, SCORE = OWN.splitlines()
+SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TWO_ROOM = ROOT / "examples" / "two_room"
+# The demo's checkpoints, under the names of the page.
+NAMES = {"lewm-tworooms": "two-room-base", "lewm-tworooms-noise": "two-room-augmented"}
+
+
+def test_the_first_page_is_short() -> None:
+    assert len(PAGE.split()) <= 900
+    assert len(re.findall(r"!\[.+?\]\(", PAGE)) == 1
+    certify = SCRIPTS[1].split("\n\n", 1)[1]
+    assert len(certify.splitlines()) <= 10
+
+
+def test_every_fenced_block_is_one_that_runs_here() -> None:
+    assert len(re.findall(r"```\w*\n", PAGE)) == 2 * (2 + len(SCRIPTS))
+    assert {line.split()[1] for line in DEMO.splitlines()} == {"demo", "test"}
+    # The proof of installations types this very line in an empty environment.
+    assert INSTALL == "pip install '.[server,lab]'"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home folder with checkpoints and a dataset where the page has them."""
+    folder = tmp_path_factory.mktemp("home")
+    for name, demo in NAMES.items():
+        shutil.copytree(TWO_ROOM / "checkpoints" / demo, folder / "checkpoints" / name)
+    dataset = folder / "datasets" / "tworoom.h5"
+    write = [sys.executable, TWO_ROOM / "dataset.py", "--out", dataset, "--episodes", "40"]
+    processes.run(write)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(home: Path) -> dict[str, str]:
+    """Variables of a shell in that home; the server takes any free port."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ACPC_")}
+    free = {"ACPC_PORT": "0", "ACPC_METRICS_PORT": "0"}
+    return kept | free | {"HOME": str(home), "PATH": path, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="module")
+def server(home: Path, environment: dict[str, str]) -> Iterator[ServerProcess]:
+    started = ServerProcess(home, home, home, environment=environment, cwd=home)
+    started.command = ["bash", "-c", f"exec {SERVE}"]
+    with started:
+        yield started
+        assert started.bugs() == []
+
+
+@pytest.mark.process
+def test_the_checkpoint_is_accepted(home: Path, environment: dict[str, str]) -> None:
+    printed = processes.run(["bash", "-c", CHECK], env=environment, cwd=home).stdout
+    assert "the server accepts this checkpoint" in printed
+
+
+@pytest.mark.process
+def test_the_served_checkpoint_is_scored(
+    home: Path, environment: dict[str, str], server: ServerProcess
+) -> None:
+    given = environment | {"ACPC_TARGET": server.address}
+    printed = processes.run(["bash", "-c", SCORE], env=given, cwd=home).stdout
+    assert "lewm-tworooms-noise" in printed
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("script", SCRIPTS, ids=["score", "certify"])
+def test_the_programs_run(
+    script: str, server: ServerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = np.random.default_rng(0)
+    frames = random.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
+    blocks = random.standard_normal((32, 5, 10), dtype=np.float32)
+    names = {"history": frames[:3], "goal": frames[3], "past": blocks[0, :2], "candidates": blocks}
+    assert script.count("localhost:50051") == 1
+    exec(script.replace("localhost:50051", server.address), names)  # noqa: S102  the page's own
+    assert capsys.readouterr().out.strip()
