@@ -103,14 +103,16 @@ class Door(grpc.GenericRpcHandler):
 
         ``servicer`` has a function a method, given the message and the :class:`Call`: a plain one
         that runs in a worker, a coroutine or asynchronous generator that runs on the event loop,
-        or, where callers stream, one that returns a :class:`Conversation`. ``holds`` says what a
+        or, where callers stream, one that returns a :class:`Conversation`. A method without one,
+        as a newer release of a standard service may bring, is UNIMPLEMENTED. ``holds`` says what a
         call of a method counts as besides.
         """
         chosen = lane or self._lane
         self._lanes.add(chosen.receiver)
         for descriptor in service.methods:
+            if (behaviour := getattr(servicer, descriptor.name, None)) is None:
+                continue
             method = Method(descriptor, self._metrics)
-            behaviour = getattr(servicer, method.name)
             counted = [Held.CALLS] + [held for held in [(holds or {}).get(method.name)] if held]
             if method.streams:
                 counted.append(Held.STREAMS)
@@ -123,7 +125,7 @@ class Door(grpc.GenericRpcHandler):
             self._handlers[method.path] = kind(*given).handler()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
-        """The handler of a method."""
+        """The handler of a method; None of one that is not served, which is UNIMPLEMENTED."""
         return self._handlers.get(handler_call_details.method)
 
     def bind(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
@@ -143,7 +145,10 @@ class Door(grpc.GenericRpcHandler):
 
     def stop(self, grace: float) -> None:
         """Take no further calls; those under way get ``grace`` seconds. Ends the thread."""
-        self._wait(self._server.stop(grace))
+        try:
+            self._wait(self._server.stop(grace))
+        except UnicodeDecodeError:  # grpcio from 1.84 on ends at a path that is not UTF-8
+            self._wait(self._server.stop(grace))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self.workers.close()
