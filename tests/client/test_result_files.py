@@ -184,7 +184,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     file = tmp_path / "score.parquet"
     file.touch()
     shown = processes.run([sys.executable, "-c", code, str(file)])
-    assert "pip install '.[lab]'" in shown.stdout
+    assert "pip install '.[parquet]'" in shown.stdout
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])

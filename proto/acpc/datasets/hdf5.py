@@ -134,7 +134,9 @@ class Hdf5Dataset(Dataset):
             file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE_BYTES)
         except OSError as error:
             why = _newer(error) or f"(damaged, truncated or still being written?): {error}"
-            raise FailedPrecondition(f"dataset {name!r} is not a readable HDF5 file {why}") from error
+            raise FailedPrecondition(
+                f"dataset {name!r} is not a readable HDF5 file {why}"
+            ) from error
         with file:
             yield cls(file, name, check)
 
