@@ -42,7 +42,7 @@ _MAX_PAUSE_S = 2.0
 # What of gRPC's long messages tells a person why nobody answers.
 _CAUSES = re.compile(
     r"connection refused|connection reset|handshake failed|no route to host"
-    r"|DNS resolution failed|address lookup failed"  # gRPC before and since 1.81
+    r"|DNS resolution failed|address lookup failed"  # gRPC 1.76, and newer ones
     r"|no such file or directory|permission denied"
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
     re.IGNORECASE,
