@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from result_schema import checked
 
+pytestmark = pytest.mark.edge
+
 
 def score(*, with_reference: bool = True) -> Score:
     return Score.from_message(score_response(pb.OUTCOME_FAILED, with_reference=with_reference))

@@ -28,6 +28,8 @@ from http2 import Connection, message
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
+pytestmark = pytest.mark.edge
+
 SERVICE = pb.DESCRIPTOR.services_by_name["CheckpointService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
