@@ -31,7 +31,7 @@ GOAL = 4.3
 
 def write_world(path: Path, enlarge: int) -> None:
     """The demo's episodes with every pixel ``enlarge`` times as wide and high."""
-    with h5py.File(path, "w", libver="latest") as file:
+    with h5py.File(path, "w", libver="v114") as file:
         for name, values in columns(EPISODES, BLOCKS, SEED).items():
             pixels = name == "pixels"
             if pixels:

@@ -41,7 +41,8 @@ _MIN_PAUSE_S = 0.25
 _MAX_PAUSE_S = 2.0
 # What of gRPC's long messages tells a person why nobody answers.
 _CAUSES = re.compile(
-    r"connection refused|connection reset|handshake failed|DNS resolution failed|no route to host"
+    r"connection refused|connection reset|handshake failed|no route to host"
+    r"|DNS resolution failed|address lookup failed"  # gRPC 1.76, and newer ones
     r"|no such file or directory|permission denied"
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
     re.IGNORECASE,

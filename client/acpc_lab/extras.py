@@ -1,4 +1,4 @@
-"""Loads the libraries of the extra [lab] when they are needed, and says what to install if not."""
+"""Loads the libraries of the lab's extras when they are needed, and says what to install if not."""
 
 from acpc.contract import load_lab as load
 from acpc.contract import pyarrow

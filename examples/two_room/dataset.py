@@ -44,7 +44,7 @@ def write_dataset(
 ) -> None:
     """Write the episodes of ``columns`` to ``path``, replacing what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w", libver="latest") as file:
+    with h5py.File(path, "w", libver="v114") as file:
         for name, values in columns(episodes, blocks, seed).items():
             per_step = values.ndim > 1
             file.create_dataset(

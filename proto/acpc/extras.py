@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib import metadata
 from types import ModuleType
 
 _OURS = ("acpc", "acpc_client", "acpc_lab", "acpc_server")
@@ -12,6 +11,8 @@ _OURS = ("acpc", "acpc_client", "acpc_lab", "acpc_server")
 
 def install_line(extra: str) -> str:
     """How to install ``acpc[extra]``. The name is on no package index, so a path is needed."""
+    from importlib import metadata  # noqa: PLC0415 - an error's, and it takes long to import
+
     wheel = f"acpc-{metadata.version('acpc')}-py3-none-any.whl"
     return f"pip install '.[{extra}]' in a checkout of acpc, or pip install '{wheel}[{extra}]'"
 

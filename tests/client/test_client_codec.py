@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+pytestmark = pytest.mark.edge
+
 DTYPES = ["uint8", "int32", "int64", "float16", "float32", "float64", "bool"]
 
 

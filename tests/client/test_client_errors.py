@@ -22,6 +22,8 @@ from client_counterparty import Counterparty
 from client_messages import operation, retry_info, status
 from google.rpc import error_details_pb2, status_pb2
 
+pytestmark = pytest.mark.edge
+
 FAILURES = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
 
 

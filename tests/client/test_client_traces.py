@@ -16,6 +16,8 @@ from client_counterparty import Counterparty
 from client_messages import status
 from otlp_collector import Collector, collecting
 
+pytestmark = pytest.mark.edge
+
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:

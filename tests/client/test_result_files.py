@@ -23,6 +23,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from result_schema import checked
 
+pytestmark = pytest.mark.edge
+
 
 def score(*, with_reference: bool = True) -> Score:
     return Score.from_message(score_response(pb.OUTCOME_FAILED, with_reference=with_reference))
@@ -184,7 +186,7 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
     file = tmp_path / "score.parquet"
     file.touch()
     shown = processes.run([sys.executable, "-c", code, str(file)])
-    assert "pip install '.[lab]'" in shown.stdout
+    assert "pip install '.[parquet]'" in shown.stdout
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".parquet"])

@@ -46,7 +46,7 @@ def test_generated_code_is_current() -> None:
     script = str(PROTO / "generate.py")
     command = [sys.executable, script, "--check"]
     done = processes.run(command, check=False, env={"PATH": tools})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("service", ["", *SERVICES])

@@ -8,6 +8,8 @@ import pytest
 from acpc.datasets.hdf5 import Hdf5Column, Hdf5Dataset
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
+pytestmark = pytest.mark.edge
+
 
 @pytest.fixture(params=[(False, 1), (True, 1), (True, 16), (False, 1000)], ids=str)
 def layout(request: pytest.FixtureRequest) -> tuple[bool, int]:

@@ -24,7 +24,7 @@ from acpc.v1 import (
 )
 from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
-from google.protobuf import duration_pb2
+from google.protobuf import duration_pb2, empty_pb2
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
@@ -141,6 +141,8 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         ],
         "Check": [health_pb2.HealthCheckRequest()],
         "Watch": [health_pb2.HealthCheckRequest()],
+        # Of newer releases of grpcio-health-checking; its request is empty, like this one.
+        "List": [empty_pb2.Empty()],
         "ServerReflectionInfo": [reflection(list_services=""), reflection(file_by_filename="x")],
     }
     return {path: good[path.rpartition("/")[2]] for path in METHODS}

@@ -1,6 +1,6 @@
 """Writes HDF5 files in the layout of the public datasets, straight from their documented facts.
 
-One dataset per column, one row per chunk, ``libver="latest"``, no attributes, ``ep_len`` int32 and
+One dataset per column, one row per chunk, ``libver="v114"``, no attributes, ``ep_len`` int32 and
 ``ep_offset`` int64. Nothing of the server is imported, so tests may compare against what is here.
 """
 
@@ -82,7 +82,7 @@ def write_public_dataset(
         **(override or {}),
     }
     filters: dict[str, Any] = dict(hdf5plugin.Blosc(cname="lz4", clevel=5)) if compress else {}
-    with h5py.File(path, "w", libver="latest") as file:
+    with h5py.File(path, "w", libver="v114") as file:
         for name, array in arrays.items():
             if array is None:
                 continue

@@ -15,6 +15,8 @@ from acpc_server.settings import Settings, read_settings
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.edge
+
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
 FILES = (

@@ -16,7 +16,7 @@ def arrow_numbers(column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow.Chunke
     Raises:
         ValueError: It holds nulls, rows of unequal length, or something else than numbers.
     """
-    arrow, compute = load("pyarrow"), load("pyarrow.compute")
+    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
     kind = column.type
     if column.null_count:
         raise ValueError(f"has {column.null_count} rows without a value")

@@ -41,7 +41,7 @@ class LeRobotDataset(TabledDataset):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._parquet = load("pyarrow.parquet")
+        self._parquet = load("pyarrow.parquet", "parquet")
         self._info = self._read_info()
         self._features: Mapping[str, Any] = self._info["features"]
         try:
@@ -63,7 +63,7 @@ class LeRobotDataset(TabledDataset):
     def numbers(self, name: str) -> NDArray[Any]:
         """The values of a feature, from all files in order."""
         name = self._known(name)
-        arrow = load("pyarrow")
+        arrow = load("pyarrow", "parquet")
         try:
             parts = [self._parquet.read_table(file, columns=[name]) for file in self._files()]
             return arrow_numbers(arrow.concat_tables(parts).column(name))

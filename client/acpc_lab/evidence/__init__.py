@@ -9,6 +9,7 @@ from acpc_lab.evidence.multiplicity import (
     held_in_sequence,
     holm,
 )
+from acpc_lab.evidence.proportions import wilson
 from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "evidence_columns",
     "held_in_sequence",
     "holm",
+    "wilson",
 ]

@@ -11,8 +11,7 @@ import numpy as np
 from acpc_client import Evidence, GivenViews, Interval, Outcome, Score
 from numpy.typing import NDArray
 
-from acpc_lab.evidence import Family, FamilyWise, Sureness
-from acpc_lab.extras import load
+from acpc_lab.evidence import Family, FamilyWise, Sureness, wilson
 from acpc_lab.factors import factor_of
 
 
@@ -58,9 +57,7 @@ class Share:
 
     def interval(self, confidence: float = 0.95) -> Interval:
         """Wilson's score interval of the fraction among all such anchors."""
-        test = load("scipy.stats").binomtest(self.held, self.of)
-        ends = test.proportion_ci(confidence, method="wilson")
-        return Interval(float(ends.low), float(ends.high), "Wilson")
+        return Interval(*wilson(self.held, self.of, confidence), "Wilson")
 
 
 @dataclass(frozen=True)

@@ -228,10 +228,10 @@ def tsne(
     """
     points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
     flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
-    manifold = load("sklearn.manifold")
+    manifold = load("sklearn.manifold", "tsne")
     perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
     projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.seed)
     # Threads sum in an order of their own, and t-SNE magnifies it.
-    with load("threadpoolctl").threadpool_limits(1):
+    with load("threadpoolctl", "tsne").threadpool_limits(1):
         placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
     return placed.reshape(*points.shape[:2], 2)

@@ -6,7 +6,7 @@ import math
 
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.extras import load
+from acpc_lab.evidence import wilson
 from acpc_lab.tables import Numbers
 
 CONFIDENCE = 0.95
@@ -29,7 +29,6 @@ def success_interval(
 
     Raises:
         ArgumentError: So many episodes cannot have this rate.
-        FailedPrecondition: SciPy is not installed.
     """
     if math.isnan(episodes):
         return None
@@ -38,9 +37,8 @@ def success_interval(
         raise ArgumentError(
             "episodes", f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
         )
-    test = load("scipy.stats").binomtest(round(successes), int(episodes))
-    found = test.proportion_ci(confidence, method="wilson")
-    return 100 * float(found.low), 100 * float(found.high)
+    low, high = wilson(round(successes), int(episodes), confidence)
+    return 100 * low, 100 * high
 
 
 def success_intervals(percents: Numbers, episodes: Numbers) -> tuple[Interval, ...] | None:
@@ -48,7 +46,6 @@ def success_intervals(percents: Numbers, episodes: Numbers) -> tuple[Interval, .
 
     Raises:
         ArgumentError: So many episodes cannot have such a rate.
-        FailedPrecondition: SciPy is not installed.
     """
     pairs = zip(percents.tolist(), episodes.tolist(), strict=True)
     found = [success_interval(percent, count) for percent, count in pairs]
@@ -67,7 +64,6 @@ def gain_interval(
 
     Raises:
         ArgumentError: So many episodes cannot have such a rate.
-        FailedPrecondition: SciPy is not installed.
     """
     ours = success_interval(success, episodes, confidence)
     theirs = success_interval(reference, episodes, confidence)

@@ -1,6 +1,6 @@
 """Rows and anchors as files: CSV, Parquet, JSON and npz. Results: ``acpc_client.save_result``.
 
-Parquet needs pyarrow, which is one of the lab's extras.
+Parquet needs pyarrow, which the extra [parquet] brings.
 """
 
 from acpc_client import RESULT_FORMATS, write_whole

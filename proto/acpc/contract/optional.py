@@ -26,12 +26,12 @@ def load_optional(module: str, install: str) -> ModuleType:
         raise FailedPrecondition(f"this needs {package}: {install}") from error
 
 
-def load_lab(module: str) -> ModuleType:
-    """A module of the extra [lab]; raises as ``load_optional``."""
-    return load_optional(module, install_line("lab"))
+def load_lab(module: str, extra: str = "lab") -> ModuleType:
+    """A module of the extra [lab], or of a rarer one; raises as ``load_optional``."""
+    return load_optional(module, install_line(extra))
 
 
 def pyarrow() -> tuple[ModuleType, ModuleType]:
     """``pyarrow`` (with ``pyarrow.compute``) and ``pyarrow.parquet``; raises as ``load_lab``."""
-    load_lab("pyarrow.compute")
-    return load_lab("pyarrow"), load_lab("pyarrow.parquet")
+    load_lab("pyarrow.compute", "parquet")
+    return load_lab("pyarrow"), load_lab("pyarrow.parquet", "parquet")

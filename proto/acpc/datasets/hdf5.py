@@ -33,6 +33,17 @@ def _go_on() -> None:
     """The default check between reads: nothing."""
 
 
+def _newer(error: Exception) -> str:
+    """Why the installed HDF5 does not know a format version, and what to do; '' of other errors."""
+    if "version number" not in str(error):
+        return ""
+    return (
+        f"here: it was written by a newer HDF5 than {h5py.version.hdf5_version}, or is damaged; "
+        "pip install --upgrade h5py, or write the file with h5py.File(path, 'w', libver='v114')"
+        f" ({error})"
+    )
+
+
 class Hdf5Column(DatasetColumn):
     """One column: an array of ``shape`` (rows, ...), read in slices."""
 
@@ -122,9 +133,9 @@ class Hdf5Dataset(Dataset):
         try:
             file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE_BYTES)
         except OSError as error:
+            why = _newer(error) or f"(damaged, truncated or still being written?): {error}"
             raise FailedPrecondition(
-                f"dataset {name!r} is not a readable HDF5 file (damaged, truncated or still being "
-                f"written?): {error}"
+                f"dataset {name!r} is not a readable HDF5 file {why}"
             ) from error
         with file:
             yield cls(file, name, check)
@@ -176,7 +187,9 @@ class Hdf5Dataset(Dataset):
         try:
             yield
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            raise self.bad(name, f"has a damaged header: {error}") from error
+            why = _newer(error)
+            said = f"cannot be read {why}" if why else f"has a damaged header: {error}"
+            raise self.bad(name, said) from error
 
     def _check_link(self, name: str) -> None:
         links = self._file.id.links  # to ask the file for the name itself would follow a link

@@ -8,6 +8,6 @@ from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.door import Door, Lane
 from acpc_server.rpc.operations import OperationsServicer, OperationWriter
 from acpc_server.rpc.probes import HealthService, Reflection, reflection_versions
-from acpc_server.rpc.receiving import Receiver
+from acpc_server.rpc.receiving import ReadLimit, Receiver
 from acpc_server.rpc.scoring import ScoringServicer, StudyServicer
 from acpc_server.rpc.unix_sockets import claimed, forget

@@ -13,6 +13,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -103,27 +104,27 @@ class Door(grpc.GenericRpcHandler):
 
         ``servicer`` has a function a method, given the message and the :class:`Call`: a plain one
         that runs in a worker, a coroutine or asynchronous generator that runs on the event loop,
-        or, where callers stream, one that returns a :class:`Conversation`. ``holds`` says what a
-        call of a method counts as besides.
+        or, where callers stream, one that returns a :class:`Conversation`. A method without one is
+        UNIMPLEMENTED. ``holds`` says what a call of a method counts as besides.
         """
         chosen = lane or self._lane
         self._lanes.add(chosen.receiver)
         for descriptor in service.methods:
             method = Method(descriptor, self._metrics)
-            behaviour = getattr(servicer, method.name)
-            counted = [Held.CALLS] + [held for held in [(holds or {}).get(method.name)] if held]
+            if (behaviour := getattr(servicer, method.name, None)) is None:
+                continue
+            counted = (Held.CALLS, *filter(None, [(holds or {}).get(method.name)]))
             if method.streams:
-                counted.append(Held.STREAMS)
+                counted += (Held.STREAMS,)
                 kind: type[_Served] = _Streamed
             elif inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour):
                 kind = _Awaited
             else:
                 kind = _Worked
-            given = self, method, behaviour, chosen, tuple(counted)
-            self._handlers[method.path] = kind(*given).handler()
+            self._handlers[method.path] = kind(self, method, behaviour, chosen, counted).handler()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
-        """The handler of a method."""
+        """The handler of a method; None of one that is not served, which is UNIMPLEMENTED."""
         return self._handlers.get(handler_call_details.method)
 
     def bind(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
@@ -143,7 +144,9 @@ class Door(grpc.GenericRpcHandler):
 
     def stop(self, grace: float) -> None:
         """Take no further calls; those under way get ``grace`` seconds. Ends the thread."""
-        self._wait(self._server.stop(grace))
+        with suppress(UnicodeDecodeError):  # grpcio from 1.84 on ends at a path that is not UTF-8
+            self._wait(self._server.stop(grace))
+        self._wait(self._server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self.workers.close()
@@ -382,10 +385,7 @@ def _not_taken() -> DeadlineExceeded:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether gRPC has more to say, with a traceback, than what a caller did.
-
-    Headers that are no UTF-8, and leaving before its status could be sent.
-    """
+    """Whether gRPC tells, with a traceback, of more than headers that are no UTF-8, or a leaver."""
     error = record.exc_info[1] if record.exc_info else None
     left = type(error).__name__ == "ExecuteBatchError"
     return not (left or isinstance(error, UnicodeDecodeError))

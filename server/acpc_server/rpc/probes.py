@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -37,6 +38,15 @@ class HealthService:
         if request.service not in self._serving:
             raise NotFound(f"no service is named {request.service[:100]!r}")
         return Answer(status=self._status(request.service))
+
+    async def List(self, request: Message, context: Call) -> Message:
+        """Whether each service serves now, by name.
+
+        Called only where the installed grpcio-health-checking, 1.85 or newer, knows the method.
+        """
+        statuses = {name: Answer(status=self._status(name)) for name in self._serving}
+        answer: Message = health_pb2.HealthListResponse(statuses=statuses)
+        return answer
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Call

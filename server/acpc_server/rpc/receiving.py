@@ -156,9 +156,9 @@ class Receiver:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._line or not self._reads:
+        if not self._line:
             return
-        now = next(iter(self._reads)).call.now()
+        # The loop goes on where no read is under way: slots are being handed over.
         has = Counter(read.call.caller for read in self._reads)
         waiting = {read.call.caller for read in self._line}
         share = max(1, self._slots // len(waiting | has.keys()))
@@ -167,7 +167,7 @@ class Receiver:
             caller = read.call.caller
             others = bool(waiting - {caller})
             crowds = others and (has[caller] > share or self._conduct_of(read) == SLOW)
-            if wanted and now - read.since >= self._grace * (SHORT if crowds else 1.0):
+            if wanted and read.call.now() - read.since >= self._grace * (SHORT if crowds else 1.0):
                 wanted -= 1
                 has[caller] -= 1
                 self._judge(caller, SLOW)

@@ -16,6 +16,8 @@ from client_counterparty import Counterparty
 from client_messages import status
 from google.protobuf.message import Message
 
+pytestmark = pytest.mark.edge
+
 ROWS = [row for section in table.SECTIONS for row in table.rows(section)]
 
 

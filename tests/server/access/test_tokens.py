@@ -25,6 +25,8 @@ from acpc_server.errors import (
 from credentials import AUDIENCE, ISSUER, jwk, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+pytestmark = pytest.mark.edge
+
 EC_KEY = ec.generate_private_key(ec.SECP256R1())
 OTHER_KEY = ec.generate_private_key(ec.SECP256R1())
 RSA_KEY = rsa.generate_private_key(65537, 2048)

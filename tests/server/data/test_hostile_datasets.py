@@ -91,8 +91,8 @@ def damaged_chunk(path: Path) -> None:
             raw.write(b"\xff" * chunk.size)
 
 
-def unknown_filter(path: Path) -> None:
-    """Blosc's number changed to one that nobody has, in a file whose headers have no checksum."""
+def without_checksums(path: Path, old: bytes, new: bytes) -> None:
+    """A file whose headers have no checksums, with bytes in place of others."""
     with h5py.File(path, "w", libver="earliest") as file:
         for name, array in content().columns.items():
             file[name] = array
@@ -101,8 +101,22 @@ def unknown_filter(path: Path) -> None:
         file.create_dataset(
             "action", shape=(45, 2), dtype="f4", chunks=(1, 2), **hdf5plugin.Blosc()
         )
-    blosc, nobody = (32001).to_bytes(2, "little"), (32767).to_bytes(2, "little")
-    path.write_bytes(path.read_bytes().replace(blosc, nobody))
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
+
+
+def unknown_filter(path: Path) -> None:
+    """Blosc's number changed to one that nobody has."""
+    without_checksums(path, (32001).to_bytes(2, "little"), (32767).to_bytes(2, "little"))
+
+
+def of_a_newer_library(path: Path) -> None:
+    """The version of a chunked layout, 3, changed to one that no library writes yet."""
+    without_checksums(path, b"\x03\x02\x03", b"\x09\x02\x03")
+
+
+def with_a_newer_superblock(path: Path) -> None:
+    without_checksums(path, b"\x89HDF\r\n\x1a\n\x00", b"\x89HDF\r\n\x1a\n\x09")
 
 
 def being_written(path: Path) -> None:
@@ -117,6 +131,7 @@ def bytes_of(data: bytes) -> Break:
 
 
 COLUMN = "dataset 'a.h5', column "
+NEWER = "it was written by a newer HDF5 than .* --upgrade h5py, or .*libver='v114'"
 CASES: dict[str, tuple[Break, str]] = {
     "empty file": (bytes_of(b""), "'a.h5' is not a readable HDF5 file"),
     "text": (bytes_of(b"pixels,action\n" * 100), "'a.h5' is not a readable HDF5 file"),
@@ -126,6 +141,8 @@ CASES: dict[str, tuple[Break, str]] = {
     "a pipe": (os.mkfifo, "'a.h5' is not a regular file"),
     "damaged chunk": (damaged_chunk, COLUMN + "'pixels': rows .* cannot be read"),
     "unknown filter": (unknown_filter, COLUMN + "'action' needs HDF5 filter 32767 .*not installed"),
+    "newer layout": (of_a_newer_library, COLUMN + f"'action' cannot be read here: {NEWER}"),
+    "newer file": (with_a_newer_superblock, f"'a.h5' is not a readable HDF5 file here: {NEWER}"),
     "no ep_len": (with_columns(ep_len=None), COLUMN + "'ep_len' does not exist; there are"),
     "no pixels": (with_columns(pixels=None), COLUMN + r"'pixels' does not exist; .*'pos_agent'"),
     "float ep_len": (

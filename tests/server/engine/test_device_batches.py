@@ -15,6 +15,8 @@ from plain_model import Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS
 
+pytestmark = pytest.mark.edge
+
 CPU = torch.device("cpu")
 FP32, BF16 = NumericMode.FP32, NumericMode.BF16
 INTERACTIVE = Priority.INTERACTIVE

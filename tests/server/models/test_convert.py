@@ -15,6 +15,8 @@ from acpc_server.models.jepa_family import build_network
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from torch import Tensor, nn
 
+pytestmark = pytest.mark.edge
+
 CPU = torch.device("cpu")
 FRAMES = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
 

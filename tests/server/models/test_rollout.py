@@ -12,6 +12,8 @@ from acpc_server.models.rollout import Unrolls
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from torch import Tensor
 
+pytestmark = pytest.mark.edge
+
 CONFIG = public_config()
 HORIZON = 5
 

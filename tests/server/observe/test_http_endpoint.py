@@ -18,6 +18,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from waiting import GENEROUS_SECONDS, wait_until
 
+pytestmark = pytest.mark.edge
+
 
 class Served:
     """An endpoint, and callers of it."""

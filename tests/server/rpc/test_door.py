@@ -28,9 +28,12 @@ from http2 import Connection, message
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
+pytestmark = pytest.mark.edge
+
 SERVICE = pb.DESCRIPTOR.services_by_name["CheckpointService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
+SERVING = health_pb2.HealthCheckResponse.SERVING
 LIST = "/acpc.v1.CheckpointService/ListCheckpoints"
 ASKED = pb.ListCheckpointsRequest(page_size=1)
 
@@ -135,6 +138,41 @@ def test_a_caller_that_has_left_is_no_news(caplog: pytest.LogCaptureFixture) -> 
                 log.exception("Failed sending error status from server")
     told = [record.exc_info[1] for record in caplog.records if record.exc_info]
     assert [str(error) for error in told] == ["a fault"]
+
+
+def test_the_door_stops_after_a_path_that_is_no_text() -> None:
+    """Some releases of gRPC end with such a path, and raise it again when they are stopped."""
+    with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
+        odd.call("/\udcff\udcfe/x", end=True)
+        odd.closed.wait(0.5)
+
+
+def test_a_method_without_a_servicer_is_unimplemented() -> None:
+    """A newer release of a standard service may bring one; the others are served all the same."""
+
+    class Older:
+        async def Check(self, request: object, context: Call) -> object:
+            return health_pb2.HealthCheckResponse(status=SERVING)
+
+    with served({HEALTH: Older()}) as address, channel(address) as opened:
+        stub = health_pb2_grpc.HealthStub(opened)
+        asked = health_pb2.HealthCheckRequest()
+        assert stub.Check(asked, timeout=GENEROUS_SECONDS).status == SERVING
+        refused = wire.refusal(lambda: next(stub.Watch(asked, timeout=GENEROUS_SECONDS)))
+    assert refused is not None
+    assert refused.code == "UNIMPLEMENTED"
+
+
+@pytest.mark.skipif("List" not in HEALTH.methods_by_name, reason="grpcio-health-checking < 1.85")
+def test_health_lists_every_service() -> None:
+    health = HealthService()
+    health.tell({"": True, "acpc.v1.DiagnosticService": False})
+    with served({HEALTH: health}) as address, channel(address) as opened:
+        asked = health_pb2.HealthListRequest()
+        answer = health_pb2_grpc.HealthStub(opened).List(asked, timeout=GENEROUS_SECONDS)
+    found = {name: status.status for name, status in answer.statuses.items()}
+    not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
+    assert found == {"": SERVING, "acpc.v1.DiagnosticService": not_serving}
 
 
 def test_messages_that_lack_a_byte_give_way_to_others() -> None:

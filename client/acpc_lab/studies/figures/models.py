@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from acpc_client.errors import FailedPrecondition
 from numpy.typing import NDArray
 
 from acpc_lab.extras import load
@@ -99,7 +101,8 @@ def draw_geometry(evidence: Evidence) -> Mapping[str, Figure]:
     summary, parameters = evidence.summary, evidence.parameters
     drawn = {"numbers": numbers(summary)}
     if evidence.arrays:
-        drawn["tsne"] = projections(summary, parameters, evidence.arrays)
+        with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
+            drawn["tsne"] = projections(summary, parameters, evidence.arrays)
     return drawn
 
 

@@ -1,0 +1,38 @@
+"""Loads the modules behind a package's face when one of their names is first used (PEP 562)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+
+def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package whose imports stand below ``TYPE_CHECKING``.
+
+    They are read from its source, so that type checkers, import rules and this agree on them.
+    """
+    module = sys.modules[package]
+
+    @cache
+    def homes() -> dict[str, str]:
+        import ast  # noqa: PLC0415 - only where a name is used
+        import inspect  # noqa: PLC0415
+
+        tree = ast.walk(ast.parse(inspect.getsource(module)))
+        found = [node for node in tree if isinstance(node, ast.ImportFrom) and node.module]
+        return {alias.name: str(node.module) for node in found for alias in node.names}
+
+    def get(name: str) -> Any:  # noqa: ANN401 - whatever the package exports
+        home = "" if name.startswith("__") else homes().get(name)
+        if not home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if home == package:
+            return importlib.import_module(f"{package}.{name}")
+        value = getattr(importlib.import_module(home), name)
+        setattr(module, name, value)
+        return value
+
+    return get, lambda: sorted({*vars(module), *homes()})
