@@ -6,6 +6,7 @@ hosts on one record need. A process runs one JobService at a time.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -55,6 +56,7 @@ from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
@@ -290,8 +292,23 @@ class JobService:
         with tracing.span(f"job {kind}", trace, job=job_id):
             return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
-    def get(self, job_id: str, tenant: str = "") -> Job:
-        """A tenant's job; NotFound when it has no such job, here and in every call below."""
+    def find(self, name: str, tenant: str = "") -> str:
+        """The id of the tenant's job that a name means: ``latest``, its request id, or its id.
+
+        Of the id, a beginning of at least 6 characters will do.
+
+        Raises:
+            NotFound: The tenant has no such job, here and in every call below.
+            InvalidArgument: Several ids begin so, here and in every call below.
+        """
+        if _ID.fullmatch(name):
+            return name
+        with self._record():
+            return self._reader.find(name, _job_id(tenant, name), tenant)
+
+    def get(self, name: str, tenant: str = "") -> Job:
+        """A tenant's job; see :meth:`find` for names."""
+        job_id = self.find(name, tenant)
         with self._record():
             return self._reader.get(job_id, tenant)
 
@@ -302,8 +319,9 @@ class JobService:
         with self._record():
             return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
 
-    def cancel(self, job_id: str, tenant: str = "") -> None:
+    def cancel(self, name: str, tenant: str = "") -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
+        job_id = self.find(name, tenant)
         with self._record():
             cancelled = self._running.cancel(
                 job_id,
@@ -314,9 +332,10 @@ class JobService:
             self._delete([], self.get(job_id, tenant))
             log.info("job_cancelled", job=job_id)
 
-    def delete(self, job_id: str, tenant: str = "") -> None:
+    def delete(self, name: str, tenant: str = "") -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
-        job = self.get(job_id, tenant)
+        job = self.get(name, tenant)
+        job_id = job.job_id
         if not job.state.done:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
@@ -329,9 +348,9 @@ class JobService:
         with self._record():
             durable.delete([*job_ids, *task_ids(of.job_id, of.progress.total)])
 
-    def follow(self, job_id: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
+    def follow(self, name: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
         """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""
-        return self._followers.follow(self.get(job_id, tenant), changed)
+        return self._followers.follow(self.get(name, tenant), changed)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
         with self._record():
