@@ -142,7 +142,7 @@ class Operations(Resource):
         plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
-                for operation in self._updates(plan, name):
+                for operation in self._updates(plan):
                     if plan.news(operation):
                         yield operation
                     if operation.done:
@@ -152,9 +152,9 @@ class Operations(Resource):
                 delay = plan.failed(self._transport.error(raised))
             self._transport.rest(delay)
 
-    def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:
+    def _updates(self, plan: WatchPlan) -> Iterator[Operation]:
         """One stream of updates, or one poll."""
-        call = jobs.watch(name) if plan.streaming else jobs.get(name)
+        call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
         rpc = self._transport.rpc(call.method)
         if not plan.streaming:
             yield call.read(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))

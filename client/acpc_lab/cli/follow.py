@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,7 +38,9 @@ def submitting(request_id: str) -> Iterator[str]:
         render.note(f"interrupted before the server answered; {again}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     except ServerAway as away:
-        raise extended(away, again) from away.__cause__
+        if away.sent:
+            extended(away, again)
+        raise
 
 
 def follow(
@@ -51,7 +53,11 @@ def follow(
         AcpcError: The job cannot be watched, or ``timeout`` passed.
     """
     try:
-        last = _show(client.operations.watch(name, timeout=timeout))
+        with counted("waiting") as show:
+            for last in client.operations.watch(name, timeout=timeout):
+                name, progress = last.name, last.progress
+                phase = progress.phase or last.state.name.lower()
+                show(phase, progress.completed, progress.total, _left(progress))
     except KeyboardInterrupt as interrupt:
         render.note(f"interrupted: {name} goes on at the server")
         render.note(f"  watch it:  acpc operations watch {name}")
@@ -116,16 +122,6 @@ def study_line(study: StudyResult) -> str:
     """A study in one line."""
     names = ", ".join(study.columns)
     return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
-
-
-def _show(updates: Iterable[Operation]) -> Operation:
-    """Shows every update on stderr and returns the last one."""
-    with counted("waiting") as show:
-        for operation in updates:
-            progress = operation.progress
-            phase = progress.phase or operation.state.name.lower()
-            show(phase, progress.completed, progress.total, _left(progress))
-    return operation
 
 
 def _left(progress: Progress) -> str:
