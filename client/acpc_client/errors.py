@@ -90,9 +90,7 @@ class ServerAway(RunEnded, Unavailable):
 
     default_reason = "SERVER_AWAY"
 
-    def __init__(
-        self, message: str, *, why: str, request_id: str = "", sent: bool = True
-    ) -> None:
+    def __init__(self, message: str, *, why: str, request_id: str = "", sent: bool = True) -> None:
         super().__init__(message, request_id=request_id)
         self.why = why
         self.sent = sent

@@ -10,7 +10,7 @@ from acpc.contract import PlanStart
 from acpc_client import PoolCertificate, answered
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
+from acpc_lab.cli.options import Answered, Exit, Input, Server, read_arrays
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
@@ -45,7 +45,7 @@ def compare(
     views: ViewChoice,
     weights: Weights = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Do two views of one history lead to the same predicted future?
 
@@ -78,7 +78,7 @@ def compare(
             **said(numeric_mode=predictor.numeric_mode, weights=weights),
             **{name: arrays.get(name) for name in optional},
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.comparison(result.answer, seen["perturbations"])
@@ -103,7 +103,7 @@ def certify(
         ),
     ] = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Can this visual change alter the planner's choice among these candidates?
 
@@ -169,7 +169,7 @@ def certify(
             **said(kept_elites=kept_elites, temperature=temperature),
             coverage_goal=goal,
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.pool(result.answer, seen["perturbations"])
@@ -190,7 +190,7 @@ def plan_paired(
         typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
     ] = False,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Does this visual change alter the plan that CEM returns?
 
@@ -233,7 +233,7 @@ def plan_paired(
             **cem.said(),
             **said(numeric_mode=predictor.numeric_mode),
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.paired_plans(result.answer, seen["perturbations"])

@@ -19,7 +19,7 @@ from acpc_client import (
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Gate
+from acpc_lab.cli.options import Answered, Exit, Gate
 from acpc_lab.cli.progress import counted
 
 
@@ -68,7 +68,7 @@ def follow(
     return last
 
 
-def finish(operation: Operation, as_json: bool, gate: Gate) -> None:
+def finish(operation: Operation, form: Answered, gate: Gate) -> None:
     """Prints how a job ended, and exits accordingly.
 
     Raises:
@@ -76,19 +76,19 @@ def finish(operation: Operation, as_json: bool, gate: Gate) -> None:
         AcpcError: The job ended with an answer that cannot be read.
     """
     if operation.error is not None:
-        if as_json:
+        if form.json:
             render.result(operation)
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
-    if as_json:
+    if form.json:
         render.result(operation)
     if operation.study is not None:
-        if not as_json:
+        if not form.json:
             render.line(study_line(operation.study))
         raise typer.Exit(Exit.OK)
     score = operation.result()
-    if not as_json:
+    if not form.json:
         render.score(score)
     outcome = score.gated(gate)
     if outcome is Outcome.UNDECIDED:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 from acpc.contract import CHOICES, parse, parse_grid
@@ -29,7 +29,8 @@ from acpc_client import (
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.cli import render
+from acpc_lab.cli import progress, render
+from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
@@ -164,7 +165,49 @@ Timeout = Annotated[
         rich_help_panel=_SERVER,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress on stderr.", callback=progress.be_quiet)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How a record, or a list of them, is printed."""
+
+    printed: Annotated[
+        Format,
+        typer.Option(
+            "--print", "-o", help="As a table; with every column (wide); JSON; names, one a line."
+        ),
+    ] = Format.TABLE
+    as_json: Annotated[bool, typer.Option("--json", help="Short for -o json.")] = False
+
+    @property
+    def format(self) -> Format:
+        """The format, by either option."""
+        return Format.JSON if self.as_json else Format(self.printed)
+
+    @property
+    def json(self) -> bool:
+        """Whether JSON is wanted."""
+        return self.format is Format.JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(Shown):
+    """How an answer is printed that is no list."""
+
+    printed: Annotated[
+        Literal["table", "json"],
+        typer.Option("--print", "-o", help="As tables and sentences, or as JSON."),
+    ] = "table"  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed(Answered):
+    """How an answer is printed that takes a while, and whether its progress is."""
+
+    quiet: Quiet = False
 
 
 def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option

@@ -24,9 +24,9 @@ from acpc_lab.cli import render
 from acpc_lab.cli.follow import finish, follow, submitting
 from acpc_lab.cli.options import (
     PROTOCOL,
+    Followed,
     Gate,
     GateOption,
-    Json,
     ScoreOutput,
     Server,
     Shift,
@@ -200,7 +200,7 @@ def score(
     output: ScoreOutput = None,
     log_to: LogTo = None,
     server: Server,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     r"""Is this checkpoint fit to ship under a visual shift?
 
@@ -249,7 +249,7 @@ def score(
                 **said(numeric_mode=measures.numeric_mode),
             )
         if no_wait:
-            if as_json:
+            if form.json:
                 render.result(job.submitted)
             else:
                 render.line(job.name)
@@ -257,4 +257,4 @@ def score(
         render.note(f"{job.name}: submitted")
         ended = follow(client, job.name, timeout=server.timeout, output=output)
         log(EpochScore.numbered(checkpoint, perturbation, ended.name, ended.score))
-        finish(ended, as_json, gate)
+        finish(ended, form, gate)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from acpc_lab import studies
-from acpc_lab.cli.render import Column, columns, line, number, table
+from acpc_lab.cli.render import columns, line, number, table
+from acpc_lab.cli.table import Column
 from acpc_lab.studies import CONTROLS
 
-_CHECKPOINT: tuple[Column, ...] = (("task", "task"), ("run", "run"), ("level", "level", "g"))
+_CHECKPOINT = (Column("task", "task"), Column("run", "run"), Column("level", "level", "g"))
 
 
 def show(evidence: studies.Evidence) -> None:
@@ -73,7 +74,7 @@ def _thresholds(summary: studies.ThresholdSummary) -> None:
 
 def _family(names: Sequence[str]) -> list[Column]:
     """The column of the model family, where one is named."""
-    return [("family", "family")] if any(names) else []
+    return [Column("family", "family")] if any(names) else []
 
 
 def _of(family: str, name: str) -> str:
@@ -248,7 +249,7 @@ def _geometry(summary: studies.GeometrySummary) -> None:
 
 
 def _sensitivity(summary: studies.SensitivitySummary) -> None:
-    method: Column = ("method", lambda item: item.method.replace("_", " "))
+    method = Column("method", lambda item: item.method.replace("_", " "))
     columns(
         summary.checkpoints,
         *_CHECKPOINT,

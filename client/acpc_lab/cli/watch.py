@@ -20,8 +20,8 @@ from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.options import (
     Caller,
     Exit,
+    Followed,
     Gate,
-    Json,
     as_usage,
     reported,
     target_option,
@@ -29,7 +29,7 @@ from acpc_lab.cli.options import (
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import SweepSpec, load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook, verdict_of
+from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, Webhook
 
 _COMMAND_SECONDS = 600.0
 _STDERR = 2
@@ -177,12 +177,12 @@ class _Telling:
             render.line(json.dumps(scored.to_dict()))
         else:
             cells = [
-                f"{item.cell.shift} {sweep_tables.in_words(item.score)}"
+                f"{item.cell.shift} {sweep_tables.in_words(sweep_tables.CellRow.of(item))}"
                 if item.score is not None
                 else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
                 for item in scored.results
             ]
-            verdict = verdict_of(scored.outcome) or "no score"
+            verdict = scored.verdict or "no score"
             number = "" if epoch is None else f" epoch {epoch}"
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
@@ -199,7 +199,7 @@ class _Telling:
             "ACPC_WEIGHTS": arrival.ref.weights,
             "ACPC_EPOCH": "" if arrival.epoch is None else str(arrival.epoch),
             "ACPC_DIGEST": arrival.digest,
-            "ACPC_VERDICT": verdict_of(scored.outcome) or "",
+            "ACPC_VERDICT": scored.verdict or "",
             "ACPC_FAILED": " ".join(str(item.cell.shift) for item in scored.results.rejected),
             "ACPC_RESULTS": str(scored.results.folder),
         }
@@ -267,7 +267,7 @@ def watch(
     log_to: LogTo = None,
     listening: Listening,
     server: WatchServer,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
@@ -300,7 +300,7 @@ def watch(
     long; 2 wrong usage or a wrong sweep file; 130 interrupted, and the jobs go on. Without
     `--once` a watch goes on until it is stopped.
     """
-    telling = _Telling(as_json, on_fail)
+    telling = _Telling(form.json, on_fail)
     with reported():
         spec = load_spec(sweep)
         for sentence in spec.warnings:

@@ -11,7 +11,6 @@ from acpc_lab.watching.arrivals import (
     ScoredCheckpoint,
     ScoringRequest,
     run_of,
-    verdict_of,
 )
 from acpc_lab.watching.finding import Finder, WeightsFile
 from acpc_lab.watching.watch import Watch, WatchRun
@@ -19,5 +18,5 @@ from acpc_lab.watching.webhook import Webhook
 
 __all__ = [
     "Arrival", "Finder", "Listener", "ScoredCheckpoint", "ScoringRequest", "Watch", "WatchRun",
-    "Webhook", "WeightsFile", "run_of", "verdict_of",
+    "Webhook", "WeightsFile", "run_of",
 ]  # fmt: skip
