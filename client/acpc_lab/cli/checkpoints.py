@@ -9,15 +9,13 @@ from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Server, Shown, command
-from acpc_lab.cli.parameters import CHECKPOINT, sets
+from acpc_lab.cli.parameters import sets
 from acpc_lab.cli.table import Format
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, loads and unloads checkpoints.")
 
 Name = Annotated[str, typer.Argument(help="Folder below the server's checkpoint root.")]
-Weights = Annotated[
-    str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=CHECKPOINT)
-]
+Weights = Annotated[str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=None)]
 
 
 @command(app, "list")

@@ -96,7 +96,7 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
         due = _Due()
 
         def tell(what: str, done: int, total: int, remark: str) -> None:
-            if not (due() or total and done == total and not _quiet.get()):
+            if not (due() or (total and done == total and not _quiet.get())):
                 return
             counts = f"{what} {done}/{total}" if total else what
             render.note(", ".join(filter(None, (counts, remark))))

@@ -12,7 +12,8 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import PROTOCOL, Exit, Followed, Server, reported, said, single_options
+from acpc_lab.cli.commands import PROTOCOL, Command
+from acpc_lab.cli.options import Exit, Followed, Server, reported, said, single_options
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_tables import show
@@ -164,7 +165,7 @@ def measured_study(
         def run(*, source: Source, output: Output, server: Server, **options: Any) -> None:  # noqa: ANN401
             _run(name, planned(**options), source, output, server)
 
-        app.command(name, help=with_columns(text, studies.CheckpointRows))(
+        app.command(name, help=with_columns(text, studies.CheckpointRows), cls=Command)(
             single_options(run, planned)
         )
         return planned

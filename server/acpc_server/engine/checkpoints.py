@@ -73,8 +73,8 @@ class CheckpointCache:
         """The loaded checkpoint; reads it when needed.
 
         Raises:
-            FailedPrecondition: Its digest does not begin with ``digest``, of 8 digits or more, or the
-                loader rejects it.
+            FailedPrecondition: Its digest does not begin with ``digest``, of at least 8 digits,
+                or the loader rejects it.
             NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
         loaded = self._obtain(name, weights)
