@@ -72,9 +72,13 @@ def in_words(record: type[Any], name: str) -> str:
 
 
 def sets(
-    record: type[Any], name: str, *flags: str, panel: str | None = PROTOCOL, **more: Any  # noqa: ANN401
+    record: type[Any],
+    name: str,
+    *flags: str,
+    panel: str | None = PROTOCOL,
+    **more: Any,  # noqa: ANN401
 ) -> Any:  # noqa: ANN401 - as typer.Option
-) -> Any:  # noqa: ANN401 - as typer.Option
+    """The option of a field of a request."""
     bounds = bounds_of(record).get(name)
     if bounds is not None and bounds.max_length is None and math.isfinite(bounds.ge):
         more = {"min": bounds.ge, **more}

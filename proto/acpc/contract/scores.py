@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -25,6 +26,10 @@ MEANING = (
     "to both thresholds."
 )
 """What the names of a score's numbers stand for, in a line."""
+_AXES = (
+    "R: how far an anchor's perturbed prediction ends from the clean one; D: how far the clean "
+    "prediction of another state does"
+)
 FLOORS_IN_DOUBT = 10
 """Raw IR within so many rounding floors has fewer than three digits."""
 
@@ -274,6 +279,19 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             held = [getattr(found, field, None) for _, field, _ in rows.values()]
             columns[f"{100 * found.confidence:g} % interval"] = held
         return {"": list(rows), **columns, "wanted": [wanted for *_, wanted in rows.values()]}
+
+    def plot(self) -> Any:
+        """The picture of the score, under its verdict and what its axes mean; see ``Tabular``."""
+        drawn = super().plot()
+        verdict = self.verdict.outcome.name.lower()
+        sure = f"; how sure: {self.certainty}" if self.certainty else ""
+        axes = "" if self.checkpoint.anchor_values is None else _AXES
+        parts = (f"{self.checkpoint.checkpoint.name}: {verdict}{sure}", axes)
+        lines = [line for part in parts for line in textwrap.wrap(part, 50)]
+        figure = drawn.figure
+        figure.suptitle("\n".join(lines), fontsize="small", x=0.02, horizontalalignment="left")
+        figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
+        return drawn
 
     def meaning(self) -> str:
         """What the names in the table stand for."""

@@ -212,7 +212,7 @@ def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, targe
     command = [*COMMAND, str(file), "--target", target]
     with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while "running" not in process.stderr.readline():
+        while "cells done" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=GENEROUS_SECONDS)
