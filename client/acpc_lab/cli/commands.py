@@ -21,7 +21,7 @@ class Group(TyperGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         """Prints the help."""
-        _plain_flags(self.get_params(ctx))
+        _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
 
 
@@ -30,7 +30,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         """Prints the help: in full, or with the names of the options that are left out."""
-        params = self.get_params(ctx)
+        params: list[Any] = list(self.get_params(ctx))
         _plain_flags(params)
         folded = [] if ctx.meta.get(HELP_ALL) else [p for p in params if _panel(p) in _FOLDED]
         for param in folded:
@@ -42,9 +42,8 @@ class Command(TyperCommand):
             names = ", ".join(param.opts[0] for param in folded)
             text = f"More options, explained by {HELP_ALL}: {names}"
             width = shutil.get_terminal_size().columns - 1
-            options = {"initial_indent": " ", "subsequent_indent": " "}
-            lines = textwrap.wrap(text, width, break_on_hyphens=False, **options)
-            typer.echo("\n".join(lines) + "\n")
+            lines = textwrap.wrap(text, width, break_on_hyphens=False)
+            typer.echo(textwrap.indent("\n".join(lines), " ") + "\n")
 
 
 def show_all(ctx: typer.Context, wanted: bool) -> None:

@@ -375,7 +375,9 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
         return [shift for text in texts for shift in parse_grid(text)]
 
 
-def read_numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
+def read_numbers(
+    text: str, kind: Callable[[str], float], option: str | None = None
+) -> tuple[Any, ...]:
     """The numbers of an option like ``1,2``.
 
     Raises:

@@ -40,7 +40,7 @@ from acpc_client import (
 from numpy.typing import NDArray
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
-from acpc_lab.cli.options import Shifts, read_grid, said
+from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
@@ -104,11 +104,7 @@ def numbers(record: type[Any], name: str, kind: Callable[[str], float], *flags: 
     """The option of a field that holds several numbers."""
 
     def parse(text: str) -> tuple[float, ...]:
-        try:
-            return tuple(kind(item) for item in text.split(","))
-        except ValueError as error:
-            wrong = f"found {text!r}, wanted numbers like 1,2"
-            raise typer.BadParameter(wrong) from error
+        return read_numbers(text, kind)
 
     return sets(record, name, *flags, parser=parse, metavar="A,B,...")
 

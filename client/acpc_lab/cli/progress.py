@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.progress_bar import ProgressBar
@@ -43,15 +43,13 @@ class View(Generic[T]):
     Attributes:
         noun: What a task is called, in the plural.
         before: What goes on before there are tasks.
-        columns: Of the live table.
-        row: The record that its columns are of, for a task.
+        columns: Of the live table, whose rows are statuses of tasks.
         answer: The answer of a task in one line; empty: it has none.
     """
 
     noun: str
     before: str
     columns: Sequence[Column]
-    row: Callable[[TaskStatus[T]], object]
     answer: Callable[[TaskStatus[T]], str] = lambda status: ""
 
     def headline(self, now: CampaignProgress[T]) -> str:
@@ -74,7 +72,7 @@ def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
     if not (live and console.is_terminal):
         yield _Lines(view)
         return
-    drawn = _InPlace(view)
+    drawn = _InPlace(view, console.width)
     # What is printed meanwhile goes above it, but only where both go to the terminal.
     above = sys.stdout.isatty()
     with Live(drawn, console=console, refresh_per_second=4, transient=True, redirect_stdout=above):
@@ -175,8 +173,9 @@ class _Lines(Generic[T]):
 class _InPlace(Generic[T]):
     """The tasks that move and the last ones that ended, drawn in place."""
 
-    def __init__(self, view: View[T]) -> None:
+    def __init__(self, view: View[T], width: int) -> None:
         self._view = view
+        self._width = width
         self._now: CampaignProgress[T] | None = None
         self._ended: deque[TaskStatus[T]] = deque(maxlen=_MAX_ENDED)
 
@@ -198,22 +197,10 @@ class _InPlace(Generic[T]):
         moving = [s for s in now.tasks if s.state.in_flight or s.state is TaskState.WAITING]
         shown = [*self._ended, *moving[:_MAX_MOVING]]
         if shown:
-            parts.append(_Table(self._view.columns, [*map(self._view.row, shown)]))
+            parts.append(table.drawn(self._view.columns, shown, self._width)[0])
         if len(moving) > _MAX_MOVING:
             parts.append(Text(f"and {len(moving) - _MAX_MOVING} more at the server"))
         return Group(*parts)
-
-
-@dataclass
-class _Table:
-    """A table as wide as the console."""
-
-    columns: Sequence[Column]
-    items: Sequence[object]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        found = table.drawn(self.columns, self.items, options.max_width)
-        yield Text("\n".join([*found.head, *found.body]), no_wrap=True)
 
 
 def _duration(seconds: float) -> str:

@@ -218,7 +218,6 @@ _VIEW: View[studies.MeasuringTask[Any]] = View(
     noun="checkpoints",
     before="submitting",
     columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
-    row=lambda status: status,
 )
 
 

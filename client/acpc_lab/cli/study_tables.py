@@ -159,6 +159,7 @@ def _shifts(summary: studies.ShiftSummary) -> None:
         ("criterion", lambda pair: "met" if pair.better else "not met"),
         ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
     )
+    line("S: the smaller of the margins to both thresholds; delta S: above the reference's S")
     rising = [pair for pair in summary.pairs if pair.clean_rises]
     if rising:
         named = ", ".join(dict.fromkeys(f"{pair.task} {pair.run}" for pair in rising))

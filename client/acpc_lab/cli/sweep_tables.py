@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from acpc_client import Outcome, Score
+from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import View, state_of
-from acpc_lab.cli.table import Column, Format
-from acpc_lab.evidence import Sureness
-from acpc_lab.sweeps import Cell, CellResult, CellStatus, SweepResults
+from acpc_lab.cli.table import Column, Format, prose
+from acpc_lab.sweeps import CellResult, CellStatus, SweepResults
 
 _MAX_ROWS = 60
 
@@ -33,22 +31,23 @@ def confident_exit(results: SweepResults) -> Exit:
 
 def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
     """The cells on stdout, and what is sure of all; as a table at most one screen of them."""
-    cells = [CellRow.of(item, results.apart[item.cell.id]) for item in results.cells]
     if form is Format.NAME:
-        for row in cells:
-            render.line(row.cell.id)
+        for item in results:
+            render.line(item.cell.id)
         return
     known = any(item.evidence is not None for item in results)
-    most = len(cells) if form is Format.WIDE else _MAX_ROWS
-    shown = (*COLUMNS, *(_SURE if known else ()))
-    render.listing(cells[:most], shown, form)
-    if len(cells) > most:
-        render.line(f"and {len(cells) - most} more; acpc sweep results has all of them")
+    most = len(results) if form is Format.WIDE else _MAX_ROWS
+    first = COLUMNS[0]._replace(value=lambda x: x.cell.checkpoint.name + results.apart[x.cell.id])
+    render.listing(results.cells[:most], (first, *COLUMNS[1:], *(_SURE if known else ())), form)
+    if len(results) > most:
+        render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
+    for score in [item.score for item in results if item.score][:1]:
+        prose(score.meaning())
     if known:
         from acpc_lab.report import claims, from_sweep  # noqa: PLC0415  slow to import
 
         for sentence in claims(from_sweep(results)):
-            render.line(sentence)
+            prose(sentence)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:
@@ -59,40 +58,15 @@ def failures(items: tuple[CellResult, ...]) -> None:
         render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
 
 
-class CellRow(NamedTuple):
-    """A cell as a row: of a run that goes on, or of its results."""
-
-    cell: Cell
-    state: str
-    score: Score | None
-    is_reference: bool
-    among: Sureness | None = None
-    apart: str = ""
-
-    @classmethod
-    def of(cls, item: CellResult, apart: str = "") -> CellRow:
-        """The row of a result."""
-        return cls(item.cell, item.state.value, item.score, item.is_reference, item.among, apart)
-
-    @classmethod
-    def under_way(cls, status: CellStatus) -> CellRow:
-        """The row of a cell that is being scored."""
-        task = status.task
-        return cls(task.cell, state_of(status), task.score, task.cell.of_reference)
-
-    def judged(self, outcome: Outcome | None) -> str:
-        """An outcome, where there is one: a checkpoint is never judged against itself."""
-        if self.score is None or outcome is None:
-            return "-"
-        return "reference" if self.is_reference else outcome.name
-
-    def evident(self, name: str) -> Any:  # noqa: ANN401 - any field
-        """A field of the evidence; None without evidence."""
-        return self.score and self.score.evidence and getattr(self.score.evidence, name)
+def _judged(item: CellResult, outcome: Outcome | None) -> str:
+    """An outcome, where there is one: a checkpoint is never judged against itself."""
+    if item.score is None or outcome is None:
+        return "-"
+    return "reference" if item.is_reference else outcome.name
 
 
-def _interval(field: str) -> Callable[[CellRow], str]:
-    return lambda row: str(row.evident(field) or "-")
+def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
+    return item.evidence and getattr(item.evidence, name)
 
 
 PLANNED = (
@@ -101,50 +75,50 @@ PLANNED = (
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
 COLUMNS = (
-    Column("checkpoint", lambda row: row.cell.checkpoint.name + row.apart),
-    Column("shift", lambda row: str(row.cell.shift)),
-    Column("seed", lambda row: row.cell.seed, rank=6),
-    Column("state", "state", rank=3),
-    Column(
-        "IR relative",
-        lambda row: row.score and row.score.verdict.ir_relative,
-        ".3f",
-        means="how far the shift moves predicted futures, over the reference's",
-    ),
-    Column(
-        "SR",
-        lambda row: row.score and row.score.checkpoint.sr,
-        ".3f",
-        means="share of the anchors with a partner in another state that stay apart from it",
-    ),
-    Column("verdict", lambda row: row.judged(row.score and row.score.verdict.outcome)),
+    Column("checkpoint", lambda item: item.cell.checkpoint.name),
+    Column("shift", lambda item: str(item.cell.shift)),
+    Column("seed", lambda item: item.cell.seed, rank=6),
+    Column("state", lambda item: item.state.value, rank=3),
+    Column("IR relative", lambda item: item.score and item.score.verdict.ir_relative, ".3f"),
+    Column("SR", lambda item: item.score and item.score.checkpoint.sr, ".3f"),
+    Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
 )
 _SURE = (
-    Column("IR interval", _interval("ir_relative"), rank=4),
-    Column("SR interval", _interval("sr"), rank=5),
+    Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
+    Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
     Column(
         "sure",
-        lambda row: row.judged(
-            row.among.outcome if row.among else row.evident("confident_outcome")
-        ),
+        lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
         rank=1,
     ),
-    Column("one by one", lambda row: row.judged(row.evident("confident_outcome")), rank=7),
+    Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
 )
 
 
-def in_words(row: CellRow) -> str:
+def in_words(item: CellResult) -> str:
     """A score in a few words; empty without one."""
-    if row.score is None:
+    if item.score is None:
         return ""
-    ir, sr, verdict = (column.cell(row) for column in COLUMNS[-3:])
+    ir, sr, verdict = (column.cell(item) for column in COLUMNS[-3:])
     return f"relative IR {ir}, SR {sr}, {verdict}"
+
+
+def _so_far(status: CellStatus) -> CellResult:
+    """A cell that is being scored, as it is now."""
+    task, problem = status.task, status.problem
+    told = (problem.code, problem.message) if problem else ("", "")
+    return CellResult(task.cell, status.state, status.attempt, status.operation, *told, task.score)
+
+
+def _live(column: Column) -> Column:
+    if column.title == "state":
+        return column._replace(value=state_of)
+    return column._replace(value=lambda status: column.cell(_so_far(status)))
 
 
 VIEW = View(
     noun="cells",
     before="asking the server for its checkpoints",
-    columns=COLUMNS,
-    row=CellRow.under_way,
-    answer=lambda status: in_words(CellRow.under_way(status)),
+    columns=tuple(map(_live, COLUMNS)),
+    answer=lambda status: in_words(_so_far(status)),
 )

@@ -177,7 +177,7 @@ class _Telling:
             render.line(json.dumps(scored.to_dict()))
         else:
             cells = [
-                f"{item.cell.shift} {sweep_tables.in_words(sweep_tables.CellRow.of(item))}"
+                f"{item.cell.shift} {sweep_tables.in_words(item)}"
                 if item.score is not None
                 else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
                 for item in scored.results

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from acpc.contract.optional import load_lab, load_optional
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
 
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20

@@ -188,7 +188,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option(
 @pytest.mark.parametrize("command", ["certify", "compare", "plan-paired", "score"])
 def test_help_gives_the_contracts_words_in_groups(acpc: Callable[..., Any], command: str) -> None:
     """Units and defaults come from the dataclasses; an enum shows its choices."""
-    shown = " ".join(acpc(command, "--help").stdout.split())
+    shown = " ".join(acpc(command, "--help-all").stdout.split())
     assert "fp32|tf32|bf16" in shown
     assert f"acpc {command}" in shown
     wanted = {

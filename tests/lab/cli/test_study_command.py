@@ -157,5 +157,5 @@ def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) ->
 
 
 def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Command) -> None:
-    shown = " ".join(acpc("study", "drift", "--help").stdout.replace("│", " ").split())
+    shown = " ".join(acpc("study", "drift", "--help-all").stdout.replace("│", " ").split())
     assert "where the command waits for jobs, of the wait for all" in shown

@@ -1,11 +1,12 @@
 """Tables fit where they are printed, and every list has the same formats."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from acpc_lab.cli.table import WIDE, Column, drawn, number
+from acpc_lab.cli.table import WIDE, Column, drawn, number, text_of
 from client_counterparty import Counterparty
 from client_messages import operation
 
@@ -26,7 +27,7 @@ class Row(NamedTuple):
 COLUMNS = (
     Column("digest", "digest", short=8),
     Column("what it is", "what"),
-    Column("rate", "rate", ".2f", rank=1, means="share that passed"),
+    Column("rate", "rate", ".2f", rank=1),
     Column("place", "place", rank=2),
     Column("half", lambda row: row.rate and row.rate / 2, rank=WIDE),
 )
@@ -34,37 +35,40 @@ ROWS = [Row("0123456789abcdef", "a sentence of several words that can be folded"
         Row("fedcba9876543210", "short", None)]  # fmt: skip
 
 
+def lines(width: int | None, **options: bool) -> tuple[list[str], list[str]]:
+    """The lines of the table at a width, and what it leaves out."""
+    table, dropped = drawn(COLUMNS, ROWS, width or math.inf, **options)
+    return text_of(table, width).splitlines(), dropped
+
+
 def test_without_a_width_a_table_is_plain_and_whole() -> None:
-    found = drawn(COLUMNS, ROWS, None)
-    assert found.head == ["digest            what it is" + 38 * " " + "rate  place"]
-    assert found.body[1] == "fedcba9876543210  short" + 46 * " " + "-  here"
-    assert (found.dropped, found.means) == ([], "rate: share that passed")
+    found, dropped = lines(None)
+    assert found == [
+        "digest            what it is" + 38 * " " + "rate  place",
+        "0123456789abcdef  a sentence of several words that can be folded  0.50  here",
+        "fedcba9876543210  short" + 46 * " " + "-  here",
+    ]
+    assert dropped == []
 
 
 @pytest.mark.parametrize(
     ("width", "dropped"),
-    [(100, []), (70, []), (55, []), (50, ["place"]), (42, ["place", "rate"])],
+    [(100, []), (70, []), (55, []), (50, ["place"]), (42, ["place", "rate"]), (24, None)],
 )
-def test_what_matters_least_goes_first_and_text_is_folded(width: int, dropped: list[str]) -> None:
-    found = drawn(COLUMNS, ROWS, width)
-    assert found.dropped == dropped
-    lines = [*found.head, *found.body]
-    assert max(map(len, lines)) <= width
-    words = " ".join(" ".join(line[len(found.body[0].split()[0]) :].split()) for line in lines)
-    assert all(word in words for word in ROWS[0].what.split())
-    assert found.body[0].startswith("0123456789abcdef" if width >= 70 else "01234567 ")
-
-
-def test_where_nothing_fits_every_record_is_a_block() -> None:
-    found = drawn(COLUMNS, ROWS, 12)
-    assert found.head == []
-    assert found.body[:2] == ["digest      01234567", "what it is  " + ROWS[0].what]
+def test_what_matters_least_goes_first_and_text_is_folded(
+    width: int, dropped: list[str] | None
+) -> None:
+    found, left_out = lines(width)
+    assert left_out == (dropped if dropped is not None else ["place", "rate"])
+    assert max(map(len, found)) <= width
+    assert found[1].split()[0] == ("0123456789abcdef" if width >= 70 else "01234567")
+    assert all(word in " ".join(found) for word in ROWS[0].what.split())
 
 
 def test_the_wide_table_leaves_out_nothing() -> None:
-    found = drawn(COLUMNS, ROWS, 42, wide=True)
-    assert found.dropped == []
-    assert "0.25" in "\n".join(found.body)
+    found, dropped = lines(60, wide=True)
+    assert dropped == []
+    assert "0.25" in "\n".join(found)
 
 
 def test_numbers_have_four_digits_unless_a_format_says_otherwise() -> None:
