@@ -209,9 +209,7 @@ def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
     assert counterparty.requests["ListOperations"][1].filter == "state=running"
 
 
-def test_a_list_is_read_page_by_page_or_as_a_list(
-    target: str, counterparty: Counterparty
-) -> None:
+def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Counterparty) -> None:
     with AcpcClient(target) as client:
         listed = client.checkpoints.list(page_size=2)
         assert not counterparty.requests["ListCheckpoints"]

@@ -61,9 +61,7 @@ def acpc(party: JobParty, root: Path, file: Path) -> Any:  # noqa: ANN401
         )
 
 
-def test_the_reference_is_not_judged(
-    acpc: Callable[..., Any], party: JobParty, file: Path
-) -> None:
+def test_the_reference_is_not_judged(acpc: Callable[..., Any], party: JobParty, file: Path) -> None:
     reference = {"name": "run", "weights": "weights_epoch_1.pt"}
     document = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({**document, "reference": reference}))
