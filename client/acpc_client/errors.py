@@ -85,13 +85,15 @@ class ServerAway(RunEnded, Unavailable):
 
     Attributes:
         why: The cause in a few words, for example ``"connection refused"``.
+        sent: Whether a request may have reached the server; False where no connection came about.
     """
 
     default_reason = "SERVER_AWAY"
 
-    def __init__(self, message: str, *, why: str, request_id: str = "") -> None:
+    def __init__(self, message: str, *, why: str, request_id: str = "", sent: bool = True) -> None:
         super().__init__(message, request_id=request_id)
         self.why = why
+        self.sent = sent
 
 
 def passing(error: AcpcError) -> bool:

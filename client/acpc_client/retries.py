@@ -47,6 +47,12 @@ _CAUSES = re.compile(
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
     re.IGNORECASE,
 )
+# With these, no connection came about, so nothing was sent.
+_UNSENT = re.compile(
+    r"failed to connect|connection refused|handshake failed|name resolution|DNS resolution"
+    r"|no such file or directory|network is unreachable|no route to host",
+    re.IGNORECASE,
+)
 _log = logging.getLogger("acpc_client")
 
 
@@ -130,20 +136,22 @@ class Attempts:
 
 @dataclass
 class Contact:
-    """Whether the server of a client has ever answered."""
+    """Whether the server of a client has ever answered, or may have received anything."""
 
     target: str
     made: bool = False
+    sent: bool = False
 
     def explained(self, error: AcpcError) -> AcpcError:
         """The error itself; of a server that never answered, where it was sought and what to do."""
         self.made |= bool(error.domain)
+        self.sent |= self.made or not _UNSENT.search(error.message)
         if self.made:
             return error
         if isinstance(error, Unavailable) and _CAUSES.search(error.message):
             why = _why(error)
             said = f"no server answers at {self.target} ({why}); {remedy(why)}"
-            return ServerAway(said, why=why, request_id=error.request_id)
+            return ServerAway(said, why=why, request_id=error.request_id, sent=self.sent)
         if isinstance(error, DeadlineExceeded):
             return extended(error, f"no server has answered at {self.target} so far; {remedy()}")
         return error
@@ -244,7 +252,8 @@ class Absence:
             )
         else:
             said = f"no server answered at {target} within {limit:g} s ({why}); {remedy(why)}"
-        return ServerAway(said, why=why, request_id=error.request_id)
+        sent = self._contact.made or self._contact.sent
+        return ServerAway(said, why=why, request_id=error.request_id, sent=sent)
 
     def _write(self, away: AcpcError | None) -> None:
         _log.warning(away.message if away else f"the server at {self._contact.target} is back")
@@ -271,7 +280,7 @@ class WatchPlan:
     Args:
         policy: When to try again.
         absence: What outlasts the server's absence.
-        name: The operation.
+        name: The operation; from its first message on the name there, which is never an alias.
         timeout: Seconds for the whole watch; None: until the operation ends.
     """
 
@@ -280,7 +289,7 @@ class WatchPlan:
     ) -> None:
         self._attempts = Attempts(policy, timeout)
         self._absence = absence
-        self._name = name
+        self.name = name
         self._breaks = 0
         self._last: object = None
         self.streaming = True
@@ -297,6 +306,7 @@ class WatchPlan:
             self._breaks, self.streaming = 0, True
         changed = message != self._last
         self._last = message
+        self.name = getattr(message, "name", self.name)
         return changed
 
     def ended(self) -> float:
@@ -339,15 +349,15 @@ class WatchPlan:
 
     def _out_of_time(self) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"{self._name} was still going on when the wait for it ended; {self._follow()}",
+            f"{self.name} was still going on when the wait for it ended; {self._follow()}",
             reason="",
         )
 
     def _follow(self) -> str:
-        return f"the job goes on at the server; follow it: acpc operations watch {self._name}"
+        return f"the job goes on at the server; follow it: acpc operations watch {self.name}"
 
     def _lost(self) -> str:
         return (
-            f"the server has no record of {self._name}: it was deleted, the record was lost, or "
+            f"the server has no record of {self.name}: it was deleted, the record was lost, or "
             "another server has it; a lost job must be submitted again"
         )

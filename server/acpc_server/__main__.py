@@ -1,6 +1,9 @@
 """Entry point of ``acpc-server``; says what to install when [server] is missing."""
 
+import json
 import os
+import sys
+from datetime import UTC, datetime
 
 from acpc.extras import load_command
 
@@ -15,7 +18,17 @@ def main() -> None:
     # The OpenMP library reads it once, when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
+        _say_loading()
     load_command("acpc-server", "acpc_server.cli", "server").main()
+
+
+def _say_loading() -> None:
+    """Says why nothing happens for some seconds: torch is imported before logs are set up."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    line = {"event": "loading", "logger": "acpc.app", "level": "info", "timestamp": now}
+    text = "acpc-server: loading torch" if sys.stderr.isatty() else json.dumps(line)
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

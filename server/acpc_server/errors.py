@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from acpc.contract import (
@@ -45,9 +45,10 @@ __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "Cancelled", "DeadlineExceeded", "DeviceFailed",
     "FailedPrecondition", "FieldViolation", "HostShortage", "InvalidArgument", "NotFound",
     "PermissionDenied", "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
-    "UnknownName", "UnsafeCheckpoint", "shortage",
+    "UnknownName", "UnsafeCheckpoint", "only_one", "shortage",
 ]  # fmt: skip
 
+_MAX_SHOWN = 5
 _SHORT_OF = frozenset(
     {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO}
 )
@@ -58,6 +59,21 @@ _SHORTAGE = re.compile(
     r"|resource temporarily unavailable",
     re.IGNORECASE,
 )
+
+
+def only_one(name: str, candidates: Sequence[str], what: str, field: str) -> str | None:
+    """The one candidate that begins with ``name``; None for none.
+
+    Raises:
+        InvalidArgument: Several do; names them.
+    """
+    if len(candidates) > 1:
+        shown = ", ".join(candidates[:_MAX_SHOWN])
+        more = f" and {len(candidates) - _MAX_SHOWN} more" if len(candidates) > _MAX_SHOWN else ""
+        raise InvalidArgument(
+            field, f"{name} is the beginning of several {what}: {shown}{more}; give more digits"
+        )
+    return candidates[0] if candidates else None
 
 
 class UnknownName(NotFound):

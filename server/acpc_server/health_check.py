@@ -7,6 +7,7 @@ Imports neither torch nor the rest of the server, so that a probe costs a fracti
 from __future__ import annotations
 
 import http.client
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,12 +15,21 @@ import grpc
 import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+_HERE, _PORT = "127.0.0.1", 50051
+
 
 def health(
-    host: Annotated[
-        str, typer.Option(help="address of the server; of a socket unix:/run/acpc/acpc.sock")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="gRPC port", envvar="ACPC_PORT")] = 50051,
+    given: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            metavar="HOST:PORT",
+            help="the server, or unix:/run/acpc/acpc.sock; else --host and --port, else "
+            "$ACPC_TARGET, else port 50051 of this host",
+        ),
+    ] = "",
+    host: Annotated[str, typer.Option(help="its host alone")] = "",
+    port: Annotated[int | None, typer.Option(help="its port alone", envvar="ACPC_PORT")] = None,
     service: Annotated[
         str, typer.Option(help="full name of a gRPC service; the whole server when empty")
     ] = "",
@@ -45,10 +55,15 @@ def health(
     ] = "",
 ) -> None:
     """Exit with 0 when the server serves, with 1 when it does not or cannot be reached."""
+    target = given
+    if not target and (host or port):
+        local = host or _HERE
+        target = local if local.startswith("unix:") else f"{local}:{port or _PORT}"
+    target = target or os.environ.get("ACPC_TARGET") or f"{_HERE}:{_PORT}"
     if http_port is not None:
-        _ask_http(host, http_port, "/livez" if live else "/readyz", timeout)
+        asked = target.rpartition(":")[0].strip("[]")
+        _ask_http(asked, http_port, "/livez" if live else "/readyz", timeout)
         return
-    target = host if host.startswith("unix:") else f"{host}:{port}"
     channel = _channel(target, tls_ca, tls_name)
     with channel:
         try:

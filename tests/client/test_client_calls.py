@@ -24,7 +24,7 @@ from acpc.contract import (
 )
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import CheckpointState, JobState, Outcome
+from acpc_client import AcpcClient, CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
@@ -207,6 +207,20 @@ def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
     listed = side.collect(lambda client: client.operations.list(filter="state=running"))
     assert [item.name for item in listed] == ["operations/first", "operations/second"]
     assert counterparty.requests["ListOperations"][1].filter == "state=running"
+
+
+def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Counterparty) -> None:
+    with AcpcClient(target) as client:
+        listed = client.checkpoints.list(page_size=2)
+        assert not counterparty.requests["ListCheckpoints"]
+        assert next(iter(listed)).name == "one"
+        assert len(counterparty.requests["ListCheckpoints"]) == 1
+        assert (len(listed), listed[-1].name) == (3, "three")
+        assert [item.name for item in listed[1:]] == ["two", "three"]
+        assert [item.name for item in listed] == ["one", "two", "three"]
+        assert len(counterparty.requests["ListCheckpoints"]) == 2
+        assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
+        assert repr(listed) == "<Listing: 3 records>"
 
 
 def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:

@@ -48,6 +48,15 @@ def test_the_port_is_read_from_the_servers_variable(
     assert _probe(ACPC_PORT=str(port))[0] == 0
 
 
+def test_the_target_is_named_as_everywhere_else(
+    served: tuple[servicer.HealthServicer, int],
+) -> None:
+    target = f"127.0.0.1:{served[1]}"
+    assert _probe(f"--target={target}", ACPC_PORT="1") == (0, f"{target}: SERVING\n")
+    assert _probe(ACPC_TARGET=target)[0] == 0
+    assert _probe(f"--port={served[1]}", ACPC_TARGET="127.0.0.1:1")[0] == 0
+
+
 def test_a_draining_server_fails(served: tuple[servicer.HealthServicer, int]) -> None:
     health_service, port = served
     health_service.enter_graceful_shutdown()

@@ -146,7 +146,7 @@ class AsyncOperations(Resource):
         plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
-                async with aclosing(self._updates(plan, name)) as updates:
+                async with aclosing(self._updates(plan)) as updates:
                     async for operation in updates:
                         if plan.news(operation):
                             yield operation
@@ -157,9 +157,9 @@ class AsyncOperations(Resource):
                 delay = plan.failed(self._transport.error(raised))
             await asyncio.sleep(delay)
 
-    async def _updates(self, plan: WatchPlan, name: str) -> AsyncGenerator[Operation, None]:
+    async def _updates(self, plan: WatchPlan) -> AsyncGenerator[Operation, None]:
         """One stream of updates, or one poll."""
-        call = jobs.watch(name) if plan.streaming else jobs.get(name)
+        call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
         rpc = self._transport.rpc(call.method)
         if not plan.streaming:
             yield call.read(

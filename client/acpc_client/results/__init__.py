@@ -15,6 +15,7 @@ from acpc_client.results.files import (
     load_thresholds,
     save_result,
 )
+from acpc_client.results.listing import Listing
 from acpc_client.results.operations import Operation
 from acpc_client.results.outcomes import PairOutcome, UploadProgress
 from acpc_client.results.studies import StudyResult

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import grpc
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
 from acpc_client.calls import anchors as calls
 from acpc_client.errors import AcpcError, NotFound
+from acpc_client.results import Listing
 from acpc_client.sync.resources import Resource
 from acpc_client.transport import check_timeout
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
@@ -146,7 +147,7 @@ class Anchors(Resource):
         """
         return self._transport.run(calls.contents(anchor_set, neighbourhood), timeout)
 
-    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[AnchorSet]:
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Listing[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: calls.list_page(page_size, token), timeout)
 

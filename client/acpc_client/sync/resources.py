@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -17,7 +17,7 @@ from acpc.contract import (
 )
 
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
-from acpc_client.results import OnProgress, Operation, StudyResult, listener
+from acpc_client.results import Listing, OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import check_timeout
@@ -33,20 +33,18 @@ class Resource:
 
     def _pages(
         self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
-    ) -> Iterator[Item]:
-        token = ""
-        while True:
+    ) -> Listing[Item]:
+        def fetch(token: str) -> tuple[Sequence[Item], str]:
             answer = self._transport.run(page(token), timeout)
-            yield from answer.items
-            token = answer.next_token
-            if not token:
-                return
+            return answer.items, answer.next_token
+
+        return Listing(fetch)
 
 
 class Checkpoints(Resource):
     """The checkpoints below the server's root."""
 
-    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[Checkpoint]:
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Listing[Checkpoint]:
         """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: checkpoints.list_page(page_size, token), timeout)
 
@@ -79,11 +77,11 @@ class Checkpoints(Resource):
 class Datasets(Resource):
     """The datasets below the server's root, and the tasks as which they can be read."""
 
-    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[DatasetFile]:
+    def list(self, *, page_size: int = 100, timeout: float | None = None) -> Listing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: datasets.list_page(page_size, token), timeout)
 
-    def tasks(self, *, page_size: int = 100, timeout: float | None = None) -> Iterator[TaskSummary]:
+    def tasks(self, *, page_size: int = 100, timeout: float | None = None) -> Listing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
         return self._pages(lambda token: datasets.tasks_page(page_size, token), timeout)
 
@@ -93,7 +91,7 @@ class Operations(Resource):
 
     def list(
         self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
-    ) -> Iterator[Operation]:
+    ) -> Listing[Operation]:
         """Every operation, newest first and without its answer, which :meth:`get` has.
 
         Args:
@@ -142,7 +140,7 @@ class Operations(Resource):
         plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
-                for operation in self._updates(plan, name):
+                for operation in self._updates(plan):
                     if plan.news(operation):
                         yield operation
                     if operation.done:
@@ -152,9 +150,9 @@ class Operations(Resource):
                 delay = plan.failed(self._transport.error(raised))
             self._transport.rest(delay)
 
-    def _updates(self, plan: WatchPlan, name: str) -> Iterator[Operation]:
+    def _updates(self, plan: WatchPlan) -> Iterator[Operation]:
         """One stream of updates, or one poll."""
-        call = jobs.watch(name) if plan.streaming else jobs.get(name)
+        call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
         rpc = self._transport.rpc(call.method)
         if not plan.streaming:
             yield call.read(rpc(call.request, timeout=min(call.method.timeout, plan.segment())))

@@ -23,7 +23,7 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, Server, command, said
+from acpc_lab.cli.options import Answered, Exit, Followed, Server, Shown, command, said
 from acpc_lab.cli.parameters import (
     AnchorSeed,
     Frameskip,
@@ -42,7 +42,13 @@ app = typer.Typer(
     help="Anchor sets: upload once, score many checkpoints and shifts on the same windows.",
 )
 
-Digest = Annotated[str, typer.Argument(metavar="DIGEST", help="Digest of the set.")]
+Digest = Annotated[
+    str,
+    typer.Argument(
+        metavar="DIGEST",
+        help="Digest of the set or a beginning of it, the request id of its upload, or latest.",
+    ),
+]
 Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
 _Reading = Annotated[Any, choice(CreateRequest, "reading", Reading, "--protocol")]
 RequestId = Annotated[
@@ -97,7 +103,7 @@ def upload(
     compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
     request_id: RequestId = None,
     server: Server,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     r"""Stores windows that lie here at the server, as an anchor set.
 
@@ -162,7 +168,7 @@ def upload(
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: what was stored is kept; run the command again to go on")
             raise typer.Exit(Exit.INTERRUPTED) from interrupt
-    _print(stored, as_json)
+    _print(stored, form)
 
 
 @contextmanager
@@ -208,7 +214,7 @@ def create(
     description: Description = "",
     request_id: RequestId = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Makes an anchor set from a dataset that the server can see.
 
@@ -229,14 +235,14 @@ def create(
             timeout=server.timeout,
             **said(reading=reading),
         )
-    _print(made, as_json)
+    _print(made, form)
 
 
 @command(app, "list")
-def list_sets(*, server: Server, as_json: Json = False) -> None:
+def list_sets(*, server: Server, form: Shown) -> None:
     """Lists the anchor sets of the server, newest first."""
     with server.connect() as client:
-        render.listing(list(client.anchors.list()), render.anchor_sets, as_json=as_json)
+        render.listing(list(client.anchors.list()), render.ANCHOR_SETS, form.format)
 
 
 @command(app)
@@ -250,15 +256,15 @@ def show(
         float, typer.Option(help="Quantile of the distances between states to tell.")
     ] = 0.35,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     """Shows one anchor set; states and labels themselves as JSON."""
     with server.connect() as client:
         found = client.anchors.get(digest)
         held = client.anchors.contents(digest, neighbourhood=neighbourhood) if contents else None
     if held is None:
-        _print(found, as_json)
-    elif as_json:
+        _print(found, form)
+    elif form.json:
         render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
     else:
         render.anchor_set(found, held)
@@ -292,8 +298,8 @@ def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
         yield on_upload, on_read
 
 
-def _print(anchor_set: AnchorSet, as_json: bool) -> None:
-    if as_json:
+def _print(anchor_set: AnchorSet, form: Answered) -> None:
+    if form.json:
         render.line(anchor_set.to_json(indent=2))
     else:
         render.anchor_set(anchor_set)

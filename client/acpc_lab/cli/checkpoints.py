@@ -8,29 +8,28 @@ import typer
 from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Json, Server, command
-from acpc_lab.cli.parameters import CHECKPOINT, sets
+from acpc_lab.cli.options import Server, Shown, command
+from acpc_lab.cli.parameters import sets
+from acpc_lab.cli.table import Format
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, loads and unloads checkpoints.")
 
 Name = Annotated[str, typer.Argument(help="Folder below the server's checkpoint root.")]
-Weights = Annotated[
-    str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=CHECKPOINT)
-]
+Weights = Annotated[str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=None)]
 
 
 @command(app, "list")
-def list_checkpoints(server: Server, as_json: Json = False) -> None:
+def list_checkpoints(server: Server, form: Shown) -> None:
     """Lists every checkpoint below the server's root."""
     with server.connect() as client:
-        render.listing(list(client.checkpoints.list()), render.checkpoints, as_json=as_json)
+        render.listing(list(client.checkpoints.list()), render.CHECKPOINTS, form.format)
 
 
 @command(app)
-def show(*, name: Name, weights: Weights = "", server: Server, as_json: Json = False) -> None:
+def show(*, name: Name, weights: Weights = "", server: Server, form: Shown) -> None:
     """Shows one checkpoint; its model is known once it is loaded."""
     with server.connect() as client:
-        _print(client.checkpoints.get(CheckpointRef(name, weights)), as_json)
+        _print(client.checkpoints.get(CheckpointRef(name, weights)), form)
 
 
 @command(app)
@@ -40,27 +39,27 @@ def load(
     weights: Weights = "",
     pin: Annotated[bool, typer.Option("--pin", help="Keep it until it is unloaded.")] = False,
     server: Server,
-    as_json: Json = False,
+    form: Shown,
 ) -> None:
     """Reads a checkpoint onto the device."""
     with server.connect() as client:
         loaded = client.checkpoints.load(CheckpointRef(name, weights), pin=pin)
-        _print(loaded.checkpoint, as_json)
+        _print(loaded.checkpoint, form)
 
 
 @command(app)
-def unload(*, name: Name, weights: Weights = "", server: Server, as_json: Json = False) -> None:
+def unload(*, name: Name, weights: Weights = "", server: Server, form: Shown) -> None:
     """Frees the device memory of a checkpoint."""
     with server.connect() as client:
-        _print(client.checkpoints.unload(CheckpointRef(name, weights)), as_json)
+        _print(client.checkpoints.unload(CheckpointRef(name, weights)), form)
 
 
-def _print(checkpoint: Checkpoint, as_json: bool) -> None:
-    if as_json:
+def _print(checkpoint: Checkpoint, form: Shown) -> None:
+    if form.json:
         render.line(checkpoint.to_json(indent=2))
         return
-    render.checkpoints([checkpoint])
-    if checkpoint.model is not None:
+    render.listing([checkpoint], render.CHECKPOINTS, form.format)
+    if form.format is not Format.NAME and checkpoint.model is not None:
         card = checkpoint.model
         render.line(f"digest {card.digest}")
         render.line(

@@ -12,7 +12,7 @@ from acpc_client import PoolCertificate, answered
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, JunitOption, publish
-from acpc_lab.cli.options import Exit, Input, Json, Server, read_arrays
+from acpc_lab.cli.options import Answered, Exit, Input, Server, read_arrays
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
@@ -47,7 +47,7 @@ def compare(
     views: ViewChoice,
     weights: Weights = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Do two views of one history lead to the same predicted future?
 
@@ -80,7 +80,7 @@ def compare(
             **said(numeric_mode=predictor.numeric_mode, weights=weights),
             **{name: arrays.get(name) for name in optional},
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.comparison(result.answer, seen["perturbations"])
@@ -106,7 +106,7 @@ def certify(
     ] = None,
     junit: JunitOption = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Can this visual change alter the planner's choice among these candidates?
 
@@ -172,7 +172,7 @@ def certify(
             **said(kept_elites=kept_elites, temperature=temperature),
             coverage_goal=goal,
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.pool(result.answer, seen["perturbations"])
@@ -193,7 +193,7 @@ def plan_paired(
     ] = False,
     junit: JunitOption = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     r"""Does this visual change alter the plan that CEM returns?
 
@@ -236,7 +236,7 @@ def plan_paired(
             **cem.said(),
             **said(numeric_mode=predictor.numeric_mode),
         )
-    if as_json:
+    if form.json:
         render.result(result)
     else:
         render.paired_plans(result.answer, seen["perturbations"])

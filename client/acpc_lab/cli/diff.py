@@ -16,8 +16,9 @@ from acpc_client import (
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import Json, Server, said
+from acpc_lab.cli.options import Answered, Server, said
 from acpc_lab.cli.parameters import sets
+from acpc_lab.cli.table import number
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
@@ -35,7 +36,7 @@ def diff(
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
     server: Server,
-    as_json: Json = False,
+    form: Answered,
 ) -> None:
     """How do two checkpoints differ that were scored on the same anchors?
 
@@ -60,7 +61,7 @@ def diff(
         asked = said(confidence=confidence, resamples=resamples, seed=evidence_seed)
         held = [_read(name, client) for name in (first, second)]
         found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
-    if as_json:
+    if form.json:
         render.line(found.to_json(indent=2))
     else:
         _show(found)
@@ -74,10 +75,10 @@ def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or a
 
 
 def _show(found: ScoreComparison) -> None:
-    """A row per number, what they mean, and what is sure."""
+    """Print a row per number, what they mean, and what is sure."""
     render.line(f"A: {found.first}\nB: {found.second}")
     table = found.table()
-    numbers = [[render.number(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
+    numbers = [[number(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
     ends = [
         f"{low:.3g} to {high:.3g}" for low, high in zip(table["lower"], table["upper"], strict=True)
     ]

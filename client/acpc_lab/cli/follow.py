@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, case_of, publish, reason
-from acpc_lab.cli.options import Exit, Gate
+from acpc_lab.cli.options import Answered, Exit, Gate
 from acpc_lab.cli.progress import counted
 
 
@@ -39,7 +39,9 @@ def submitting(request_id: str) -> Iterator[str]:
         render.note(f"interrupted before the server answered; {again}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
     except ServerAway as away:
-        raise extended(away, again) from None
+        if away.sent:
+            raise extended(away, again) from None
+        raise
 
 
 def follow(
@@ -52,7 +54,11 @@ def follow(
         AcpcError: The job cannot be watched, or ``timeout`` passed.
     """
     try:
-        last = _show(client.operations.watch(name, timeout=timeout))
+        with counted("waiting") as show:
+            for last in client.operations.watch(name, timeout=timeout):
+                name, progress = last.name, last.progress
+                phase = progress.phase or last.state.name.lower()
+                show(phase, progress.completed, progress.total, _left(progress))
     except KeyboardInterrupt as interrupt:
         render.note(f"interrupted: {name} goes on at the server")
         render.note(f"  watch it:  acpc operations watch {name}")
@@ -64,13 +70,13 @@ def follow(
 
 
 def finish(
-    operation: Operation, as_json: bool, gate: Gate, junit: Path | None = None, name: str = ""
+    operation: Operation, form: Answered, gate: Gate, junit: Path | None = None, name: str = ""
 ) -> None:
     """Prints how a job ended, and exits accordingly.
 
     Args:
         operation: The job.
-        as_json: Print its document.
+        form: How it is printed.
         gate: Which verdict counts.
         junit: Where a CI system looks for it; None: nowhere.
         name: What was judged there; empty: the checkpoint.
@@ -83,19 +89,19 @@ def finish(
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
         publish("acpc score", [Case(name, "error", failure)], junit)
-        if as_json:
+        if form.json:
             render.result(operation)
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
-    if as_json:
+    if form.json:
         render.result(operation)
     if operation.study is not None:
-        if not as_json:
+        if not form.json:
             render.line(study_line(operation.study))
         raise typer.Exit(Exit.OK)
     score = operation.result()
-    if not as_json:
+    if not form.json:
         render.score(score)
     outcome = score.gated(gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
@@ -130,16 +136,6 @@ def study_line(study: StudyResult) -> str:
     """A study in one line."""
     names = ", ".join(study.columns)
     return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
-
-
-def _show(updates: Iterable[Operation]) -> Operation:
-    """Shows every update on stderr and returns the last one."""
-    with counted("waiting") as show:
-        for operation in updates:
-            progress = operation.progress
-            phase = progress.phase or operation.state.name.lower()
-            show(phase, progress.completed, progress.total, _left(progress))
-    return operation
 
 
 def _left(progress: Progress) -> str:

@@ -92,7 +92,7 @@ def init(
     with reported(), open_dataset(dataset, format) as opened:
         columns = columns_of(opened)
         rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
-        render.table(["column", "holds", "shape"], rows, words=True)
+        render.table(["column", "holds", "shape"], rows)
         text, said = proposed(opened, columns, chosen)
     write_whole(target, text.encode())
     for sentence in said:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
+from acpc_lab.cli.commands import Group
 from acpc_lab.cli.datasets import datasets, tasks
 from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.diff import diff
@@ -21,6 +22,7 @@ from acpc_lab.cli.watch import watch
 
 app = typer.Typer(
     name="acpc",
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,

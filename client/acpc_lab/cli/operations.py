@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -13,13 +12,15 @@ from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
     AnswerOutput,
+    Followed,
     Gate,
     GateOption,
-    Json,
     ScoreOutput,
     Server,
+    Shown,
     command,
 )
+from acpc_lab.cli.table import Format
 
 app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
 
@@ -30,7 +31,12 @@ def full_name(name: str) -> str:
 
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", callback=full_name, help="operations/ID, or the ID alone.")
+    str,
+    typer.Argument(
+        metavar="NAME",
+        callback=full_name,
+        help="operations/ID, the ID or a beginning of it, its request id, or latest.",
+    ),
 ]
 Filter = Annotated[
     str,
@@ -42,25 +48,24 @@ Filter = Annotated[
 
 
 @command(app, "list")
-def list_operations(*, filter: Filter = "", server: Server, as_json: Json = False) -> None:
+def list_operations(*, filter: Filter = "", server: Server, form: Shown) -> None:
     """Lists the jobs of the server."""
     with server.connect() as client:
         listed = list(client.operations.list(filter=filter))
-    if as_json:
-        render.line(json.dumps([status_of(item).to_dict() for item in listed], indent=2))
-    else:
-        render.operations(listed)
+    render.listing(listed, render.OPERATIONS, form.format, lambda item: status_of(item).to_dict())
 
 
 @command(app)
-def show(*, name: Name, server: Server, as_json: Json = False) -> None:
+def show(*, name: Name, server: Server, form: Shown) -> None:
     """Shows one job as it is now, and its answer when it has one."""
     with server.connect() as client:
         operation = client.operations.get(name)
-    if as_json:
+    if form.json:
         render.result(status_of(operation))
         return
-    render.operations([operation])
+    render.listing([operation], render.OPERATIONS, form.format)
+    if form.format is Format.NAME:
+        return
     if operation.score is not None:
         render.score(operation.score)
     if operation.study is not None:
@@ -77,12 +82,12 @@ def watch(
     junit: JunitOption = None,
     output: ScoreOutput = None,
     server: Server,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:
         ended = follow(client, name, timeout=server.timeout, output=output)
-        finish(ended, as_json, gate, junit)
+        finish(ended, form, gate, junit)
 
 
 @command(app)

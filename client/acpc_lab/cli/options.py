@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
-from acpc.contract import CHOICES, parse, parse_grid
+from acpc.contract import parse, parse_grid
 from acpc_client import (
     DEFAULT_TARGET,
     Access,
@@ -29,7 +29,9 @@ from acpc_client import (
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.cli import render
+from acpc_lab.cli import progress, render
+from acpc_lab.cli.commands import HELP_ALL, PROTOCOL, SERVER, Command, show_all
+from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
@@ -60,7 +62,7 @@ def command(
     """Adds a command whose parameters may be groups of options, which become single options."""
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, help=help)(single_options(function))
+        app.command(name, help=help, cls=Command)(single_options(function))
         return function
 
     return add
@@ -88,8 +90,10 @@ def single_options(
             elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
                 parameters.append(_option(name, parameter.default, hints[name]))
 
+    parameters.append(_option("help_all", False, HelpAll))
+
     @functools.wraps(function)
-    def called(**values: Any) -> None:  # noqa: ANN401 - whatever the options hold
+    def called(*, help_all: bool = False, **values: Any) -> None:  # noqa: ANN401
         for name, group in groups.items():
             fields = [field.name for field in dataclasses.fields(group)]
             values[name] = group(**{field: values.pop(field) for field in fields})
@@ -99,6 +103,11 @@ def single_options(
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {item.name: item.annotation for item in parameters}
     return called
+
+
+HelpAll = Annotated[
+    bool, typer.Option(HELP_ALL, is_eager=True, callback=show_all, help="Explain every option.")
+]
 
 
 def _option(name: str, default: object, annotation: object) -> inspect.Parameter:
@@ -116,10 +125,6 @@ def _fields(group: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a data
         yield _option(field.name, default, hints[field.name])
 
 
-PROTOCOL = "Protocol (defaults: the paper's)"
-_SERVER = "Server"
-
-
 def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - as typer.Option
     """An option of the protocol, whose default is the paper's."""
     return typer.Option(min=minimum, help=help, rich_help_panel=PROTOCOL)
@@ -131,7 +136,7 @@ def said(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options h
 
 
 def _credential(variable: str, help: str, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
-    return typer.Option(envvar=variable, help=help, rich_help_panel=_SERVER, **more)
+    return typer.Option(envvar=variable, help=help, rich_help_panel=SERVER, **more)
 
 
 def _file(variable: str, help: str) -> Any:  # noqa: ANN401 - as typer.Option
@@ -145,7 +150,7 @@ Patience = Annotated[
         metavar="SECONDS",
         help="How long the server may be away at a stretch while jobs are submitted and followed; "
         "0: fail at once [600, and 10 for a server that never answered].",
-        rich_help_panel=_SERVER,
+        rich_help_panel=SERVER,
     ),
 ]
 FamilyWiseOption = Annotated[
@@ -161,10 +166,52 @@ Timeout = Annotated[
         min=0.001,
         metavar="SECONDS",
         help="Deadline of each call; where the command waits for jobs, of the wait for all.",
-        rich_help_panel=_SERVER,
+        rich_help_panel=SERVER,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout instead of a table.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress on stderr.", callback=progress.be_quiet)
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """How a record, or a list of them, is printed."""
+
+    printed: Annotated[
+        Format,
+        typer.Option(
+            "--print", "-o", help="As a table; with every column (wide); JSON; names, one a line."
+        ),
+    ] = Format.TABLE
+    as_json: Annotated[bool, typer.Option("--json", help="Short for -o json.")] = False
+
+    @property
+    def format(self) -> Format:
+        """The format, by either option."""
+        return Format.JSON if self.as_json else Format(self.printed)
+
+    @property
+    def json(self) -> bool:
+        """Whether JSON is wanted."""
+        return self.format is Format.JSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answered(Shown):
+    """How an answer is printed that is no list."""
+
+    printed: Annotated[
+        Literal["table", "json"],
+        typer.Option("--print", "-o", help="As tables and sentences, or as JSON."),
+    ] = "table"  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed(Answered):
+    """How an answer is printed that takes a while, and whether its progress is."""
+
+    quiet: Quiet = False
 
 
 def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
@@ -173,7 +220,6 @@ def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
         envvar="ACPC_TARGET",
         metavar="HOST:PORT",
         help=help,
-        rich_help_panel=_SERVER,
         callback=_target_before,
     )
 
@@ -210,7 +256,7 @@ class Caller:
         typer.Option(
             "--insecure",
             help="Send the token in plain text to another host, too.",
-            rich_help_panel=_SERVER,
+            rich_help_panel=SERVER,
         ),
     ] = False
 
@@ -297,7 +343,7 @@ GateOption = Annotated[
 _EXACT = ".json to read; .npz or .parquet to load again exactly."
 ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
 AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]
-_SHIFT = f"The visual change: {', '.join(CHOICES)}."
+_SHIFT = "The visual change, as gaussian_noise:0.08 or blur:15; `acpc shifts` lists all."
 Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
 Shifts = Annotated[
     list[str],
@@ -329,7 +375,9 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
         return [shift for text in texts for shift in parse_grid(text)]
 
 
-def read_numbers(text: str, kind: type, option: str) -> tuple[Any, ...]:
+def read_numbers(
+    text: str, kind: Callable[[str], float], option: str | None = None
+) -> tuple[Any, ...]:
     """The numbers of an option like ``1,2``.
 
     Raises:

@@ -39,12 +39,12 @@ from acpc_client import (
 )
 from numpy.typing import NDArray
 
-from acpc_lab.cli.options import PROTOCOL, Shifts, read_grid, said
+from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
+from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
 COVERAGE = "Statement about all draws, made with any of these"
-CHECKPOINT = "Checkpoint"
 
 
 def about(record: type[Any], name: str) -> str:
@@ -71,7 +71,13 @@ def in_words(record: type[Any], name: str) -> str:
     return f"{text.rstrip('.')} [{default}]." if text and default else text
 
 
-def sets(record: type[Any], name: str, *flags: str, panel: str = PROTOCOL, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
+def sets(
+    record: type[Any],
+    name: str,
+    *flags: str,
+    panel: str | None = PROTOCOL,
+    **more: Any,  # noqa: ANN401
+) -> Any:  # noqa: ANN401 - as typer.Option
     """The option of a field of a request."""
     bounds = bounds_of(record).get(name)
     if bounds is not None and bounds.max_length is None and math.isfinite(bounds.ge):
@@ -98,11 +104,7 @@ def numbers(record: type[Any], name: str, kind: Callable[[str], float], *flags: 
     """The option of a field that holds several numbers."""
 
     def parse(text: str) -> tuple[float, ...]:
-        try:
-            return tuple(kind(item) for item in text.split(","))
-        except ValueError as error:
-            wrong = f"found {text!r}, wanted numbers like 1,2"
-            raise typer.BadParameter(wrong) from error
+        return read_numbers(text, kind)
 
     return sets(record, name, *flags, parser=parse, metavar="A,B,...")
 
@@ -142,7 +144,7 @@ Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 class DrawnAnchors:
     """How anchors are drawn from a dataset."""
 
-    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
     anchor_seed: AnchorSeed = None
     frameskip: Frameskip = None
     one_per_episode: OnePerEpisode = None

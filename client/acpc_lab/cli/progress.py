@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic
 
@@ -13,14 +16,24 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 from rich.progress_bar import ProgressBar
-from rich.table import Table
 from rich.text import Text
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, T, TaskState, TaskStatus
-from acpc_lab.cli import render
+from acpc_lab.cli import render, table
+from acpc_lab.cli.table import Column
 
+_LINE_S = 60.0
 _MAX_MOVING = 12
 _MAX_ENDED = 6
+
+
+_quiet = ContextVar("quiet", default=False)
+
+
+def be_quiet(wanted: bool) -> bool:
+    """Shows no progress in this command, or shows it."""
+    _quiet.set(wanted)
+    return wanted
 
 
 @dataclass(frozen=True)
@@ -30,30 +43,14 @@ class View(Generic[T]):
     Attributes:
         noun: What a task is called, in the plural.
         before: What goes on before there are tasks.
-        columns: Titles of the live table: text, ``>`` before a number.
-        row: The cells of a task in that table.
-        wrapped: How many columns, from the left, wrap long text.
+        columns: Of the live table, whose rows are statuses of tasks.
         answer: The answer of a task in one line; empty: it has none.
     """
 
     noun: str
     before: str
-    columns: Sequence[str]
-    row: Callable[[TaskStatus[T]], Sequence[str]]
+    columns: Sequence[Column]
     answer: Callable[[TaskStatus[T]], str] = lambda status: ""
-    wrapped: int = 1
-
-    def table(self) -> Table:
-        """The live table, without rows."""
-        drawn = Table()
-        for index, column in enumerate(self.columns):
-            drawn.add_column(
-                column.lstrip(">"),
-                justify="right" if column.startswith(">") else "left",
-                no_wrap=index >= self.wrapped,
-                overflow="fold",
-            )
-        return drawn
 
     def headline(self, now: CampaignProgress[T]) -> str:
         """The campaign in one line."""
@@ -68,11 +65,14 @@ class View(Generic[T]):
 @contextmanager
 def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
     """A listener that draws a campaign on stderr: in place on a terminal, otherwise in lines."""
-    console = render.console(stderr=True)
+    console = render.console()
+    if _quiet.get():
+        yield lambda now: None
+        return
     if not (live and console.is_terminal):
         yield _Lines(view)
         return
-    drawn = _InPlace(view)
+    drawn = _InPlace(view, console.width)
     # What is printed meanwhile goes above it, but only where both go to the terminal.
     above = sys.stdout.isatty()
     with Live(drawn, console=console, refresh_per_second=4, transient=True, redirect_stdout=above):
@@ -81,7 +81,7 @@ def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
 
 @contextmanager
 def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Shows a count on stderr: a bar on a terminal, a line for every change elsewhere.
+    """Shows a count on stderr: a bar on a terminal, a line a minute elsewhere.
 
     Yields a function of what is counted, how many are done, of how many (0: not known), a remark.
 
@@ -89,10 +89,13 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
         first: Shown before the first call.
         more: Further columns of the bar.
     """
-    console = render.console(stderr=True)
-    if not console.is_terminal:
+    console = render.console()
+    if _quiet.get() or not console.is_terminal:
+        due = _Due()
 
         def tell(what: str, done: int, total: int, remark: str) -> None:
+            if not (due() or (total and done == total and not _quiet.get())):
+                return
             counts = f"{what} {done}/{total}" if total else what
             render.note(", ".join(filter(None, (counts, remark))))
 
@@ -119,28 +122,43 @@ def state_of(status: TaskStatus[T]) -> str:
     return state.value
 
 
+class _Due:
+    """Whether another line is due in a log: the first at once, then one a minute."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+
+    def __call__(self) -> bool:
+        if _quiet.get() or time.monotonic() < self._next:
+            return False
+        self._next = time.monotonic() + _LINE_S
+        return True
+
+
 class _Lines(Generic[T]):
-    """One line whenever a task changes its state, or the server its presence."""
+    """A line for each task that ends or waits for its server, and one a minute for the others."""
 
     def __init__(self, view: View[T]) -> None:
         self._view = view
-        self._states: dict[str, TaskState] = {}
+        self._due = _Due()
+        self._known: dict[str, TaskState] = {}
         self._away = False
 
     def __call__(self, now: CampaignProgress[T]) -> None:
         if self._away != (now.away is not None):
             self._away = now.away is not None
             render.presence(now.away)
-        first = not self._states and bool(now.tasks)
+        first = not self._known and bool(now.tasks)
         for status in now.changed:
-            before = self._states.get(status.task.id)
-            self._states[status.task.id] = status.state
+            before = self._known.get(status.task.id)
+            self._known[status.task.id] = status.state
+            ended = status.state.done or status.state is TaskState.WAITING
             # What a task was before the run began is no news.
-            settled = first and status.state in (TaskState.PENDING, TaskState.SUCCEEDED)
-            if before is not status.state and not settled:
+            settled = first and status.state is TaskState.SUCCEEDED
+            if ended and before is not status.state and not settled:
                 told = self._line(status)
                 render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {told}")
-        if first:
+        if now.tasks and self._due():
             render.note(self._view.headline(now))
 
     def _line(self, status: TaskStatus[T]) -> str:
@@ -149,15 +167,15 @@ class _Lines(Generic[T]):
             return answer
         problem = None if status.state.in_flight else status.problem
         why = f" ({problem.code}: {problem.message})" if problem else ""
-        job = f" as {status.operation}" if status.state.in_flight else ""
-        return f"{status.state.value}{job}{why}"
+        return f"{status.state.value}{why}"
 
 
 class _InPlace(Generic[T]):
     """The tasks that move and the last ones that ended, drawn in place."""
 
-    def __init__(self, view: View[T]) -> None:
+    def __init__(self, view: View[T], width: int) -> None:
         self._view = view
+        self._width = width
         self._now: CampaignProgress[T] | None = None
         self._ended: deque[TaskStatus[T]] = deque(maxlen=_MAX_ENDED)
 
@@ -177,11 +195,9 @@ class _InPlace(Generic[T]):
         if now.away is not None:
             parts.append(Text(now.away.message, style="yellow"))
         moving = [s for s in now.tasks if s.state.in_flight or s.state is TaskState.WAITING]
-        table = self._view.table()
-        for status in [*self._ended, *moving[:_MAX_MOVING]]:
-            table.add_row(*self._view.row(status))
-        if table.row_count:
-            parts.append(table)
+        shown = [*self._ended, *moving[:_MAX_MOVING]]
+        if shown:
+            parts.append(table.drawn(self._view.columns, shown, self._width)[0])
         if len(moving) > _MAX_MOVING:
             parts.append(Text(f"and {len(moving) - _MAX_MOVING} more at the server"))
         return Group(*parts)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any
 
-from acpc.contract import Record
+from acpc.contract import Record, cell
 from acpc_client import (
     AnchorContents,
     AnchorSet,
@@ -26,22 +26,17 @@ from acpc_client import (
     Result,
     Score,
     SelectionCertificate,
-    TaskSummary,
     ViewCertificate,
 )
 from acpc_client.errors import AcpcError
 from rich.console import Console
-from rich.table import Table
 
-Item = TypeVar("Item", bound=Record)
-Field = str | Callable[[Any], str]
-Column = tuple[str, Field] | tuple[str, Field, str]
-"""Title, attribute or function, and format of a column."""
+from acpc_lab.cli.table import WIDE, Column, Format, number, prose, show
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Where tables go; names of checkpoints and tasks are shown letter by letter."""
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+def console() -> Console:
+    """Where progress goes; names of checkpoints and tasks are shown letter by letter."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def line(text: str) -> None:
@@ -77,51 +72,38 @@ def result(answer: object) -> None:
     line(Result.of(answer).to_json(indent=2))
 
 
-def listing(items: Sequence[Item], draw: Callable[[Sequence[Item]], None], as_json: bool) -> None:
-    """Items as a JSON list, or as ``draw`` shows them."""
-    if as_json:
-        line(json.dumps([item.to_dict() for item in items], indent=2))
-    else:
-        draw(items)
+def listing(
+    items: Sequence[Any],
+    columns: Sequence[Column],
+    form: Format,
+    plain: Callable[[Any], object] = Record.to_dict,
+) -> None:
+    """Items as a table, as their names (its first column), or as a JSON list of ``plain``."""
+    match form:
+        case Format.JSON:
+            line(json.dumps([plain(item) for item in items], indent=2))
+        case Format.NAME:
+            for item in items:
+                line(columns[0].cell(item))
+        case _ if not items:
+            note("there are none")
+        case _:
+            show(columns, items, wide=form is Format.WIDE)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, words: bool = False) -> None:
-    """A table on stdout; the first column is text, the others numbers, or ``words`` too."""
-    drawn = Table()
-    for index, column in enumerate(columns):
-        if index == 0:
-            drawn.add_column(column, no_wrap=True)
-        else:
-            drawn.add_column(column, justify="left" if words else "right", overflow="fold")
-    for row in rows:
-        drawn.add_row(*row)
-    console().print(drawn)
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table of text on stdout."""
+    show([Column(title, itemgetter(at)) for at, title in enumerate(titles)], rows)
 
 
-def columns(items: Iterable[object], *wanted: Column) -> None:
-    """A table of items: each column has a title, an attribute (or a function), and a format."""
-    table(
-        [title for title, *_ in wanted],
-        [[_cell(item, field, *spec) for _, field, *spec in wanted] for item in items],
-    )
-
-
-def _cell(item: object, field: Field, spec: str = "") -> str:
-    return number(getattr(item, field), spec) if isinstance(field, str) else field(item)
-
-
-def number(value: Any, spec: str = "") -> str:  # noqa: ANN401 - whatever a cell holds
-    """A value in a format, for example ``.3f``; a dash for None and NaN, six digits by default."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, float) and not spec:
-        return f"{value:.6g}"
-    return f"{value:{spec}}"
+def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
+    """A table of items on stdout; each column as ``Column`` has it."""
+    show([Column(*each) for each in wanted], items)
 
 
 def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
     """One row per view."""
-    wanted: list[Column] = [
+    wanted: list[tuple[Any, ...]] = [
         ("view", lambda r: str(shifts[r.spec_index]) if shifts else f"view {r.draw}"),
         ("draw", "draw"),
         ("ACPC_H", "acpc"),
@@ -217,107 +199,79 @@ def receipt(proof: Receipt) -> None:
 
 def score(answer: Score) -> None:
     """The checkpoint beside its reference with intervals, then the verdict in words."""
-    sides = [answer.checkpoint] + ([answer.reference] if answer.reference else [])
-    titles = ["", *(side.checkpoint.name for side in sides)]
-    titles[2:] = [f"{name} (reference)" for name in titles[2:]]
-    fields: dict[str, Field] = {
-        "IR raw": "ir_raw",
-        "its rounding floor": "rounding_floor",
-        "SR": "sr",
-        "anchors": "anchors",
-        "eligible for SR": "eligible",
-        "skipped by SR": "skipped",
-        "median latent distance": "median_latent_distance",
-    }
-    table(
-        titles, [[name, *(_cell(side, field) for side in sides)] for name, field in fields.items()]
-    )
-    _screen(answer)
+    held = answer.shown()
+    table(list(held), zip(*(map(cell, column) for column in held.values()), strict=True))
+    prose(answer.meaning())
     receipt(answer.receipt)
-    line(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
+    prose(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
     if answer.certainty:
-        line(f"how sure: {answer.certainty}")
+        prose(f"how sure: {answer.certainty}")
     for sentence in answer.rounding_notes:
         line(f"warning: {sentence}")
     for sentence in answer.evidence.notes if answer.evidence else ():
         note(f"warning: {sentence}")
 
 
-def _screen(answer: Score) -> None:
-    """What the screen compares, each number with its interval where the score has them."""
-    verdict, limits, found = answer.verdict, answer.verdict.thresholds, answer.evidence
-    ir, sr, least = f"<= {number(limits.ir)}", f">= {number(limits.sr)}", ">= 0"
-    raw, rate = answer.checkpoint.ir_raw, answer.checkpoint.sr
-    rows: list[tuple[str, float | None, str, str, str]] = [
-        ("IR relative", verdict.ir_relative, "ir_relative", ir, _yes(verdict.ir_passed)),
-        ("SR", rate, "sr", sr, _yes(verdict.sr_passed)),
-        ("score S", verdict.score, "score", least, "-"),
-        ("S above the reference's", verdict.delta_score, "delta_score", "-", "-"),
-        ("IR raw", raw, "ir_raw", "-", "-"),
-    ]
-    if found is None:
-        shown = [[name, number(value), *rest] for name, value, _, *rest in rows[:-1]]
-        table(["screen", "value", "wanted", "passed"], shown)
-        return
-    titles = ["screen", "value", f"{100 * found.confidence:g} % interval", "wanted", "passed"]
-    intervals = [getattr(found, field) for _, _, field, *_ in rows]
-    table(
-        titles,
-        [
-            [name, number(value), "-" if interval is None else str(interval), *rest]
-            for (name, value, _, *rest), interval in zip(rows, intervals, strict=True)
-        ],
-    )
+def _mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
+    return f"{item.size_bytes / 2**20:.1f}"
 
 
-def checkpoints(listed: Sequence[Checkpoint]) -> None:
-    """One row per checkpoint."""
-    columns(
-        listed,
-        ("name", "name"),
-        ("weights", "weights"),
-        ("state", lambda item: item.state.name.lower() + (", pinned" if item.pinned else "")),
-        ("MiB", _mebibytes),
-        ("family", lambda item: item.model.family if item.model else "-"),
-        ("digest", lambda item: item.model.digest[:12] if item.model else "-"),
-    )
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
 
-def datasets(listed: Sequence[DatasetFile]) -> None:
-    """One row per dataset."""
-    kind = ("format", lambda one: one.format or "hdf5")
-    columns(listed, ("name", "name"), kind, ("MiB", _mebibytes))
-    other = [one.name for one in listed if one.format not in ("", "hdf5")]
-    if other:
-        note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.date().isoformat()
 
 
-def tasks(listed: Sequence[TaskSummary]) -> None:
-    """One row per task."""
-    titles = ["name", "columns", "frameskip", "what"]
-    rows = [
-        [item.name, f"{item.pixels}, {item.action}, {item.state}", str(item.frameskip)]
-        if item.state
-        else [item.name, "-", "-"]
-        for item in listed
-    ]
-    whats = [item.description or "a task file; see docs/tasks.md" for item in listed]
-    table(titles, [[*row, what] for row, what in zip(rows, whats, strict=True)], words=True)
+def _yes(passed: bool | None) -> str:
+    return "-" if passed is None else "yes" if passed else "no"
 
 
-def anchor_sets(listed: Sequence[AnchorSet]) -> None:
-    """One row per anchor set."""
-    columns(
-        listed,
-        ("digest", "digest"),
-        ("anchors", "anchors"),
-        ("frames", lambda item: f"{item.history} + {item.horizon}"),
-        ("pixels", lambda item: f"{item.height} x {item.width}"),
-        ("MiB", _mebibytes),
-        ("made", lambda item: _day(item.create_time)),
-        ("expires", lambda item: _day(item.expire_time)),
-        ("what", lambda i: i.description or (i.source.dataset if i.source else "-")),
-    )
+def _done(item: Operation) -> str:
+    progress = item.progress
+    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
+
+
+_DIGITS = 12
+CHECKPOINTS = (
+    Column("name", "name"),
+    Column("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
+    Column("weights", "weights", rank=2),
+    Column("MiB", _mebibytes, rank=3),
+    Column("family", lambda item: item.model.family if item.model else "-", rank=4),
+    Column("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=_DIGITS),
+)
+DATASETS = (
+    Column("name", "name"),
+    Column("format", lambda one: one.format or "hdf5", rank=1),
+    Column("MiB", _mebibytes, rank=2),
+)
+TASKS = (
+    Column("name", "name"),
+    Column("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
+    Column("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
+    Column("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
+)
+ANCHOR_SETS = (
+    Column("digest", "digest", short=_DIGITS),
+    Column("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
+    Column("anchors", "anchors", rank=2),
+    Column("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
+    Column("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
+    Column("MiB", _mebibytes, rank=7),
+    Column("made", lambda item: _day(item.create_time), rank=3),
+    Column("expires", lambda item: _day(item.expire_time), rank=5),
+)
+OPERATIONS = (
+    Column("name", "name", short=len("operations/") + 8),
+    Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
+    Column("state", lambda item: item.state.name.lower()),
+    Column("progress", _done, rank=3),
+    Column("created", lambda item: _moment(item.create_time), rank=2),
+    Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
+    Column("attempts", "attempts", rank=WIDE),
+)
 
 
 def anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
@@ -361,36 +315,3 @@ def _extras(item: AnchorSet) -> dict[str, Any]:
     others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
     rows = {"views": groups, "directions": probes, "further arrays": ", ".join(others)}
     return {name: text for name, text in rows.items() if text}
-
-
-def operations(listed: Sequence[Operation]) -> None:
-    """One row per operation."""
-    columns(
-        listed,
-        ("name", "name"),
-        ("checkpoint", lambda item: item.checkpoint.name or "-"),
-        ("state", lambda item: item.state.name.lower()),
-        ("progress", _done),
-        ("created", lambda i: _moment(i.create_time)),
-    )
-
-
-def _done(item: Operation) -> str:
-    progress = item.progress
-    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
-
-
-def _mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
-    return f"{item.size_bytes / 2**20:.1f}"
-
-
-def _moment(at: datetime | None) -> str:
-    return "-" if at is None else at.isoformat(timespec="seconds")
-
-
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.date().isoformat()
-
-
-def _yes(passed: bool | None) -> str:
-    return "-" if passed is None else "yes" if passed else "no"

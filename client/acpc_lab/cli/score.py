@@ -21,13 +21,13 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
+from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.follow import finish, follow, submitting
 from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
-    PROTOCOL,
+    Followed,
     Gate,
     GateOption,
-    Json,
     ScoreOutput,
     Server,
     Shift,
@@ -36,7 +36,6 @@ from acpc_lab.cli.options import (
     said,
 )
 from acpc_lab.cli.parameters import (
-    CHECKPOINT,
     Digest,
     DrawnAnchors,
     Mode,
@@ -62,7 +61,9 @@ class Source(DrawnAnchors):
     anchor_set: Annotated[
         str | None,
         typer.Option(
-            metavar="DIGEST", help="Anchor set, in place of --dataset and --task; see acpc anchors."
+            metavar="DIGEST",
+            help="Anchor set, in place of --dataset and --task: its digest or a beginning of it, "
+            "the request id of its upload, or latest.",
         ),
     ] = None
 
@@ -115,7 +116,9 @@ class Measures:
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
-    until_decided: Annotated[int | None, sets(UntilDecided, "batch", "--until-decided")] = None
+    until_decided: Annotated[
+        int | None, sets(UntilDecided, "batch", "--until-decided", panel=None)
+    ] = None
     numeric_mode: Mode = None
 
     def protocol(self) -> ScoreProtocol:
@@ -162,10 +165,7 @@ class Judged:
     digest: Digest = ""
     reference: Annotated[
         str | None,
-        typer.Option(
-            help="Unaugmented checkpoint of the same task; without it none can pass.",
-            rich_help_panel=CHECKPOINT,
-        ),
+        typer.Option(help="Unaugmented checkpoint of the same task; without it none can pass."),
     ] = None
     reference_weights_file: WeightsFile = ""
     reference_digest: Digest = ""
@@ -202,7 +202,7 @@ def score(
     output: ScoreOutput = None,
     log_to: LogTo = None,
     server: Server,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     r"""Is this checkpoint fit to ship under a visual shift?
 
@@ -213,13 +213,7 @@ def score(
 
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
-        acpc score lewm-tworooms --no-wait \
-            --dataset tworoom.h5 --task tworoom --shift blur:15
-        acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15
-        acpc score lewm-tworooms --anchor-set "$DIGEST" --shift blur:15 --log-to tensorboard:runs
-        acpc score lewm-tworooms --weights-file weights_epoch_40.pt --numeric-mode bf16 \
-            --dataset tworoom.h5 --task tworoom --shift blur:15 --one-per-episode \
-            --extra-horizons 1,2,4 --extra-quantiles 0.8,0.95
+        acpc score lewm-tworooms --anchor-set latest --shift blur:15 --no-wait
 
     A training pipeline can gate on the exit code. With `--gate confident` it stops only for what is
     sure, and can tell "fails" from "too few anchors to say":
@@ -256,7 +250,7 @@ def score(
                 **said(numeric_mode=measures.numeric_mode),
             )
         if no_wait:
-            if as_json:
+            if form.json:
                 render.result(job.submitted)
             else:
                 render.line(job.name)
@@ -264,4 +258,4 @@ def score(
         render.note(f"{job.name}: submitted")
         ended = follow(client, job.name, timeout=server.timeout, output=output)
         log(EpochScore.numbered(checkpoint, perturbation, ended.name, ended.score))
-        finish(ended, as_json, gate, junit, f"{checkpoint.name} under {perturbation}")
+        finish(ended, form, gate, junit, f"{checkpoint.name} under {perturbation}")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import inspect
-import json
+from operator import itemgetter
 from typing import Any
 
 from acpc.contract import CHOICES, KINDS, example, severity_range
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Json
+from acpc_lab.cli.options import Shown
+from acpc_lab.cli.table import Column
+
+COLUMNS = tuple(
+    Column(name, itemgetter(name), rank=rank)
+    for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
+)
 
 
-def shifts(as_json: Json = False) -> None:
+def shifts(form: Shown) -> None:
     """Lists the visual changes that ``--shift`` can name; asks no server.
 
     ``blur`` is short for ``gaussian_blur``. A server with plug-ins has more of them.
     """
-    rows = [_row(choice) for choice in CHOICES]
-    if as_json:
-        render.line(json.dumps(rows, indent=2))
-        return
-    render.table(list(rows[0]), [list(row.values()) for row in rows], words=True)
+    render.listing([_row(choice) for choice in CHOICES], COLUMNS, form.format, dict)
 
 
 def _row(choice: str) -> dict[str, Any]:
@@ -31,5 +33,5 @@ def _row(choice: str) -> dict[str, Any]:
         "shift": choice,
         "range": severity_range(cls),
         "example": example(cls),
-        "what": about,
+        "what": about.replace("``", ""),
     }

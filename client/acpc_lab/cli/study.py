@@ -22,8 +22,8 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render, study_files
+from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.options import (
-    PROTOCOL,
     protocol,
     read_grid,
     read_numbers,

@@ -14,7 +14,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Json, command, output_option, read_numbers, reported
+from acpc_lab.cli.options import Answered, Exit, command, output_option, read_numbers, reported
 from acpc_lab.cli.study_run import Output, Reading, RowsFile, file_source, with_columns
 from acpc_lab.studies import bundle
 from acpc_lab.studies import verify as verify_bundle
@@ -186,7 +186,7 @@ def shifts(
 
 
 @command(app)
-def verify(*, folder: Folder, as_json: Json = False) -> None:
+def verify(*, folder: Folder, form: Answered) -> None:
     """Is a study what its folder says?
 
     Compares the SHA-256 of every file with the manifest, computes the summary again from the rows
@@ -199,7 +199,7 @@ def verify(*, folder: Folder, as_json: Json = False) -> None:
     """
     with reported():
         found = verify_bundle(folder)
-    if as_json:
+    if form.json:
         render.line(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif found.difference is None:
         render.line(

@@ -12,10 +12,12 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import PROTOCOL, Exit, Json, Server, reported, said, single_options
+from acpc_lab.cli.commands import PROTOCOL, Command
+from acpc_lab.cli.options import Exit, Followed, Server, reported, said, single_options
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_tables import show
+from acpc_lab.cli.table import Column
 from acpc_lab.studies import Ask, Measured, bundle
 from acpc_lab.tables import Arrays, Rows, read_rows, sha256
 
@@ -35,7 +37,7 @@ Answers = Sequence[tuple[studies.StudyCheckpoint, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class Output(Followed):
     """Where the results of a study go."""
 
     out: Annotated[
@@ -50,7 +52,6 @@ class Output:
     parquet: Annotated[
         bool, typer.Option("--parquet", help="Keep the rows as Parquet in the bundle, not as CSV.")
     ] = False
-    as_json: Json = False
 
     def check(self) -> None:
         """Rejects a folder that cannot take a bundle, before any work is done.
@@ -68,7 +69,7 @@ class Output:
         inputs: Mapping[str, bytes],
     ) -> None:
         """Prints the summary and, with a folder, writes the bundle and its figures."""
-        if self.as_json:
+        if self.json:
             render.result(evidence.result(sources))
         else:
             show(evidence)
@@ -164,7 +165,7 @@ def measured_study(
         def run(*, source: Source, output: Output, server: Server, **options: Any) -> None:  # noqa: ANN401
             _run(name, planned(**options), source, output, server)
 
-        app.command(name, help=with_columns(text, studies.CheckpointRows))(
+        app.command(name, help=with_columns(text, studies.CheckpointRows), cls=Command)(
             single_options(run, planned)
         )
         return planned
@@ -216,8 +217,7 @@ def _run(name: str, plan: Plan, source: Source, output: Output, server: Server) 
 _VIEW: View[studies.MeasuringTask[Any]] = View(
     noun="checkpoints",
     before="submitting",
-    columns=("checkpoint", "state"),
-    row=lambda status: (status.task.title, state_of(status)),
+    columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
 )
 
 

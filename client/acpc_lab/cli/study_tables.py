@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from acpc_lab import studies
-from acpc_lab.cli.render import Column, columns, line, number, table
+from acpc_lab.cli.render import columns, line, number, table
+from acpc_lab.cli.table import Column
 from acpc_lab.studies import CONTROLS
 
-_CHECKPOINT: tuple[Column, ...] = (("task", "task"), ("run", "run"), ("level", "level", "g"))
+_CHECKPOINT = (Column("task", "task"), Column("run", "run"), Column("level", "level", "g"))
 
 
 def show(evidence: studies.Evidence) -> None:
@@ -73,7 +74,7 @@ def _thresholds(summary: studies.ThresholdSummary) -> None:
 
 def _family(names: Sequence[str]) -> list[Column]:
     """The column of the model family, where one is named."""
-    return [("family", "family")] if any(names) else []
+    return [Column("family", "family")] if any(names) else []
 
 
 def _of(family: str, name: str) -> str:
@@ -158,6 +159,7 @@ def _shifts(summary: studies.ShiftSummary) -> None:
         ("criterion", lambda pair: "met" if pair.better else "not met"),
         ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
     )
+    line("S: the smaller of the margins to both thresholds; delta S: above the reference's S")
     rising = [pair for pair in summary.pairs if pair.clean_rises]
     if rising:
         named = ", ".join(dict.fromkeys(f"{pair.task} {pair.run}" for pair in rising))
@@ -248,7 +250,7 @@ def _geometry(summary: studies.GeometrySummary) -> None:
 
 
 def _sensitivity(summary: studies.SensitivitySummary) -> None:
-    method: Column = ("method", lambda item: item.method.replace("_", " "))
+    method = Column("method", lambda item: item.method.replace("_", " "))
     columns(
         summary.checkpoints,
         *_CHECKPOINT,

@@ -25,8 +25,9 @@ from acpc_lab.cli.options import (
     Exit,
     FamilyWiseOption,
     Gate,
-    Json,
     Patience,
+    Quiet,
+    Shown,
     command,
     output_option,
     reported,
@@ -34,6 +35,7 @@ from acpc_lab.cli.options import (
     target_option,
 )
 from acpc_lab.cli.progress import shown
+from acpc_lab.cli.table import Format
 from acpc_lab.cli.tracking import LogTo, also_logged, logged
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.sweeps import (
@@ -108,6 +110,7 @@ class Running:
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
     ] = None
     log_to: LogTo = None
+    quiet: Quiet = False
 
     def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
@@ -141,20 +144,17 @@ def init(
 
 
 @command(app)
-def check(*, file: File, server: SweepServer, as_json: Json = False) -> None:
+def check(*, file: File, server: SweepServer, form: Shown) -> None:
     """Resolves a sweep file against the server and lists its cells; submits nothing."""
     with reported():
         sweep = Sweep.load(file)
         with server.connect(sweep) as client:
             plan = sweep.preview(client)
-    if as_json:
+    if form.json:
         render.line(json.dumps(plan.to_document()["cells"], indent=1))
         return
-    for cell in plan.cells:
-        reference = f" against {cell.reference.name}" if cell.reference else ", no reference"
-        labels = " ".join(f"{name}={value}" for name, value in cell.labels.items())
-        render.line(f"{cell.title}{reference}{'  ' + labels if labels else ''}")
-    render.line(f"{len(plan.cells)} cells")
+    render.listing(plan.cells, sweep_tables.PLANNED, form.format)
+    render.note(f"{len(plan.cells)} cells")
 
 
 @command(app)
@@ -175,7 +175,7 @@ def run(
     output: Output = None,
     junit: JunitOption = None,
     server: SweepServer,
-    as_json: Json = False,
+    form: Shown,
 ) -> None:
     r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
 
@@ -205,7 +205,7 @@ def run(
     with reported():
         sweep = Sweep.load(file)
         try:
-            results = running.run(sweep, server, live=not as_json).corrected(family_wise)
+            results = running.run(sweep, server, live=not form.json).corrected(family_wise)
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: submitted jobs go on at the server")
             render.note(f"  go on:      acpc sweep run {file}")
@@ -218,17 +218,17 @@ def run(
         sweep_tables.failures(results.failed)
         raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
     chosen = None if no_gate else gate or Gate(sweep.spec.gate)
-    _finish(results, chosen, as_json=as_json, junit=junit, file=file)
+    _finish(results, chosen, form, junit=junit, file=file)
 
 
 def _finish(
-    results: SweepResults, gate: Gate | None, *, as_json: bool, junit: Path | None, file: Path
+    results: SweepResults, gate: Gate | None, form: Shown, *, junit: Path | None, file: Path
 ) -> None:
     """Prints what came out, and exits accordingly."""
-    if as_json:
+    if form.json:
         render.line(results.result().to_json(indent=1))
     else:
-        sweep_tables.results_table(results)
+        sweep_tables.results_table(results, form.format)
     sweep_tables.failures(results.failed)
     for sentence in results.inconsistencies:
         render.note(f"error: {sentence}")
@@ -255,7 +255,7 @@ def status(
     ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     server: SweepServer,
-    as_json: Json = False,
+    form: Shown,
 ) -> None:
     """Shows where a sweep is; asks the server once about the jobs under way."""
     with reported():
@@ -270,10 +270,12 @@ def status(
             except FailedPrecondition as error:
                 render.note(f"as of its journal: {error.message}")
     results = results.corrected(family_wise)
-    if as_json:
+    if form.json:
         render.line(results.result().to_json(indent=1))
         return
-    sweep_tables.results_table(results)
+    sweep_tables.results_table(results, form.format)
+    if form.format is Format.NAME:
+        return
     sweep_tables.failures(results.failed)
     counts = ", ".join(f"{count} {state.value}" for state, count in results.counts.items())
     render.line(f"{results.name}: {len(results)} cells: {counts}")
@@ -288,16 +290,16 @@ def export(
         bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
     ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
-    as_json: Json = False,
+    form: Shown,
 ) -> None:
     """Exports what was measured; prints CSV without `--output`. Asks no server."""
-    if as_json and (anchors or output is not None):
+    if form.json and (anchors or output is not None):
         raise typer.BadParameter(
             "prints the whole result; give neither --anchors nor --output", param_hint="--json"
         )
     with reported():
         results = SweepResults.open(place).corrected(family_wise)
-        if as_json:
+        if form.json:
             render.line(results.result().to_json(indent=1))
             return
         rows = results.anchor_rows() if anchors else results.rows()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
-from acpc_client import Interval, Outcome, Score
+from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import View, state_of
-from acpc_lab.sweeps import Cell, CellResult, CellStatus, SweepResults
+from acpc_lab.cli.table import Column, Format, prose
+from acpc_lab.sweeps import CellResult, CellStatus, SweepResults
 
 _MAX_ROWS = 60
 
@@ -28,40 +29,25 @@ def confident_exit(results: SweepResults) -> Exit:
     return Exit.OK
 
 
-def results_table(results: SweepResults) -> None:
-    """The cells on stdout, at most one screen of them, and what is sure of all."""
+def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
+    """The cells on stdout, and what is sure of all; as a table at most one screen of them."""
+    if form is Format.NAME:
+        for item in results:
+            render.line(item.cell.id)
+        return
     known = any(item.evidence is not None for item in results)
-    sure = (">IR interval", ">SR interval", "sure", "one by one") if known else ()
-    table = replace(VIEW, columns=(*VIEW.columns, *sure)).table()
-    for item in results.cells[:_MAX_ROWS]:
-        name, *row = _row(item.cell, item.state.value, item.score)
-        table.add_row(name + results.apart[item.cell.id], *row, *(_sure(item) if known else ()))
-    render.console().print(table)
-    if len(results) > _MAX_ROWS:
-        render.line(f"and {len(results) - _MAX_ROWS} more; acpc sweep results has all of them")
+    most = len(results) if form is Format.WIDE else _MAX_ROWS
+    first = COLUMNS[0]._replace(value=lambda x: x.cell.checkpoint.name + results.apart[x.cell.id])
+    render.listing(results.cells[:most], (first, *COLUMNS[1:], *(_SURE if known else ())), form)
+    if len(results) > most:
+        render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
+    for score in [item.score for item in results if item.score][:1]:
+        prose(score.meaning())
     if known:
         from acpc_lab.report import claims, from_sweep  # noqa: PLC0415  slow to import
 
         for sentence in claims(from_sweep(results)):
-            render.line(sentence)
-
-
-def _sure(item: CellResult) -> tuple[str, ...]:
-    """Intervals, and the confident outcome among all cells and by itself."""
-    evidence = item.evidence
-    if evidence is None:
-        return ("",) * 4
-    among = item.among.outcome if item.among else evidence.confident_outcome
-    return (
-        _interval(evidence.ir_relative),
-        _interval(evidence.sr),
-        among.name if among else "",
-        evidence.confident_outcome.name,
-    )
-
-
-def _interval(found: Interval | None) -> str:
-    return "-" if found is None else str(found)
+            prose(sentence)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:
@@ -72,32 +58,67 @@ def failures(items: tuple[CellResult, ...]) -> None:
         render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
 
 
-def _row(cell: Cell, state: str, score: Score | None) -> tuple[str, ...]:
-    numbers = ("", "", "") if score is None else _numbers(score)
-    return (cell.checkpoint.name, str(cell.shift), str(cell.seed), state, *numbers)
+def _judged(item: CellResult, outcome: Outcome | None) -> str:
+    """An outcome, where there is one: a checkpoint is never judged against itself."""
+    if item.score is None or outcome is None:
+        return "-"
+    return "reference" if item.is_reference else outcome.name
 
 
-def _numbers(score: Score) -> tuple[str, str, str]:
-    verdict = score.verdict
-    ir = "-" if verdict.ir_relative is None else f"{verdict.ir_relative:.3f}"
-    return ir, f"{score.checkpoint.sr:.3f}", verdict.outcome.name
+def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
+    return item.evidence and getattr(item.evidence, name)
 
 
-def _answer(status: CellStatus) -> str:
-    return "" if status.task.score is None else in_words(status.task.score)
+PLANNED = (
+    Column("cell", "title"),
+    Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
+    Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
+)
+COLUMNS = (
+    Column("checkpoint", lambda item: item.cell.checkpoint.name),
+    Column("shift", lambda item: str(item.cell.shift)),
+    Column("seed", lambda item: item.cell.seed, rank=6),
+    Column("state", lambda item: item.state.value, rank=3),
+    Column("IR relative", lambda item: item.score and item.score.verdict.ir_relative, ".3f"),
+    Column("SR", lambda item: item.score and item.score.checkpoint.sr, ".3f"),
+    Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
+)
+_SURE = (
+    Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
+    Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
+    Column(
+        "sure",
+        lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
+        rank=1,
+    ),
+    Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
+)
 
 
-def in_words(score: Score) -> str:
-    """A score in a few words."""
-    ir, sr, verdict = _numbers(score)
+def in_words(item: CellResult) -> str:
+    """A score in a few words; empty without one."""
+    if item.score is None:
+        return ""
+    ir, sr, verdict = (column.cell(item) for column in COLUMNS[-3:])
     return f"relative IR {ir}, SR {sr}, {verdict}"
+
+
+def _so_far(status: CellStatus) -> CellResult:
+    """A cell that is being scored, as it is now."""
+    task, problem = status.task, status.problem
+    told = (problem.code, problem.message) if problem else ("", "")
+    return CellResult(task.cell, status.state, status.attempt, status.operation, *told, task.score)
+
+
+def _live(column: Column) -> Column:
+    if column.title == "state":
+        return column._replace(value=state_of)
+    return column._replace(value=lambda status: column.cell(_so_far(status)))
 
 
 VIEW = View(
     noun="cells",
     before="asking the server for its checkpoints",
-    columns=("checkpoint", "shift", ">seed", "state", ">IR relative", ">SR", "verdict"),
-    row=lambda status: _row(status.task.cell, state_of(status), status.task.score),
-    answer=_answer,
-    wrapped=2,
+    columns=tuple(map(_live, COLUMNS)),
+    answer=lambda status: in_words(_so_far(status)),
 )

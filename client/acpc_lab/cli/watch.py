@@ -21,15 +21,15 @@ from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Caller,
     Exit,
+    Followed,
     Gate,
-    Json,
     reported,
     target_option,
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import SweepSpec, load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint, Watch, verdict_of
+from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 
 _COMMAND_SECONDS = 600.0
 _STDERR = 2
@@ -132,12 +132,12 @@ class _Telling:
             render.line(json.dumps(scored.to_dict()))
         else:
             cells = [
-                f"{item.cell.shift} {sweep_tables.in_words(item.score)}"
+                f"{item.cell.shift} {sweep_tables.in_words(item)}"
                 if item.score is not None
                 else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
                 for item in scored.results
             ]
-            verdict = verdict_of(scored.outcome) or "no score"
+            verdict = scored.verdict or "no score"
             number = "" if epoch is None else f" epoch {epoch}"
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
@@ -154,7 +154,7 @@ class _Telling:
             "ACPC_WEIGHTS": arrival.ref.weights,
             "ACPC_EPOCH": "" if arrival.epoch is None else str(arrival.epoch),
             "ACPC_DIGEST": arrival.digest,
-            "ACPC_VERDICT": verdict_of(scored.outcome) or "",
+            "ACPC_VERDICT": scored.verdict or "",
             "ACPC_FAILED": " ".join(str(item.cell.shift) for item in scored.results.rejected),
             "ACPC_RESULTS": str(scored.results.folder),
         }
@@ -232,7 +232,7 @@ def watch(
     junit: JunitOption = None,
     log_to: LogTo = None,
     server: WatchServer,
-    as_json: Json = False,
+    form: Followed,
 ) -> None:
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
@@ -264,7 +264,7 @@ def watch(
     """
     with reported():
         spec = load_spec(sweep)
-        telling = _Telling(as_json, on_fail, gate or spec.gate)
+        telling = _Telling(form.json, on_fail, gate or spec.gate)
         for sentence in spec.warnings:
             render.note(f"warning: {sentence}")
         with logged(log_to, spec.name) as log:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -69,10 +68,7 @@ def read_anchors(node: Node) -> AnchorPlace:
             raise node.error(f"{alone} names finished anchors; leave out {', '.join(surplus)}")
     history = section["history"].integer(1) if "history" in section else None
     if "set" in section:
-        digest = section["set"].text()
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise section["set"].found("the digest of an anchor set, 64 hexadecimal digits")
-        return AnchorPlace(node, digest=digest)
+        return AnchorPlace(node, digest=section["set"].text())
     if "upload" in section:
         return AnchorPlace(node, upload=section["upload"].text(), history=history)
     for key in ("dataset", "task"):
@@ -113,7 +109,7 @@ class Depot:
         if anchors.upload:
             return self._uploaded(anchors)
         if anchors.dataset is None:
-            return anchors.digest
+            return self.link.ask(lambda: named(anchors, self.folder, self.client))
         return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
 
     def groups(self, anchors: AnchorPlace) -> Collection[str]:
@@ -150,11 +146,14 @@ class Depot:
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 
 
-def named(anchors: AnchorPlace, folder: Path) -> Source:
-    """What ``Depot.store`` would give, without a server; of a frozen dataset, the dataset."""
+def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Source:
+    """What ``Depot.store`` would give, storing nothing; of a frozen dataset, the dataset.
+
+    A set may be named by the beginning of its digest or by an alias, which the server resolves.
+    """
     if anchors.upload:
         return digest_of(read_file(anchors, folder))
-    return anchors.dataset or anchors.digest
+    return anchors.dataset or client.anchors.get(anchors.digest).digest
 
 
 def groups_of(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Collection[str]:

@@ -214,7 +214,7 @@ class Sweep:
         return make_plan(
             self.spec,
             listed,
-            lambda anchors: named(anchors, folder),
+            lambda anchors: named(anchors, folder, client),
             lambda anchors: groups_of(anchors, folder, client),
         )
 

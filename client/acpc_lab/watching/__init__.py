@@ -10,12 +10,11 @@ from acpc_lab.watching.arrivals import (
     Listener,
     ScoredCheckpoint,
     run_of,
-    verdict_of,
 )
 from acpc_lab.watching.finding import Finder, WeightsFile
 from acpc_lab.watching.watch import Watch, WatchRun
 
 __all__ = [
     "Arrival", "Finder", "Listener", "ScoredCheckpoint", "Watch", "WatchRun", "WeightsFile",
-    "run_of", "verdict_of",
+    "run_of",
 ]  # fmt: skip

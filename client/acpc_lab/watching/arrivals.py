@@ -68,6 +68,14 @@ class ScoredCheckpoint:
     results: SweepResults
     outcome: Outcome
 
+    @property
+    def verdict(self) -> str | None:
+        """The outcome as text; None: there is none; ``reference``: nothing was judged."""
+        if self.outcome is Outcome.UNSPECIFIED:
+            return None
+        judged = any(not item.is_reference for item in self.results)
+        return self.outcome.name.lower() if judged else "reference"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; scores are documents of the kind ``sweep_cell``."""
         return {
@@ -75,15 +83,10 @@ class ScoredCheckpoint:
             "weights": self.arrival.ref.weights,
             "epoch": self.arrival.epoch,
             "digest": self.arrival.digest,
-            "verdict": verdict_of(self.outcome),
+            "verdict": self.verdict,
             "confidence": self.results.confidence,
             "scores": [item.result().to_dict() for item in self.results],
         }
 
 
 Listener = Callable[[ScoredCheckpoint], object]
-
-
-def verdict_of(outcome: Outcome) -> str | None:
-    """An outcome as text; None: there is none."""
-    return None if outcome is Outcome.UNSPECIFIED else outcome.name.lower()

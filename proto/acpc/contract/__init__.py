@@ -181,7 +181,7 @@ from acpc.contract.studies import (
     StudyRequest,
 )
 from acpc.contract.suggestion import did_you_mean, nearest
-from acpc.contract.tabular import Columns, Tabular, html_table
+from acpc.contract.tabular import Columns, Tabular, cell, html_table
 from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
 from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 

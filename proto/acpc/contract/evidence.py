@@ -166,7 +166,9 @@ class Interval(Record, Wire[pb.Interval]):
         """Both ends in words."""
         if math.isinf(self.upper):
             return "unbounded" if math.isinf(self.lower) else f"{self.lower:.3g} or more"
-        return f"{self.lower:.3g} to {self.upper:.3g}"
+        # The lower end of a wide interval can be astronomically small: 0 says no less, and no more.
+        lower = 0.0 if abs(self.lower) < 1e-4 * abs(self.upper) else self.lower
+        return f"{lower:.3g} to {self.upper:.3g}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -57,7 +57,8 @@ class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
     Attributes:
         name: Folder path relative to the root.
         weights: Weights file inside the folder; empty: the only one, or ``weights.pt``.
-        digest: When set, the call fails unless the checkpoint has this digest.
+        digest: When set, the call fails unless the checkpoint has this digest; its first 8 or more
+            digits will do.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -18,6 +19,17 @@ from acpc.contract.requests import CheckpointRef, Thresholds
 from acpc.contract.tabular import Columns, Tabular
 from acpc.v1 import scoring_service_pb2 as pb
 
+MEANING = (
+    "IR: how far the shift moves predicted futures, in units of the clean motion (relative: over "
+    "the reference's). SR: share of the eligible anchors, which have a partner in another state, "
+    "that are predicted farther from it than the shift moves them. S: the smaller of the margins "
+    "to both thresholds."
+)
+"""What the names of a score's numbers stand for, in a line."""
+_AXES = (
+    "R: how far an anchor's perturbed prediction ends from the clean one; D: how far the clean "
+    "prediction of another state does"
+)
 FLOORS_IN_DOUBT = 10
 """Raw IR within so many rounding floors has fewer than three digits."""
 
@@ -244,27 +256,46 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
 
     def shown(self) -> Columns:
         """The checkpoint beside its reference, its intervals, and what was wanted."""
-        verdict, limits = self.verdict, self.verdict.thresholds
+        verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
-        rows: dict[str, tuple[list[Any], str]] = {
-            "IR relative": ([verdict.ir_relative, 1.0], f"at most {limits.ir:g}"),
-            "SR": ([side.sr for side in sides], f"at least {limits.sr:g}"),
-            "score S": ([verdict.score, None], "at least 0"),
-            "IR raw": ([side.ir_raw for side in sides], ""),
-            "rounding floor": ([side.rounding_floor for side in sides], ""),
-            "anchors": ([side.anchors for side in sides], ""),
-            "eligible for SR": ([side.eligible for side in sides], ""),
+        rows: dict[str, tuple[list[Any], str, str]] = {
+            "IR relative": ([verdict.ir_relative, 1.0], "ir_relative", f"at most {limits.ir:g}"),
+            "SR": ([side.sr for side in sides], "sr", f"at least {limits.sr:g}"),
+            "score S": ([verdict.score, None], "score", "at least 0"),
+            "S above the reference's": ([verdict.delta_score, None], "delta_score", ""),
+            "IR raw": ([side.ir_raw for side in sides], "ir_raw", ""),
+            "rounding floor": ([side.rounding_floor for side in sides], "", ""),
+            "anchors": ([side.anchors for side in sides], "", ""),
+            "eligible for SR": ([side.eligible for side in sides], "", ""),
+            "median latent distance": ([side.median_latent_distance for side in sides], "", ""),
         }
         names = [side.checkpoint.name for side in sides]
         names[1:] = [f"{name} (reference)" for name in names[1:]]
         columns = {
-            name: [values[index] for values, _ in rows.values()] for index, name in enumerate(names)
+            name: [values[index] for values, *_ in rows.values()]
+            for index, name in enumerate(names)
         }
-        if (found := self.evidence) is not None:
-            held = {"IR relative": found.ir_relative, "SR": found.sr, "score S": found.score}
-            held["IR raw"] = found.ir_raw
-            columns[f"{100 * found.confidence:g} % interval"] = [held.get(name) for name in rows]
-        return {"": list(rows), **columns, "wanted": [wanted for _, wanted in rows.values()]}
+        if found is not None:
+            held = [getattr(found, field, None) for _, field, _ in rows.values()]
+            columns[f"{100 * found.confidence:g} % interval"] = held
+        return {"": list(rows), **columns, "wanted": [wanted for *_, wanted in rows.values()]}
+
+    def plot(self) -> Any:
+        """The picture of the score, under its verdict and what its axes mean; see ``Tabular``."""
+        drawn = super().plot()
+        verdict = self.verdict.outcome.name.lower()
+        sure = f"; how sure: {self.certainty}" if self.certainty else ""
+        axes = "" if self.checkpoint.anchor_values is None else _AXES
+        parts = (f"{self.checkpoint.checkpoint.name}: {verdict}{sure}", axes)
+        lines = [line for part in parts for line in textwrap.wrap(part, 50)]
+        figure = drawn.figure
+        figure.suptitle("\n".join(lines), fontsize="small", x=0.02, horizontalalignment="left")
+        figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
+        return drawn
+
+    def meaning(self) -> str:
+        """What the names in the table stand for."""
+        return MEANING
 
 
 def _number(value: Any) -> Any:

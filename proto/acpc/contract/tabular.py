@@ -5,9 +5,12 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acpc.contract.optional import load_lab, load_optional
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
 
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
@@ -31,13 +34,20 @@ class Tabular:
         """What a notebook shows: the table, unless there is something shorter."""
         return self.table()
 
-    def to_dataframe(self) -> Any:
+    def meaning(self) -> str:
+        """What the names in ``shown`` stand for, in a line; empty where they need no words."""
+        return ""
+
+    def to_dataframe(self) -> pandas.DataFrame:
         """The table as a ``pandas.DataFrame``.
 
         Raises:
             FailedPrecondition: pandas is not installed; the message says how to install it.
         """
-        return load_optional("pandas", "pip install pandas").DataFrame(dict(self.table()))
+        made: pandas.DataFrame = load_optional("pandas", "pip install pandas").DataFrame(
+            dict(self.table())
+        )
+        return made
 
     def plot(self) -> Any:
         """A picture that a notebook shows; ``save`` writes it, ``figure`` is matplotlib's.
@@ -49,7 +59,16 @@ class Tabular:
         return load_lab(_PICTURES).picture(self)
 
     def _repr_html_(self) -> str:
-        return html_table(self.headline(), self.shown())
+        meaning = f"<p>{html.escape(self.meaning())}</p>" if self.meaning() else ""
+        return html_table(self.headline(), self.shown()) + meaning
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """The answer as a person reads it: a line, a table, and what its names stand for."""
+        parts = (self.headline(), text_table(self.shown()), self.meaning())
+        return "\n".join(filter(None, parts))
 
 
 def html_table(title: str, columns: Columns, most: int = MAX_SHOWN) -> str:
@@ -67,8 +86,21 @@ def html_table(title: str, columns: Columns, most: int = MAX_SHOWN) -> str:
     )
 
 
+def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:
+    """A table as aligned text: a header, ``most`` rows, and how many there are beyond."""
+    rows = [list(columns), *(list(map(cell, row)) for row in zip(*columns.values(), strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows[: most + 1], strict=True)]
+    lines = [
+        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows[: most + 1]
+    ]
+    return "\n".join(
+        [*lines, *([f"and {len(rows) - most - 1} more rows"] * (len(rows) > most + 1))]
+    )
+
+
 def cell(value: Any) -> str:
-    """A value in a cell: six digits of a number, a dash for None and NaN, yes and no."""
+    """A value in a cell: four digits of a number, a dash for None and NaN, yes and no."""
     match value:
         case None:
             return "-"
@@ -77,5 +109,5 @@ def cell(value: Any) -> str:
         case float() if math.isnan(value):
             return "-"
         case float():
-            return f"{value:.6g}"
+            return f"{value:.4g}"
     return str(value)

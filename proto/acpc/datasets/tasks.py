@@ -10,7 +10,7 @@ import yaml
 from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from acpc.contract import FailedPrecondition, Reading, TaskSummary
+from acpc.contract import FailedPrecondition, Reading, TaskSummary, did_you_mean
 
 MAX_TASK_BYTES = 2**16
 MAX_DEPTH = 8
@@ -176,8 +176,22 @@ def parse_task(name: str, raw: bytes) -> TaskPreset:
     try:
         return TaskPreset.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        path = ".".join(str(part) for part in first["loc"])
-        raise FailedPrecondition(
-            f"task {name!r}, key {path!r}: {first['msg']}; found {first['input']!r:.100}"
-        ) from error
+        raise FailedPrecondition(f"task {name!r}, {_problem(error)}") from error
+
+
+def _problem(error: ValidationError) -> str:
+    """What is wrong with a task: a key that none has first, since it explains one that is missing.
+
+    Names the key, what was found and what was wanted.
+    """
+    first = min(error.errors(), key=lambda item: item["type"] != "extra_forbidden")
+    *above, key = first["loc"]
+    where = f"key {'.'.join(map(str, first['loc']))!r}"
+    if first["type"] == "extra_forbidden":
+        known = (LabelRule if above else TaskPreset).model_fields
+        hints = [did_you_mean(str(key), known), f"known keys: {', '.join(known)}"]
+        return f"unknown {where}; {' '.join(filter(None, hints))}"
+    if first["type"] == "missing":
+        return f"{where} is missing"
+    found = repr(first["input"])
+    return f"{where}: {first['msg']}; found {found if len(found) <= 100 else found[:97] + '...'}"

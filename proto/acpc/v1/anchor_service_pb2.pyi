@@ -630,7 +630,9 @@ class GetAnchorSetRequest(_message.Message):
     CONTENTS_FIELD_NUMBER: _builtins.int
     NEIGHBOURHOOD_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """The set's sha256, in hexadecimal."""
+    """The set's sha256, in hexadecimal, or 8 or more of its first digits; "latest"; or the request_id
+    of the upload that made it.
+    """
     contents: _builtins.bool
     """Whether the answer holds the states and labels of the set too."""
     neighbourhood: _builtins.float
@@ -789,7 +791,9 @@ class DeleteAnchorSetRequest(_message.Message):
 
     DIGEST_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
-    """The set's sha256, in hexadecimal."""
+    """The set's sha256, in hexadecimal, or 8 or more of its first digits; "latest"; or the request_id
+    of the upload that made it.
+    """
     def __init__(
         self,
         *,

@@ -93,7 +93,9 @@ class CheckpointRef(_message.Message):
     weights: _builtins.str
     """Weights file inside the folder. Empty: the only one, or weights.pt."""
     digest: _builtins.str
-    """When set, the call fails unless the checkpoint has this digest."""
+    """When set, the call fails unless the checkpoint has this digest, of which the first 8 or more
+    digits will do.
+    """
     def __init__(
         self,
         *,

@@ -192,7 +192,7 @@ class ScoreCheckpointRequest(_message.Message):
     Length: 0 to 128.
     """
     anchor_set: _builtins.str
-    """Digest of an anchor set."""
+    """Digest of an anchor set, or another name of it as in GetAnchorSetRequest."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     @_builtins.property

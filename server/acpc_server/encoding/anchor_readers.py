@@ -86,17 +86,19 @@ class AnchorReaders:
         return other
 
     def named_set(self, digest: str) -> AnchorSetSource:
-        """The source that a set's digest names.
+        """The source that a set's digest names, or another name of it.
 
         Raises:
-            InvalidArgument: Not a digest; the field is ``digest``.
+            InvalidArgument: No name of a set, or of several; the field is ``digest``.
             NotFound: There is no such set.
         """
         info = self._sets.get(digest).info
         if info.source is None:
-            return AnchorSetSource(digest, info.anchors)
+            return AnchorSetSource(info.digest, info.anchors)
         source = info.source
-        return AnchorSetSource(digest, info.anchors, source.window_future_frames, source.sample)
+        return AnchorSetSource(
+            info.digest, info.anchors, source.window_future_frames, source.sample
+        )
 
     def reading(self, source: AnySource) -> Reading:
         """The reading of a request that does not say one: the task file's, or the paper's.

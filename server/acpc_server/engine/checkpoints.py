@@ -24,6 +24,7 @@ from acpc_server.models import (
 from acpc_server.observe import Metrics
 
 Key = tuple[str, str]
+_LEAST_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,12 @@ class CheckpointCache:
         """The loaded checkpoint; reads it when needed.
 
         Raises:
-            FailedPrecondition: Its digest is not ``digest``, or the loader rejects it.
+            FailedPrecondition: Its digest does not begin with ``digest``, of at least 8 digits,
+                or the loader rejects it.
             NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
         loaded = self._obtain(name, weights)
-        if digest and digest != loaded.model.card.digest:
+        if digest and not loaded.model.card.digest.startswith(digest.ljust(_LEAST_DIGITS, "-")):
             raise FailedPrecondition(
                 f"checkpoint {name!r} has digest {loaded.model.card.digest}, not the {digest} "
                 "asked for; its files were replaced",

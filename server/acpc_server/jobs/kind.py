@@ -109,12 +109,16 @@ NOBODY = Owner()
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs to list, by state, kind, labels and time; None lets every job through."""
+    """Which jobs to list, by state, kind, labels, time and the beginning of their ids.
+
+    None, or an empty beginning, lets every job through.
+    """
 
     state: JobState | None = None
     kind: str | None = None
     created_since: datetime | None = None  # knows its time zone
     labels: Mapping[str, str] = field(default_factory=dict)
+    begins: str = ""  # hexadecimal digits and hyphens
 
 
 @dataclass(frozen=True)

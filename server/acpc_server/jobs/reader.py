@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Collection, Mapping
@@ -10,13 +11,16 @@ from typing import Any
 
 from acpc.contract import from_plain
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, only_one
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobState, Progress, Row
 from acpc_server.jobs.lease import Hosts
 from acpc_server.jobs.runs import RunningJobs
 
 # Hosts report the progress of their jobs about once a second.
 REPORT_SECONDS = 1.0
+LATEST = "latest"
+_BEGINNING = re.compile(r"[0-9a-f-]{6,35}")
+_MAX_CANDIDATES = 20
 
 
 class JobReader:
@@ -53,6 +57,31 @@ class JobReader:
     def several(self, job_ids: Collection[str]) -> dict[str, Job]:
         """Jobs of any tenant without their results, those that are there and can be read."""
         return {job.job_id: job for job in self._jobs(self._record.rows(job_ids).values())}
+
+    def find(self, name: str, alias: str, tenant: str) -> str:
+        """The id of the tenant's job that a name means.
+
+        Args:
+            name: ``latest``, or at least 6 characters with which the id begins.
+            alias: Id of the job whose request id ``name`` would be.
+            tenant: Whose job it is.
+
+        Raises:
+            NotFound: The tenant has no such job.
+            InvalidArgument: Several ids begin so.
+        """
+        row = self._record.get(alias)
+        if row is not None and row.owner.tenant == tenant and row.kind in self._kinds:
+            return alias
+        found: list[str] = []
+        if name == LATEST or _BEGINNING.fullmatch(name):
+            wanted = JobFilter(begins="" if name == LATEST else name)
+            most = 1 if name == LATEST else _MAX_CANDIDATES
+            found = self._record.page(list(self._kinds), wanted, tenant, offset=0, limit=most)
+        job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
+        if job_id is None:
+            raise NotFound(f"no operation is named operations/{name}")
+        return job_id.removeprefix("operations/")
 
     def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str | None) -> list[Job]:
         """Jobs without their results, newest first; those of a newer release are left out."""

@@ -272,6 +272,8 @@ class Record:
             query = query.where(jobs.status.in_(statuses))
         if wanted.created_since is not None:
             query = query.where(jobs.created_at >= wanted.created_since.timestamp() * 1000)
+        if wanted.begins:
+            query = query.where(jobs.workflow_uuid.startswith(wanted.begins, autoescape=True))
         for label, value in wanted.labels.items():
             query = query.where(jobs.attributes[label].as_string() == value)
         # Jobs of one moment need an order too, so that pages do not overlap: on SQLite, where DBOS

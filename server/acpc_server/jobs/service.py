@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -42,6 +43,7 @@ from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
@@ -279,8 +281,23 @@ class JobService:
     def _release(self, job_id: str) -> None:
         self._record.requeue(job_id, self._executor_id)
 
-    def get(self, job_id: str, tenant: str = "") -> Job:
-        """A tenant's job; NotFound when it has no such job, here and in every call below."""
+    def find(self, name: str, tenant: str = "") -> str:
+        """Return the id of the tenant's job of a name: ``latest``, its request id, or its id.
+
+        Of the id, a beginning of at least 6 characters will do.
+
+        Raises:
+            NotFound: The tenant has no such job, here and in every call below.
+            InvalidArgument: Several ids begin so, here and in every call below.
+        """
+        if _ID.fullmatch(name):
+            return name
+        with self._reached():
+            return self._reader.find(name, _job_id(tenant, name), tenant)
+
+    def get(self, name: str, tenant: str = "") -> Job:
+        """A tenant's job; see :meth:`find` for names."""
+        job_id = self.find(name, tenant)
         with self._reached():
             return self._reader.get(job_id, tenant)
 
@@ -291,8 +308,9 @@ class JobService:
         with self._reached():
             return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
 
-    def cancel(self, job_id: str, tenant: str = "") -> None:
+    def cancel(self, name: str, tenant: str = "") -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
+        job_id = self.find(name, tenant)
         with self._reached():
             cancelled = self._running.cancel(
                 job_id,
@@ -302,9 +320,10 @@ class JobService:
         if cancelled:
             log.info("job_cancelled", job=job_id)
 
-    def delete(self, job_id: str, tenant: str = "") -> None:
+    def delete(self, name: str, tenant: str = "") -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
-        job = self.get(job_id, tenant)
+        job = self.get(name, tenant)
+        job_id = job.job_id
         if not job.state.done:
             raise FailedPrecondition(
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
@@ -313,9 +332,9 @@ class JobService:
             self._record.delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
 
-    def follow(self, job_id: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
+    def follow(self, name: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
         """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""
-        return self._followers.follow(self.get(job_id, tenant), changed)
+        return self._followers.follow(self.get(name, tenant), changed)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
         with self._reached():

@@ -40,7 +40,7 @@ def bundle(acpc: Command, pairs: Path, tmp_path: Path) -> Path:
 def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> None:
     answer = acpc("study", "shifts", pairs)
     assert answer.exit_code == 0
-    for line in ("24 │ 0.889 │     0.882 │  1.000", "12 │ 0.875", "12 │ 0.900"):
+    for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
         assert line in answer.stdout
     assert answer.stdout.count("boundary") == 3  # two pairs and the column
 
@@ -75,8 +75,8 @@ def test_a_bundle_takes_the_thresholds_of_another(
     sweep.write_text(SWEEP)
     answer = acpc("study", "thresholds", sweep, "--out", chosen)
     assert answer.exit_code == 0
-    assert "│ b    │        0.0% │  90.0 │ 90.0% │  1 │" in answer.stdout
-    assert "1-2 │" in answer.stdout
+    assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
+    assert " 1-2\n" in answer.stdout
     header, _, rest = pairs.read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
     answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
@@ -157,5 +157,5 @@ def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) ->
 
 
 def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Command) -> None:
-    shown = " ".join(acpc("study", "drift", "--help").stdout.replace("│", " ").split())
+    shown = " ".join(acpc("study", "drift", "--help-all").stdout.replace("│", " ").split())
     assert "where the command waits for jobs, of the wait for all" in shown

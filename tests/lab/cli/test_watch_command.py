@@ -61,6 +61,20 @@ def acpc(party: JobParty, root: Path, file: Path) -> Any:  # noqa: ANN401
         )
 
 
+def test_the_reference_is_not_judged(acpc: Callable[..., Any], party: JobParty, file: Path) -> None:
+    reference = {"name": "run", "weights": "weights_epoch_1.pt"}
+    document = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**document, "reference": reference}))
+    party.listing["run"] = ["weights_epoch_1.pt", "weights_epoch_2.pt"]
+    party.fates["run"] = deque([FAILED])
+    answer = acpc()
+    first, second = answer.stdout.splitlines()
+    assert "epoch 1: reference: gaussian_noise:0.08" in first
+    assert "passed" not in first.lower() and "failed" not in first.lower()
+    assert "epoch 2: passed" in second
+    assert answer.exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("fates", "options", "code"),
     [

@@ -208,7 +208,7 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("checkpoints: [{name: a, labels: {a-b: 1}}]", 1, "checkpoints[0].labels.a-b", "underscores"),
     ("checkpoints: [{name: a, labels: {1: 1}}]", 1, "checkpoints[0].labels", "put it in quotes"),
     ("anchors: {dataset: a.h5}", 2, "anchors", "lacks the key task"),
-    ("anchors: {set: abc}", 2, "anchors.set", "64 hexadecimal digits"),
+    ("anchors: {set: 12345678}", 2, "anchors.set", "text; put it in quotes"),
     ("anchors: {set: DIGEST, count: 5}", 2, "anchors", "leave out count"),
     ("anchors: {upload: a.npz, task: t}", 2, "anchors", "upload names finished anchors; leave out"),
     ("anchors: {dataset: a.h5, task: t, history: 3}", 2, "anchors.history", "add freeze: true"),

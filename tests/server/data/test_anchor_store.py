@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import threading
 import time
 import tracemalloc
@@ -63,6 +64,25 @@ def test_a_set_reads_as_the_batch_it_was_made_of(tmp_path: Path, cut: int, packe
     on_disk = sum(f.stat().st_size for f in (tmp_path / "anchors/sets" / info.digest).iterdir())
     assert 0 < on_disk - info.size_bytes < 2000  # set.json itself
     assert [found.info for found in where.list()] == [info]
+
+
+def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None:
+    where = store(tmp_path)
+    first, second = put(where, anchors(), header("kitchen")), put(where, anchors(seed=1), header())
+    for name in (first.digest, first.digest[:8], "kitchen"):
+        assert where.get(name).info == first
+        assert where.open(name).digest == first.digest
+    assert where.get("latest").info == where.list()[0].info
+    twin = tmp_path / "anchors/sets" / (first.digest[:10] + "0" * 54)
+    shutil.copytree(tmp_path / "anchors/sets" / second.digest, twin)
+    with pytest.raises(InvalidArgument, match=f"several anchor sets: .*{first.digest}"):
+        where.delete(first.digest[:9], unused)
+    for none in ("0" * 8, "f" * 63):
+        with pytest.raises(NotFound):
+            where.get(none)
+    where.delete("kitchen", unused)
+    with pytest.raises(InvalidArgument, match="8 to 64 hexadecimal digits"):
+        where.get("kitchen")
 
 
 def test_equal_content_is_one_set_however_cut_and_by_whomever(tmp_path: Path) -> None:
@@ -311,7 +331,7 @@ def test_a_set_in_use_is_not_deleted(tmp_path: Path) -> None:
     assert put(where, anchors(), header()).digest == digest  # the request id is free again
 
 
-@pytest.mark.parametrize("digest", ["", "..", "a" * 63, "A" * 64, "../../" + "a" * 58, "\0" * 64])
+@pytest.mark.parametrize("digest", ["", "..", "a" * 7, "A" * 64, "../../" + "a" * 58, "\0" * 64])
 def test_a_name_that_is_no_digest_reaches_no_file(tmp_path: Path, digest: str) -> None:
     where = store(tmp_path)
     for call in (where.open, where.get, lambda name: where.delete(name, unused)):

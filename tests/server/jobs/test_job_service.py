@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from acpc_server.errors import AlreadyExists, FailedPrecondition, NotFound
+from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Step
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.retention import Retention
+from acpc_server.jobs.service import NAMESPACE
 from acpc_server.scheduling import RequestContext
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
@@ -79,6 +83,39 @@ def test_the_rules_of_submitting_cancelling_and_deleting(desk: Desk) -> None:
     for call in (service.get, service.delete, service.cancel):
         with pytest.raises(NotFound):
             call(endless)
+
+
+def twins() -> tuple[str, str]:
+    """Two request ids whose jobs' ids begin with the same six digits."""
+    seen: dict[str, str] = {}
+    for name in map(str, itertools.count()):
+        begins = str(uuid.uuid5(NAMESPACE, name))[:6]
+        if begins in seen:
+            return seen[begins], name
+        seen[begins] = name
+    raise AssertionError
+
+
+def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
+    service = either.started()
+    ids = [service.submit(SHORT, f"nightly-{number}").job_id for number in range(20)]
+    for number, job_id in enumerate(ids):
+        for name in (job_id, job_id[:9], f"nightly-{number}"):
+            assert ended(service, name).job_id == job_id
+    assert service.get("latest").job_id == service.list(0, 1)[0].job_id
+    for name in (ids[0][:5], "000000", "nightly-20", "%%%%%%", "______"):
+        with pytest.raises(NotFound, match=re.escape(f"operations/{name}")):
+            service.get(name)
+    with pytest.raises(NotFound):
+        service.get("nightly-1", "another tenant")
+    first, second = twins()
+    alike = [service.submit(SHORT, name).job_id for name in (first, second)]
+    with pytest.raises(InvalidArgument, match="the beginning of several operations") as caught:
+        service.cancel(alike[0][:6])
+    assert all(f"operations/{job_id}" in caught.value.message for job_id in alike)
+    service.delete(ids[3][:8])
+    with pytest.raises(NotFound):
+        service.get("nightly-3")
 
 
 def test_a_job_id_that_has_ended_may_come_again_and_be_cancelled(desk: Desk) -> None:

@@ -41,6 +41,7 @@ from acpc_server.errors import (
     InvalidArgument,
     NotFound,
     ResourceExhausted,
+    only_one,
 )
 from acpc_server.observe import Metrics
 
@@ -48,7 +49,9 @@ HEADER, TENANTS = "header.json", "tenants"
 BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
+LATEST = "latest"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_BEGINNING = re.compile(r"[0-9a-f]{8,63}")
 
 
 class AnchorStore:
@@ -107,17 +110,48 @@ class AnchorStore:
     def open(self, digest: str) -> StoredAnchors:
         """The anchors of a set, now in use; raises as ``get``, or FailedPrecondition if damaged."""
         stored = self.get(digest)
-        self.touch(digest)
-        return StoredAnchors(self._sets / digest, stored.info)
+        self.touch(stored.info.digest)
+        return StoredAnchors(self._sets / stored.info.digest, stored.info)
 
     def touch(self, digest: str) -> None:
         """Records that a set is in use, which postpones its expiry. Raises as ``get``."""
         if not mark_used(self._sets / check_digest(digest)):
             raise _no_set(digest)
 
+    def find(self, name: str) -> str:
+        """The digest of the set that a name means: ``latest``, a request id, or its digest.
+
+        The request id is that of the upload which made it; of the digest, a beginning of at least
+        8 digits will do.
+
+        Raises:
+            InvalidArgument: It can be no name, or several digests begin so.
+            NotFound: No digest begins so.
+        """
+        if _DIGEST.fullmatch(name):
+            return name
+        of_upload = finished_digest(self._folder(name) / DONE)
+        if of_upload and (self._sets / of_upload).exists():
+            return of_upload
+        if name == LATEST:
+            begun = [stored.info.digest for stored in self.list()[:1]]
+        else:
+            if not _BEGINNING.fullmatch(name):
+                raise InvalidArgument(
+                    "digest",
+                    f"is {name[:80]!r}; give a digest (8 to 64 hexadecimal digits, lower case), "
+                    "the request id of an upload, or latest",
+                )
+            begun = sorted(one.name for one in _folders(self._sets) if one.name.startswith(name))
+        found = only_one(name, begun, "anchor sets", "digest")
+        if found is None:
+            raise _no_set(name)
+        return found
+
     def get(self, digest: str) -> StoredSet:
-        """What a set is; InvalidArgument for what is no digest, NotFound for no such set."""
-        stored = read_stored(self._sets / check_digest(digest))
+        """What a set is; raises as ``find``, and NotFound for no such set."""
+        digest = self.find(digest)
+        stored = read_stored(self._sets / digest)
         if stored is None:
             raise _no_set(digest)
         return stored
@@ -148,7 +182,8 @@ class AnchorStore:
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
         """Removes a set; raises as ``get``, and FailedPrecondition while a job uses it."""
-        if not (self._sets / check_digest(digest)).exists():
+        digest = self.find(digest)
+        if not (self._sets / digest).exists():
             raise _no_set(digest)
         if in_use(digest):
             raise FailedPrecondition(

@@ -1,0 +1,138 @@
+"""Tables fit where they are printed, and every list has the same formats."""
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from acpc_lab.cli.table import WIDE, Column, drawn, number, text_of
+from client_counterparty import Counterparty
+from client_messages import operation
+
+NAME = "operations/mine"
+SCORE = [
+    "score", "trained", "--reference", "plain", "--dataset", "tworoom.h5", "--task", "tworoom",
+    "--shift", "gaussian_noise:0.08", "--request-id", "mine",
+]  # fmt: skip
+
+
+class Row(NamedTuple):
+    digest: str
+    what: str
+    rate: float | None
+    place: str = "here"
+
+
+COLUMNS = (
+    Column("digest", "digest", short=8),
+    Column("what it is", "what"),
+    Column("rate", "rate", ".2f", rank=1),
+    Column("place", "place", rank=2),
+    Column("half", lambda row: row.rate and row.rate / 2, rank=WIDE),
+)
+ROWS = [Row("0123456789abcdef", "a sentence of several words that can be folded", 0.5),
+        Row("fedcba9876543210", "short", None)]  # fmt: skip
+
+
+def lines(width: int | None, **options: bool) -> tuple[list[str], list[str]]:
+    """The lines of the table at a width, and what it leaves out."""
+    table, dropped = drawn(COLUMNS, ROWS, width or math.inf, **options)
+    return text_of(table, width).splitlines(), dropped
+
+
+def test_without_a_width_a_table_is_plain_and_whole() -> None:
+    found, dropped = lines(None)
+    assert found == [
+        "digest            what it is" + 38 * " " + "rate  place",
+        "0123456789abcdef  a sentence of several words that can be folded  0.50  here",
+        "fedcba9876543210  short" + 46 * " " + "-  here",
+    ]
+    assert dropped == []
+
+
+@pytest.mark.parametrize(
+    ("width", "dropped"),
+    [(100, []), (70, []), (55, []), (50, ["place"]), (42, ["place", "rate"]), (24, None)],
+)
+def test_what_matters_least_goes_first_and_text_is_folded(
+    width: int, dropped: list[str] | None
+) -> None:
+    found, left_out = lines(width)
+    assert left_out == (dropped if dropped is not None else ["place", "rate"])
+    assert max(map(len, found)) <= width
+    assert found[1].split()[0] == ("0123456789abcdef" if width >= 70 else "01234567")
+    assert all(word in " ".join(found) for word in ROWS[0].what.split())
+
+
+def test_the_wide_table_leaves_out_nothing() -> None:
+    found, dropped = lines(60, wide=True)
+    assert dropped == []
+    assert "0.25" in "\n".join(found)
+
+
+def test_numbers_have_four_digits_unless_a_format_says_otherwise() -> None:
+    assert [number(0.123456), number(7), number(None), number(float("nan"))] == [
+        "0.1235", "7", "-", "-",
+    ]  # fmt: skip
+    assert number(0.5, ".1%") == "50.0%"
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("checkpoints list", "one"),
+        ("datasets", "rooms.h5"),
+        ("tasks", "rooms"),
+        ("operations list", "operations/first"),
+        ("shifts", "gaussian_noise:SIGMA"),
+    ],
+)
+def test_every_list_has_the_same_formats(
+    command: str, first: str, acpc: Callable[..., Any]
+) -> None:
+    shown = {form: acpc(*command.split(), "-o", form) for form in ("table", "wide", "name", "json")}
+    assert {answer.exit_code for answer in shown.values()} == {0}
+    names = shown["name"].stdout.splitlines()
+    assert names[0] == first
+    assert len(json.loads(shown["json"].stdout)) == len(names)
+    assert shown["json"].stdout == acpc(*command.split(), "--json").stdout
+    for form in ("table", "wide"):
+        lines = shown[form].stdout.splitlines()
+        assert [line.split("  ")[0] for line in lines[1:]] == names
+        assert len({line.index(cell) for line, cell in zip(lines[1:], names, strict=True)}) == 1
+        assert "─" not in shown[form].stdout
+
+
+def test_a_log_has_the_first_of_many_lines_and_none_when_quiet(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    steps = [operation(NAME, done) for done in range(1, 4)]
+    counterparty.script.extend(steps)
+    counterparty.stalled.set()
+    answer = acpc(*SCORE, "--timeout", 1)
+    lines = [line for line in answer.stderr.splitlines() if line.startswith("encoding anchors")]
+    assert len(lines) == 1
+    counterparty.script.extend(steps)
+    quiet = acpc(*SCORE, "--timeout", 1, "--quiet")
+    assert "encoding anchors" not in quiet.stderr
+    assert "goes on at the server" in quiet.stderr
+
+
+def test_help_names_the_rare_options_and_explains_them_when_asked(
+    acpc: Callable[..., Any],
+) -> None:
+    short, whole = (acpc("score", flag).stdout for flag in ("--help", "--help-all"))
+    for option in ("--extra-quantiles", "--tls-ca", "--reference-digest"):
+        assert f" {option}," in short and f"│ {option} " in whole
+    assert len(short.splitlines()) < 0.7 * len(whole.splitlines())
+    assert "<bool>" not in whole and "--quiet" in short
+
+
+def test_who_never_reached_a_server_has_no_job_to_look_for(
+    acpc: Callable[..., Any], unused_target: str
+) -> None:
+    answer = acpc(*SCORE, "--target", unused_target, "--patience", 0)
+    assert answer.exit_code == 1
+    assert f"no server answered at {unused_target}" in answer.stderr
+    assert "--request-id" not in answer.stderr
