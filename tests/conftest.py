@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -18,6 +19,7 @@ import processes
 import pytest
 import structlog
 import torch
+import typer.testing
 from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
 from programs import missing
@@ -46,6 +48,8 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+# Making the tree of a program's commands takes as long as most commands: once is enough.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
