@@ -18,6 +18,7 @@ import hypothesis
 import processes
 import pytest
 import structlog
+import tiers
 import torch
 import typer.testing
 from jaxtyping import install_import_hook
@@ -37,9 +38,6 @@ CHECKED = (
     "scoring",
     "studies",
 )
-install_import_hook(
-    ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
-)
 torch.set_num_threads(1)
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
@@ -58,18 +56,43 @@ hypothesis.settings.register_profile("quick", deadline=None, max_examples=50, pr
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("quick")
 
-TESTS = Path(__file__).parent
-# Folders whose tests ask a server in a process of its own.
-PROCESS_FOLDERS = ("contract", "e2e", "hostile")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
+    if "unit" in tiers.selected(config.option.markexpr):
+        packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
+        install_import_hook(packages, "beartype.beartype")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, unread, the files that have no test of the tiers asked for."""
+    wanted = tiers.selected(config.option.markexpr)
+    if collection_path.suffix == ".py" and not tiers.tiers_in(collection_path) & wanted:
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give every test its tier: the marked one, process by folder, else unit."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if any(item.get_closest_marker(tier) for tier in ("nightly", "slow", "process")):
-            continue
-        item.add_marker("process" if folder in PROCESS_FOLDERS else "unit")
+        tier = tiers.tier_of(item)
+        assert tier in tiers.tiers_in(item.path), f"{item.nodeid}: its file does not name {tier}"
+        item.add_marker(tier)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker per core for tests that compute, two for those that wait for their programs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the ten slowest files of each tier."""
+    reports = [one for some in terminalreporter.stats.values() for one in some]
+    tests = [report for report in reports if isinstance(report, pytest.TestReport)]
+    for tier, files in tiers.slowest_files(tests).items():
+        terminalreporter.section(f"slowest files, {tier}", sep="-")
+        terminalreporter.write_line("\n".join(files))
 
 
 @pytest.hookimpl(tryfirst=True)
