@@ -21,9 +21,9 @@ import structlog
 import tiers
 import torch
 import typer.testing
-from jaxtyping import install_import_hook
 from postgres_server import PostgresServer, find_programs
 from programs import missing
+from shapes import check_shapes
 from waiting import wait_until
 
 # The packages whose signatures carry shapes.
@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
     if "unit" in tiers.selected(config.option.markexpr):
         packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
-        install_import_hook(packages, "beartype.beartype")
+        check_shapes(packages)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
