@@ -28,6 +28,8 @@ def checked(subject: Any) -> Any:  # noqa: ANN401
     if isinstance(subject, type):
         subject.__init__ = checked(subject.__init__)  # type: ignore[misc]
         return subject
+    if any("{" in str(hint) for hint in subject.__annotations__.values()):
+        return jaxtyped(subject, typechecker=beartype)  # sizes that are arguments
     typed: Callable[..., Any] = beartype(subject)
 
     @functools.wraps(subject)

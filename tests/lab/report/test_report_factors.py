@@ -154,12 +154,12 @@ def test_an_unfinished_sweep_has_a_section_too() -> None:
     render(data.with_(cells=tuple(cells)))
 
 
-@pytest.mark.parametrize(("family_wise", "most"), [(FamilyWise.HOLM, 0.09), (FamilyWise.NONE, 1.0)])
+@pytest.mark.parametrize(("family_wise", "most"), [(FamilyWise.HOLM, 0.11), (FamilyWise.NONE, 1.0)])
 def test_a_sure_onset_is_rarely_wrong_in_any_cell(family_wise: FamilyWise, most: float) -> None:
     """Of cells that lie on the threshold, none fails; each by itself is said to now and then."""
     random, families, places = (
         np.random.default_rng(5),
-        300,
+        120,
         42,
     )  # 2 checkpoints, 7 factors, 3 levels
     score = judged(side("varied", 3.0, 4.0), side("plain", 3.0, 4.0), sure=True)

@@ -38,7 +38,7 @@ def planned(
     return PairedCem(session, budget, seed, returns).run(context())
 
 
-@pytest.mark.parametrize("seeds", [6, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [4, pytest.param(24, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("returns", ["mean", "best"])
 def test_runs_certified_at_every_iteration_return_the_same_plan(
     world: PlanningWorld, returns: str, seeds: int
@@ -127,7 +127,9 @@ def test_costs_and_elites_of_both_runs_are_told(world: PlanningWorld) -> None:
     assert all(i.choice is None for view in plain.views for i in view.iterations)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 9))]
+)
 def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
     """Same start, common random numbers, each its own elites; regret on the clean history."""
     session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
