@@ -55,6 +55,7 @@ def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> N
     assert answer.stdout.count("boundary") == 3  # two pairs and the column
 
 
+@pytest.mark.process
 def test_a_study_is_verified_and_drawn_again(acpc: Command, bundle: Path) -> None:
     answer = acpc("study", "verify", bundle)
     assert (answer.exit_code, answer.stdout[:3]) == (0, "OK:")
@@ -78,6 +79,7 @@ def test_the_first_difference_is_named(acpc: Command, bundle: Path) -> None:
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
 
+@pytest.mark.process
 def test_a_bundle_takes_the_thresholds_of_another(
     acpc: Command, pairs: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_symbol_is_as_full_as_the_verdict_is_sure(data: ReportData) -> None:
     assert shown == set(standings(data))
 
 
+@pytest.mark.process
 def test_numbers_of_the_table_have_their_intervals(data: ReportData, page: str) -> None:
     for row in table(data)[1]:
         evidence = row.cell.evidence
@@ -118,6 +119,7 @@ def test_bars_of_the_runs_of_a_level_stand_beside_one_another(data: ReportData) 
     assert len(set(places)) == len(places) == len(RUNS) * len(LEVELS)
 
 
+@pytest.mark.process
 def test_an_older_report_has_neither_bars_nor_halves() -> None:
     older = sweep(("tworoom",), RUNS[:1], LEVELS, SHIFTS[1:], success=False)
     assert claims(older) == []
@@ -131,6 +133,7 @@ def test_an_older_report_has_neither_bars_nor_halves() -> None:
         assert not any(_is_bar(line) for axis in axes for line in axis.lines)
 
 
+@pytest.mark.process
 def test_an_older_measurement_beside_newer_ones_is_shown_by_its_numbers(data: ReportData) -> None:
     few = [cell for cell in data.cells if (cell.run, cell.shift) == (RUNS[0], SHIFTS[1])]
     data = data.with_(cells=tuple(few))
@@ -161,6 +164,7 @@ def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
     assert alone.startswith("More than 1,000 anchors would probably decide the one")
 
 
+@pytest.mark.process
 def test_correction_is_shown_beside_none(data: ReportData, page: str) -> None:
     """Counts and onsets among all never exceed those one by one; the page shows both."""
     plain = data.with_(family_wise=FamilyWise.NONE)
@@ -207,11 +211,13 @@ def test_a_single_measurement_says_it_in_a_sentence(changes: dict[str, object], 
     assert said.figures[1].standing is not None and said.figures[1].standing.symbol == "left"
 
 
+@pytest.mark.process
 def test_warnings_of_the_evidence_are_on_the_page() -> None:
     page = render(single(notes=("only 12 anchors are eligible",)))
     assert "only 12 anchors are eligible" in page
 
 
+@pytest.mark.process
 def test_an_end_without_bound_is_a_sign_and_a_bar_to_the_edge() -> None:
     found = single().cells[0].evidence
     assert found is not None
@@ -220,6 +226,7 @@ def test_an_end_without_bound_is_a_sign_and_a_bar_to_the_edge() -> None:
     assert "0.930 to \N{INFINITY}" in render(data)
 
 
+@pytest.mark.process
 def test_the_exported_cells_have_intervals(tmp_path: Path) -> None:
     data = sweep(("tworoom",), ("1",), (0, 0.02), SHIFTS[1:], success=False, sure=True)
     export_figures(data, tmp_path)

@@ -10,6 +10,8 @@ from acpc_lab.report import ReportData, export_figures
 from PIL import Image
 from report_samples import sweep
 
+pytestmark = pytest.mark.process  # it draws whole reports
+
 
 @pytest.fixture(scope="module")
 def small() -> ReportData:

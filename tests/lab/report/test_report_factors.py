@@ -128,6 +128,7 @@ def test_the_figure_has_a_panel_for_each_factor_and_a_line_for_each_checkpoint(
     assert [text.get_text() for text in figure.axes[-1].get_xticklabels()] == ["0.33", "0.67", "1"]
 
 
+@pytest.mark.process
 def test_the_page_has_the_section_only_where_there_are_factors() -> None:
     page = render(sample(certified=True))
     assert "Which factor breaks which checkpoint" in page
@@ -138,6 +139,7 @@ def test_the_page_has_the_section_only_where_there_are_factors() -> None:
     assert "Which factor breaks" not in render(data.with_(cells=other))
 
 
+@pytest.mark.process
 def test_an_unfinished_sweep_has_a_section_too() -> None:
     data = sample()
     cells = [replace(cell, score=None, pending=True) for cell in data.cells[:1]] + [

@@ -58,6 +58,7 @@ def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: 
         assert (whole / name).read_bytes() == (again / name).read_bytes()
 
 
+@pytest.mark.process
 def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
     evidence = geometry()
     held = bundle.draw(write(tmp_path / "geometry", evidence, parquet=True), evidence)

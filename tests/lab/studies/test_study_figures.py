@@ -80,6 +80,7 @@ def svg(figure: Figure) -> str:
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.nightly)])
+@pytest.mark.process
 def test_figures_are_deterministic(figures: dict[str, Figure], count: int) -> None:
     again = drawn()
     assert len(figures) == 10

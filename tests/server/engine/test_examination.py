@@ -104,6 +104,7 @@ def test_a_device_is_tried_once_in_a_process_and_every_engine_is_told() -> None:
     assert made == [CPU]
 
 
+@pytest.mark.process
 def test_wrong_packed_products_are_told_counted_and_fail_the_doctor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -197,6 +198,7 @@ def test_every_built_in_kind_is_drawn_beside_the_cpu() -> None:
     assert {spec.kind for spec in KINDS} == ours - {"identity", "given_views"}
 
 
+@pytest.mark.process
 def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = tmp_path / "doctor.json"
     monkeypatch.setattr("acpc_server.engine.rates._fast_path", lambda *_: pytest.fail("a minute"))
@@ -213,6 +215,7 @@ def test_the_command_says_what_it_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert "fp32" in result.output
 
 
+@pytest.mark.process
 def test_the_command_fails_where_the_device_does(monkeypatch: pytest.MonkeyPatch) -> None:
     good = sample_model(CPU)
     models = iter([Rounding(good.network, good.card, CPU), good])
