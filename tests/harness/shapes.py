@@ -20,7 +20,18 @@ from beartype import beartype
 from jaxtyping import jaxtyped
 
 # Of jaxtyping, and of ``acpc_server.perturb``, by which its functions name them.
-SHAPES = {"Bool", "Float", "Float32", "Float64", "Int", "Int64", "Shaped", "UInt8", "Frames"}
+SHAPES = {
+    "Bool",
+    "Float",
+    "Float32",
+    "Float64",
+    "Int",
+    "Int32",
+    "Int64",
+    "Shaped",
+    "UInt8",
+    "Frames",
+}
 
 
 def checked(subject: Any) -> Any:  # noqa: ANN401

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy_reference as metrics
 import pytest
@@ -16,13 +14,6 @@ from acpc_server.numerics.cem import pool_normals
 from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
 
 
 def planned(
