@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from acpc_client import Evidence, Outcome
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.plotting import panel, styled
-from acpc_lab.report import ReportData, export_figures, render
+from acpc_lab.report import ReportData, render
 from acpc_lab.report.claims import claims, everywhere, onsets
 from acpc_lab.report.figures import plates
 from acpc_lab.report.headline import headline, tallies
@@ -224,18 +222,3 @@ def test_an_end_without_bound_is_a_sign_and_a_bar_to_the_edge() -> None:
     endless = replace(found.sr, upper=float("inf"))
     data = single(sr=endless, ir_relative=endless, ir_raw=endless)
     assert "0.930 to \N{INFINITY}" in render(data)
-
-
-@pytest.mark.process
-def test_the_exported_cells_have_intervals(tmp_path: Path) -> None:
-    data = sweep(("tworoom",), ("1",), (0, 0.02), SHIFTS[1:], success=False, sure=True)
-    export_figures(data, tmp_path)
-    with (tmp_path / "cells.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for row, cell in zip(rows, data.cells, strict=True):
-        assert cell.evidence is not None
-        assert float(row["sr_lower"]) == cell.evidence.sr.lower
-        assert float(row["p_passed"]) == cell.evidence.p_passed
-        assert cell.sure is not None and row["confident_outcome"] == cell.sure.name.lower()
-        among = cell.among.outcome if cell.among else None
-        assert row["family_wise_outcome"] == (among.name.lower() if among else "")
