@@ -14,10 +14,10 @@ READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
-# Tests run in a process per core, each with one thread.
+# Tests run in a process per core, each with one thread; those that wait for programs, in two.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly fuzz coverage lint format \
+.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -70,14 +70,26 @@ study-demo: $(STUDIES) ## Run the paper's studies on the demo's checkpoints (min
 closed-loop-demo: $(DEMO) ## Plan through ten checkpoints, and set success beside IR and SR (minutes)
 	@$(BIN)/python examples/closed_loop_demo.py
 
-test: $(READY) lint types docs ## Lint, type-check, build the docs, run the unit and process tests
-	@$(PYTEST) -m "not slow and not nightly"
+# Lint, types and docs are checked beside the tests; their words come last, where they are seen.
+BESIDE = mkdir -p build; $(MAKE) --no-print-directory --keep-going --jobs 2 tests checks; \
+	code=$$?; cat build/checks.log; exit $$code
+
+test: export TIERS := process and not slow and not nightly
+test: $(READY) ## Lint, type-check, build the docs, run the unit and process tests
+	@$(BESIDE)
+
+test-all: export TIERS := not unit and not nightly
+test-all: $(READY) ## Everything that test does, and the slow tests; COVERAGE=--cov for unmet lines
+	@$(BESIDE)
 
 test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(PYTEST) -m unit
 
-test-all: $(READY) lint types docs ## Everything that test does, and the slow tests
-	@$(PYTEST) -m "not nightly"
+tests: $(READY)
+	@$(PYTEST) -m unit $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
+
+checks: $(READY)
+	@$(MAKE) --no-print-directory --keep-going lint types docs >build/checks.log 2>&1
 
 test-nightly: $(READY) ## The series at full length, training, and other toolchains (an hour)
 	@$(PYTEST) -m nightly

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -17,10 +18,12 @@ import hypothesis
 import processes
 import pytest
 import structlog
+import tiers
 import torch
-from jaxtyping import install_import_hook
+import typer.testing
 from postgres_server import PostgresServer, find_programs
 from programs import missing
+from shapes import check_shapes
 from waiting import wait_until
 
 # The packages whose signatures carry shapes.
@@ -35,9 +38,6 @@ CHECKED = (
     "scoring",
     "studies",
 )
-install_import_hook(
-    ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
-)
 torch.set_num_threads(1)
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
@@ -46,26 +46,53 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+# Making the tree of a program's commands takes as long as most commands: once is enough.
+typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No law has a time limit; a busy machine is not a fault.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=50, print_blob=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("quick")
 
-TESTS = Path(__file__).parent
-# Folders whose tests ask a server in a process of its own.
-PROCESS_FOLDERS = ("contract", "e2e", "hostile")
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
+    if "unit" in tiers.selected(config.option.markexpr):
+        packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
+        check_shapes(packages)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out, unread, the files that have no test of the tiers asked for."""
+    wanted = tiers.selected(config.option.markexpr)
+    if collection_path.suffix == ".py" and not tiers.tiers_in(collection_path) & wanted:
+        return True
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give every test its tier: the marked one, process by folder, else unit."""
     for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if any(item.get_closest_marker(tier) for tier in ("nightly", "slow", "process")):
-            continue
-        item.add_marker("process" if folder in PROCESS_FOLDERS else "unit")
+        tier = tiers.tier_of(item)
+        assert tier in tiers.tiers_in(item.path), f"{item.nodeid}: its file does not name {tier}"
+        item.add_marker(tier)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker per core for tests that compute, two for those that wait for their programs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the ten slowest files of each tier."""
+    reports = [one for some in terminalreporter.stats.values() for one in some]
+    tests = [report for report in reports if isinstance(report, pytest.TestReport)]
+    for tier, files in tiers.slowest_files(tests).items():
+        terminalreporter.section(f"slowest files, {tier}", sep="-")
+        terminalreporter.write_line("\n".join(files))
 
 
 @pytest.hookimpl(tryfirst=True)

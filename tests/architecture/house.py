@@ -69,6 +69,11 @@ class Module:
         """Its syntax tree."""
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of its tree, walked once for all rules."""
+        return list(ast.walk(self.tree))
+
     @property
     def package(self) -> str:
         """The package it lies in; a package lies in itself."""
@@ -110,7 +115,7 @@ class Module:
     def identifiers(self) -> set[str]:
         """Every name that the file defines: functions, classes, parameters, targets, members."""
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 found.add(node.name)
             elif isinstance(node, ast.arg):
@@ -132,7 +137,7 @@ class Module:
     def _libraries(self) -> set[str]:
         ours = tuple(root.partition(".")[0] for root in ROOTS)
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
             elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith(ours):
@@ -143,7 +148,7 @@ class Module:
         """Private members of other modules of ours that this file uses."""
         own = self.identifiers()
         found: set[str] = set()
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Attribute) and _is_private(node.attr):
                 mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
                 parent = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
@@ -181,7 +186,7 @@ class Import:
 
 def imports(module: Module, known: dict[str, Module]) -> Iterator[Import]:
     """The modules of ours that a file imports, at any depth of its code."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in known:

@@ -110,7 +110,7 @@ def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
     shift = GaussianNoise(0.08)
     plan: dict[str, Any] = {"history": frames, "goal": frames[0], "perturbations": shift}
     alone = {"retry": RetryPolicy(attempts=1)}
-    for _ in range(40):
+    for _ in range(15):
         counterparty.refusals["ComparePairs"].append(busy)
         pairs = [Pair(frames, blocks, shift)] * 3
         with pytest.raises(ResourceExhausted, match="sessions are taken") as refused:

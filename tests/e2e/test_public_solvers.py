@@ -21,7 +21,7 @@ from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.integrations import CemCertificates
 from numpy.typing import NDArray
-from public_library import public_module, public_release, public_solver
+from public_library import RELEASES, public_module, public_release, public_solver
 from reference_model import ReferenceModel
 from served_world import ServedWorld
 
@@ -31,7 +31,7 @@ CANDIDATES, HORIZON, ELITES, KEPT, DRAWS, STEPS, SEED = 12, 2, 3, 1, 2, 2, 7
 Array = NDArray[np.float64]
 
 
-@pytest.fixture(params=["wheel", "source"])
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> Iterator[str]:
     with public_release(request.param):
         yield request.param

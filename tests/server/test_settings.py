@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import typing
 from pathlib import Path
@@ -93,15 +94,25 @@ def flags(values: dict[str, str]) -> list[str]:
 
 def parse(values: dict[str, str], *more: str) -> Settings:
     """What ``serve`` is given with these flags."""
-    found: list[Settings] = []
+    CliRunner().invoke(SHELL, [*flags(values), *more], catch_exceptions=False)
+    return PARSED.pop()
 
-    def serve(given: dict[str, Any], config: Path | None) -> None:
-        found.append(read_settings(given, config))
 
-    shell = typer.Typer(pretty_exceptions_enable=False)
-    shell.command()(with_settings(serve))
-    CliRunner().invoke(shell, [*flags(values), *more], catch_exceptions=False)
-    return found[0]
+PARSED: list[Settings] = []
+SHELL = typer.Typer(pretty_exceptions_enable=False)
+
+
+@SHELL.command()
+@with_settings
+def serve(given: dict[str, Any], config: Path | None) -> None:
+    PARSED.append(read_settings(given, config))
+
+
+@functools.cache
+def shown_help() -> str:
+    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    return shown.stdout
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -123,16 +134,13 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_help_lists_a_setting_with_what_it_means(name: str) -> None:
-    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
-    assert shown.exit_code == 0
-    assert flag(name) in shown.stdout
-    words = " ".join(shown.stdout.replace("│", " ").split())
+    assert flag(name) in shown_help()
+    words = " ".join(shown_help().replace("│", " ").split())
     assert (Settings.model_fields[name].description or "?") in words
 
 
 def test_help_has_a_panel_for_every_group() -> None:
-    shown = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"}).stdout
-    places = [shown.index(f"─ {group} ─") for group in GROUPS.values()]
+    places = [shown_help().index(f"─ {group} ─") for group in GROUPS.values()]
     assert places == sorted(places)
     assert GROUPS.keys() <= Settings.model_fields.keys()
     assert next(iter(GROUPS)) == next(iter(Settings.model_fields)), "every setting has a group"

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from job_counterparty import DOCUMENT, FAILED, JobParty, served
 
+pytestmark = pytest.mark.process  # it loads TensorBoard
+
 SCORE = ("score", "a", "--dataset", "rooms.h5", "--task", "tworoom", "--shift", "blur:15")
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc_lab.cli import app
 from result_schema import checked
+from typer.testing import CliRunner
 
 Command = Callable[..., Any]
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
@@ -28,13 +31,20 @@ def pairs(acpc: Command, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def bundle(acpc: Command, pairs: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "shifts"
-    answer = acpc("study", "shifts", pairs, "--out", folder)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    pairs, bundle = folder / "pairs.csv", folder / "shifts"
+    pairs.write_text(CliRunner().invoke(app, ["study", "paper", "shifts"]).stdout)
+    answer = CliRunner().invoke(app, ["study", "shifts", str(pairs), "--out", str(bundle)])
     assert answer.exit_code == 0
-    assert f"acpc study verify {folder}" in answer.stderr
-    return folder
+    assert f"acpc study verify {bundle}" in answer.stderr
+    return bundle
+
+
+@pytest.fixture
+def bundle(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "shifts"))
 
 
 def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> None:
@@ -45,6 +55,7 @@ def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> N
     assert answer.stdout.count("boundary") == 3  # two pairs and the column
 
 
+@pytest.mark.process
 def test_a_study_is_verified_and_drawn_again(acpc: Command, bundle: Path) -> None:
     answer = acpc("study", "verify", bundle)
     assert (answer.exit_code, answer.stdout[:3]) == (0, "OK:")
@@ -68,6 +79,7 @@ def test_the_first_difference_is_named(acpc: Command, bundle: Path) -> None:
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
 
+@pytest.mark.process
 def test_a_bundle_takes_the_thresholds_of_another(
     acpc: Command, pairs: Path, tmp_path: Path
 ) -> None:

@@ -10,10 +10,10 @@ from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from cem_solvers import Opener
-from public_library import public_release
+from public_library import RELEASES, public_release
 
 
-@pytest.fixture(params=["wheel", "source"])
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> Iterator[str]:
     """The release of the public library that the test's solvers are of."""
     with public_release(request.param):

@@ -19,6 +19,8 @@ from acpc_lab.cli import app
 from report_samples import judged, side
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.process  # it draws whole reports
+
 
 @pytest.fixture
 def acpc() -> Callable[..., Any]:

@@ -10,10 +10,12 @@ from acpc_lab.report import ReportData, export_figures
 from PIL import Image
 from report_samples import sweep
 
+pytestmark = pytest.mark.process  # it draws whole reports
+
 
 @pytest.fixture(scope="module")
 def small() -> ReportData:
-    return sweep(("tworoom",), ("1", "2"), (0, 0.08), ("gaussian_noise:0.08",))
+    return sweep(("tworoom",), ("1", "2"), (0, 0.08), ("gaussian_noise:0.08",), sure=True)
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +60,12 @@ def test_cells_carry_every_number(small: ReportData, folder: Path) -> None:
         assert float(row["ir_relative"]) == cell.score.verdict.ir_relative
         assert row["outcome"] == cell.score.verdict.outcome.name.lower()
         assert row["checkpoint_digest"] == cell.score.receipt.checkpoint_digest
+        assert cell.evidence is not None and cell.sure is not None
+        assert float(row["sr_lower"]) == cell.evidence.sr.lower
+        assert float(row["p_passed"]) == cell.evidence.p_passed
+        assert row["confident_outcome"] == cell.sure.name.lower()
+        among = cell.among.outcome if cell.among else None
+        assert row["family_wise_outcome"] == (among.name.lower() if among else "")
 
 
 def test_anchors_give_back_ir_and_sr(small: ReportData, folder: Path) -> None:

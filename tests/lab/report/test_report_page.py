@@ -12,6 +12,8 @@ from acpc_lab.report import ReportData, render
 from acpc_lab.report.sources import from_scores
 from report_samples import judged, renamed, side, sweep
 
+pytestmark = pytest.mark.process  # it draws whole reports
+
 
 class Outline(HTMLParser):
     """Tags, attributes and ids of a page, in order."""

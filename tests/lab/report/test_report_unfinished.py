@@ -31,6 +31,7 @@ def under_way(done: int) -> ReportData:
     return whole.with_(cells=(*cells[:done], *map(waiting, cells[done:])))
 
 
+@pytest.mark.process
 def test_a_sweep_that_is_14_per_cent_done_says_so_everywhere() -> None:
     """Headline, counts and table; what is pending is not a measurement without a result."""
     data = under_way(7)
@@ -58,6 +59,7 @@ def test_a_sweep_that_is_not_all_done_is_never_100_per_cent() -> None:
     assert "done" not in headline(under_way(50)).sentence
 
 
+@pytest.mark.process
 def test_nothing_measured_yet_is_a_page_too() -> None:
     page = render(under_way(0))
     assert "No checkpoint is measured under every shift yet." in page
@@ -73,11 +75,12 @@ def test_nothing_measured_yet_is_a_page_too() -> None:
     assert headline(alone).sentence == "t-s1-a0.08 is not measured yet."
 
 
-def test_an_onset_is_provisional_while_lower_levels_are_pending() -> None:
+@pytest.mark.process
+def test_an_onset_is_provisional_while_lower_levels_are_pending(page: str) -> None:
+    assert "so far" not in page
     data = sweep(("t",), ("1",), (0, 0.02, 0.16), ("blur:15",))
     page = render(data.with_(cells=(data.cells[0], waiting(data.cells[1]), data.cells[2])))
     assert ", all from 0.16 so far, 1 pending</span>" in page
-    assert "so far" not in render(data)
 
 
 def test_a_reference_has_a_word_of_its_own_and_is_not_counted() -> None:
@@ -106,6 +109,7 @@ def test_grammar_agrees_with_number(runs: int, sentence: str) -> None:
     assert said.lines == ()
 
 
+@pytest.mark.process
 def test_the_exported_cells_tell_pending_from_no_result(tmp_path: Path) -> None:
     data = sweep(("t",), ("1",), (0, 0.08, 0.16), ("blur:15",))
     broken = replace(data.cells[1], score=None, problem="failed: NOT_FOUND: no checkpoint")
@@ -115,6 +119,7 @@ def test_the_exported_cells_tell_pending_from_no_result(tmp_path: Path) -> None:
     assert outcomes == ["failed", "no_result", "pending"]
 
 
+@pytest.mark.process
 def test_epochs_are_named_and_each_has_a_confidence_of_its_own() -> None:
     """What is said of all intervals holds for the least sure; no epoch is called unaugmented."""
     data = sweep(tasks=("tworoom",), runs=("3072",), levels=(0, 1, 2), sure=True)

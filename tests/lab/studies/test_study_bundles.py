@@ -58,6 +58,7 @@ def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: 
         assert (whole / name).read_bytes() == (again / name).read_bytes()
 
 
+@pytest.mark.process
 def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
     evidence = geometry()
     held = bundle.draw(write(tmp_path / "geometry", evidence, parquet=True), evidence)
@@ -121,7 +122,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # 
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
 def test_no_forged_number_of_the_summary_goes_unseen(copy: Path, data: st.DataObject) -> None:

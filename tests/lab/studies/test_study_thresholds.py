@@ -76,7 +76,7 @@ FEW = [0.0, 0.1, 0.2, 0.3, 0.4]
 
 
 @pytest.mark.parametrize("reading", ["paper", "released"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(cells=sweeps())
 def test_every_split_agrees_with_plain_loops(reading: str, cells: Cells) -> None:
     """Thresholds and every test metric are those of float64 loops, in both readings."""

@@ -103,6 +103,7 @@ def test_a_device_is_tried_once_in_a_process_and_every_engine_is_told() -> None:
     assert made == [CPU]
 
 
+@pytest.mark.process
 def test_wrong_packed_products_are_told_counted_and_fail_the_doctor(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -195,6 +196,7 @@ def test_every_built_in_kind_is_drawn_beside_the_cpu() -> None:
     assert {spec.kind for spec in KINDS} == ours - {"identity", "given_views"}
 
 
+@pytest.mark.process
 def test_the_command_says_what_it_found(tmp_path: Path) -> None:
     told = tmp_path / "doctor.json"
     result = CliRunner().invoke(app, ["doctor", "--device", "cpu", "--json", str(told)])
@@ -210,6 +212,7 @@ def test_the_command_says_what_it_found(tmp_path: Path) -> None:
     assert "fp32" in result.output
 
 
+@pytest.mark.process
 def test_the_command_fails_where_the_device_does(monkeypatch: pytest.MonkeyPatch) -> None:
     good = sample_model(CPU)
     models = iter([Rounding(good.network, good.card, CPU), good])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import numpy_reference as metrics
@@ -36,13 +35,6 @@ from planning_world import (
     noise,
     pool,
 )
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
 
 
 def answered(

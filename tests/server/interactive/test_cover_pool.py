@@ -44,13 +44,6 @@ GOAL = CoverageGoal(coverage=0.9, max_draws=200)
 PREDICTIONS = 10**7
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
-
-
 class Desk:
     """Admits batches, and notes how long each may take; ``error`` is raised after some of them."""
 

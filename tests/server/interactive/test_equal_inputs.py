@@ -82,7 +82,7 @@ def test_equal_rows_are_found_with_their_first(rows: list[list[float]]) -> None:
         assert found.tolist() == wanted
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(places=st.lists(st.integers(0, 6), min_size=6, max_size=40), seed=st.integers(0, 3))
 def test_equal_candidates_have_equal_answers(
     world: PlanningWorld, places: list[int], seed: int
@@ -113,7 +113,7 @@ def test_equal_candidates_have_equal_answers(
         assert not unchanged.acpc.any()
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(order=st.lists(st.integers(0, 2), min_size=1, max_size=12), together=st.booleans())
 def test_equal_views_have_equal_certificates(
     world: PlanningWorld, order: list[int], together: bool
@@ -139,7 +139,7 @@ def test_equal_views_have_equal_certificates(
             assert all(i.same_elites and i.acpc_q90 == 0 for i in plan.iterations)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     unchanging=st.lists(st.sampled_from(UNCHANGING), min_size=1, max_size=4),
     others=st.integers(0, 3),

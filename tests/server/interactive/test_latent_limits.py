@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
@@ -31,13 +31,6 @@ from shared_call import calls, together
 from waiting import GENEROUS_SECONDS, wait_until
 
 LATENT = 4 * DIM  # bytes
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
 
 
 def compare(world: PlanningWorld, steps: int = 3, **changed: object) -> PairComparison:

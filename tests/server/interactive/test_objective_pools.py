@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -23,13 +22,6 @@ from acpc_server.interactive.certify import certify_pool
 from planning_world import WIDTH, PlanningWorld, context, moment, pool
 
 ABSOLUTE = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.3, 0.5)),))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
 
 
 def test_the_default_objective_changes_no_bit(world: PlanningWorld) -> None:

@@ -45,13 +45,6 @@ VIEWS = noise(1e-4, 1e-2, 0.08)  # six: with the clean history a call takes four
 Hold = Callable[[int], None]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
-
-
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
     """Calls of 28 rows; sets how many rollouts are held."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -26,13 +25,6 @@ from shared_call import calls, together
 Question = tuple[PlanStart, NDArray[np.float32]]
 NUMBERS = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step", "acpc",
            "excess_cost", "excess_cost_bound", "acpc_one_step_q90", "acpc_q90")  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
 
 
 def prepared(world: PlanningWorld, request: PlanStart) -> PlanningSession:
@@ -156,7 +148,9 @@ def mixed(rng: np.random.Generator) -> Question:
     return request, candidates
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
+)
 def test_whatever_pools_wait_together_are_answered_as_they_are_alone(
     world: PlanningWorld, seed: int
 ) -> None:

@@ -1,7 +1,5 @@
 """Rollouts of every legal history length, against the NumPy loop and the law of causality."""
 
-from pathlib import Path
-
 import jepa_reference as reference
 import numpy as np
 import pytest
@@ -18,10 +16,11 @@ CONFIG = public_config()
 HORIZON = 5
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> FrozenWorldModel:
-    write_checkpoint(tmp_path / "run", CONFIG)
-    return load_checkpoint(tmp_path, "run", device=torch.device("cpu"))
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
+    root = tmp_path_factory.mktemp("checkpoints")
+    write_checkpoint(root / "run", CONFIG)
+    return load_checkpoint(root, "run", device=torch.device("cpu"))
 
 
 def inputs(history: int, batch: int = 2) -> tuple[Tensor, Tensor]:

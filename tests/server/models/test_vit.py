@@ -5,7 +5,7 @@ import torch
 from acpc_server.models.config import EncoderConfig
 from acpc_server.models.jepa_family import rename_old_layers
 from acpc_server.models.vit import ViT
-from jaxtyping import TypeCheckError
+from beartype.roar import BeartypeCallHintViolation
 from public_checkpoint import with_old_names
 from torch import Tensor
 from transformers import ViTConfig, ViTModel
@@ -106,5 +106,5 @@ def test_gradients_are_those_of_the_public_encoder() -> None:
 
 
 def test_annotations_are_run() -> None:
-    with pytest.raises(TypeCheckError):
+    with pytest.raises(BeartypeCallHintViolation):
         our_vit(SMALL, public_vit(SMALL).state_dict())(torch.randn(1, 4, 32, 32))

@@ -17,6 +17,7 @@ from acpc_server.numerics.cost_bounds import (
     elite_indices,
     excess_cost,
     pool_bounds,
+    top1_certificate,
 )
 from exact_certificate import exact_pools
 from interval_certificate import judge
@@ -182,7 +183,9 @@ def test_no_certificate_of_a_million_is_wrong(
             bounds = pool_bounds(
                 *(torch.from_numpy(part[row]) for part in (clean, perturbed, goal))
             )
-            certificate = elite_certificate(bounds, count)
+            certificate = (
+                elite_certificate(bounds, count) if count > 1 else top1_certificate(bounds)
+            )
             chosen = elite_indices(bounds.clean_costs, count)
             elites[row], certified[row] = chosen.numpy(), certificate.certified.numpy()
             margin[row] = certificate.margin.numpy()
@@ -198,11 +201,29 @@ def test_no_certificate_of_a_million_is_wrong(
             low, high = pool.margin(set(elites[row].tolist()))
             assert low > 0
             assert margin[row, view] <= high
+            assert pool.selection_survives(count)
         true = exact > judged.error
         lost = true & ~certified
         print(f"{make.__name__}, k = {count}: {lost.sum()} of {true.sum()} true ones lost")
         if make is not scaled:
             assert (exact[lost] < 1e-12 * judged.largest[lost]).all()
+        if make not in {grid, ray, equal}:
+            assert certified.any() and not certified.all(), "both answers, or it proves nothing"
         if make in {ordinary, coarse, grid}:
             assert certified.sum() > 0.05 * certified.size
             assert lost.sum() <= 1e-4 * true.sum()
+
+
+@pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
+def test_bounds_of_each_candidate_are_on_the_safe_side(
+    make: Callable[[np.random.Generator, int], Pools],
+) -> None:
+    """Exactly lower <= C - b and C + b <= upper, as the rounding analysis claims."""
+    clean, perturbed, goal = make(np.random.default_rng(3), 4)
+    for row in range(len(clean)):
+        bounds = pool_bounds(*(torch.from_numpy(part[row]) for part in (clean, perturbed, goal)))
+        for view, pool in enumerate(exact_pools(clean[row], perturbed[row], goal[row])):
+            sides = zip(bounds.lower[view].tolist(), bounds.upper[view].tolist(), strict=True)
+            for candidate, (lower, upper) in enumerate(sides):
+                if np.isfinite(lower) and np.isfinite(upper):
+                    assert pool.encloses(candidate, lower, upper)

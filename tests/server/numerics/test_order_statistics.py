@@ -31,7 +31,7 @@ class Passes:
             yield self.values[start : start + self.size]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.data())
 def test_every_rank_is_that_of_the_sorted_values(data: st.DataObject) -> None:
     values = data.draw(VALUES)

@@ -27,7 +27,7 @@ GRID = hnp.arrays(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_partners_are_the_papers(data: st.DataObject) -> None:
     states = data.draw(GRID)
@@ -51,14 +51,14 @@ def test_radius_is_the_quantile_of_all_off_diagonal_distances(
     assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
 
 
-@pytest.mark.parametrize("entries", [1, 150 * 7, 2**13, 2**30])
+@pytest.mark.parametrize("entries", [1, 30 * 7, 2**9, 2**30])
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     """Nor does room for a tenth of the distances, which takes a sampled guess or several passes."""
-    states = torch.randn(150, 7, generator=torch.Generator().manual_seed(3)).double()
+    states = torch.randn(30, 7, generator=torch.Generator().manual_seed(3)).double()
     labels = torch.from_numpy(median_split_labels(states[:, 2:5].numpy()))
     partner, radius = reference.pairing(states.numpy(), labels.tolist())
     monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", entries)
-    monkeypatch.setattr(pairing, "ROOM", 1000)
+    monkeypatch.setattr(pairing, "ROOM", 50)
     blocked = pair_different_labels(states, labels)
     assert blocked.partner.tolist() == partner
     assert blocked.radius == pytest.approx(radius, rel=1e-14)

