@@ -39,6 +39,7 @@ install_import_hook(
     ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
 )
 torch.set_num_threads(1)
+processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
     processors=[

@@ -31,6 +31,8 @@ for group in groups:
 """
 # Set for tests of the unit tier, which start no program.
 forbidden = False
+# Set for tests: programs of ours are forked, and not started, where that comes to the same.
+forks = False
 _lock = threading.Lock()
 _guard: subprocess.Popen[bytes] | None = None
 _running: dict[int, str] = {}
@@ -45,11 +47,11 @@ def start(
 ) -> subprocess.Popen[Any]:
     """Start a program in a process group of its own; ``end`` must be called in the end.
 
-    ``acpc`` and ``acpc-server`` are forked from a process that has imported them, unless ``fresh``
-    is true or their environment differs from this process's in variables that are not ours.
+    With :data:`forks`, ``acpc`` and ``acpc-server`` are forked from a process that has imported
+    them, unless ``fresh`` is true or they need an environment that is read by imports.
     """
     assert not forbidden, "a test that starts a program is marked process or slow"
-    name = "" if fresh else zygote_for(command, options.get("env") or os.environ)
+    name = "" if fresh or not forks else zygote_for(command, options.get("env") or os.environ)
     if name:
         process: subprocess.Popen[Any] = Forked(_zygote(name), command, **options)
     else:

@@ -61,7 +61,8 @@ class ServerProcess:
             self.command += [f"--{name.replace('_', '-')}", str(value)]
         self._cwd, self._fresh = cwd, fresh
         # The device is examined where the start is the subject, or it is a flag.
-        unexamined = {} if fresh or "devices" in given else {"ACPC_EXAMINE_DEVICE": "false"}
+        forked = processes.forks and not fresh
+        unexamined = {"ACPC_EXAMINE_DEVICE": "false"} if forked else {}
         self._environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",

@@ -29,6 +29,12 @@ IMPORTED = {
     "acpc-server": ("acpc_server.cli", "sqlalchemy.dialects.sqlite"),
     "acpc": ("acpc_lab.cli",),
 }
+# Variables, or what they begin with, that libraries read once: when they are imported. PYTHONPATH
+# counts for plug-ins, which the server looks for when it needs them.
+READ = (
+    *("OMP_", "GOMP_", "MKL_", "ATEN_", "CUDA", "GRPC_", "LD_", "MALLOC_", "PYTHON"),
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TERM", "LANG", "LC_"),
+)
 # One thread each, as the programs have: what is imported here reads it once.
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 _lock = threading.Lock()
@@ -38,22 +44,18 @@ _libc = ctypes.CDLL(None)
 def zygote_for(command: Sequence[str | Path], environment: Mapping[str, str]) -> str:
     """The zygote that can run a command; '' for none.
 
-    A command whose environment differs in a variable that libraries may read when they are imported
-    needs a start of its own. Ours are read when the command runs, and so are plug-ins.
+    One whose environment differs in a variable of :data:`READ` needs a start of its own.
     """
     name = Path(command[0]).name
     if name not in MAIN or Path(command[0]).parent != Path(sys.executable).parent:
         return ""
-    return name if _others(environment) == _others(_ENVIRONMENT) else ""
+    return name if _read(environment) == _read(_ENVIRONMENT) else ""
 
 
-def _others(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that what is imported may have read."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(("ACPC_", "PYTEST_", "PYTHONPATH"))
-    }
+def _read(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {name: value for name, value in environment.items() if name.startswith(READ)}
+    found.pop("PYTHONPATH", None)
+    return found
 
 
 class Zygote:
@@ -143,8 +145,8 @@ def _become(request: dict[str, Any], files: list[int]) -> list[str]:
     os.environ.update(request["environment"])
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:0] = [entry for entry in path if entry and entry not in sys.path]
-    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: PTH123, SIM115
+    sys.stdin, sys.stdout = open(0), open(1, "w")  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     return request["arguments"]
 
 
