@@ -38,6 +38,8 @@ CHECKED = (
 install_import_hook(
     ["acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)], "beartype.beartype"
 )
+from served_fixtures import channel, client, server, world  # noqa: E402 - it imports packages
+
 torch.set_num_threads(1)
 processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import acpc
@@ -15,25 +14,12 @@ import pytest
 from acpc_client import AcpcClient, DatasetAnchors, GaussianBlur
 from lint import find_buf
 from programs import missing
-from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 pytestmark = pytest.mark.nightly  # test_client_examples.py is its short twin
 ROOT = Path(acpc.__file__).parents[2]
 NODE = ROOT / "examples/clients/node"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("languages"))
-
-
-@pytest.fixture(scope="module")
-def server(world: ServedWorld) -> Iterator[ServerProcess]:
-    roots = world.checkpoint_root, world.dataset_root, world.state_dir
-    with ServerProcess(*roots) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
