@@ -68,7 +68,7 @@ def _parts(message: Message, steps: Steps = ()) -> Iterator[tuple[Steps, Message
 def out_of_range(
     request: Message, records: dict[str, type[Any]]
 ) -> Iterator[tuple[str, str, Message]]:
-    """For each declared range in a good request: a name, the field's path, the request with it left.
+    """For each declared range in a good request: name, path, and the request that leaves it.
 
     Args:
         request: What is in it is tried; it is not changed.

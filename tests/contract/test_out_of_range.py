@@ -35,7 +35,7 @@ SHIFTS = [
         "motion_blur": {"length": 3.0}, "shadow": {"strength": 0.5}, "gamma": {"exponent": 2.0},
     }.items()
 ]  # fmt: skip
-CHOICES = dict.fromkeys(("evidence", "thresholds", "until_decided", "protocol"), {})
+CHOICES: dict[str, Any] = {"evidence": {}, "thresholds": {}, "until_decided": {}, "protocol": {}}
 GOOD: dict[str, Any] = {
     "ScoringService.ScoreCheckpoint": [wire.score(**CHOICES)],
     "StudyService.RunStudy": [request(study) for study in STUDIES],

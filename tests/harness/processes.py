@@ -36,7 +36,7 @@ forks = False
 _lock = threading.Lock()
 _guard: subprocess.Popen[bytes] | None = None
 _running: dict[int, str] = {}
-_zygotes: dict[str, Zygote] = {}
+zygotes: dict[str, Zygote] = {}
 
 
 def start(
@@ -65,11 +65,11 @@ def start(
 def _zygote(name: str) -> Zygote:
     """The zygote of a program, started once."""
     with _lock:
-        if name not in _zygotes:
-            made = _zygotes[name] = Zygote(name)
+        if name not in zygotes:
+            made = zygotes[name] = Zygote(name)
             _tell_guard(f"+{made.pid}")
             atexit.register(made.end)
-        return _zygotes[name]
+        return zygotes[name]
 
 
 def end(process: subprocess.Popen[Any]) -> None:
@@ -121,7 +121,7 @@ def run(
 
 def left_running() -> list[str]:
     """Programs started here that were not ended, and other children of this process."""
-    known = {zygote.pid for zygote in _zygotes.values()}
+    known = {zygote.pid for zygote in zygotes.values()}
     if _guard is not None:
         known.add(_guard.pid)
     found = dict(_running)
