@@ -9,10 +9,12 @@ repeated shards than kills.
 
 from __future__ import annotations
 
+import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from job_hosts import Hosts, small
 from job_world import JobWorld, job, metadata, write_job_world
 from kill_series import run_series, sweep
 from postgres_server import PostgresServer, find_programs
+from server_process import ServerProcess
 
 SWEEP_JOBS = 14
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom", "count": 95}
@@ -29,10 +32,11 @@ ROOMS = {"dataset": "rooms.h5", "task": "tworoom", "count": 95}
 def kill_at_random(world: JobWorld, kills: int) -> dict[str, Any]:
     """One server on SQLite, killed at random moments while it works through a sweep."""
     requests = sweep(SWEEP_JOBS, anchors=95, draws=40)
+    moment = random.Random(2026)  # noqa: S311
     with world.server("left-alone") as server:
         alone = run_series(server, requests)
     with world.server("killed") as server:
-        killed = run_series(server, requests, kills=kills, longest=2.0)
+        killed = run_series(server, requests, [partial(_kill, server, moment)] * kills)
     return {
         "jobs": len(requests),
         "kills": kills,
@@ -47,6 +51,13 @@ def kill_at_random(world: JobWorld, kills: int) -> dict[str, Any]:
         and killed.repeated <= kills
         and len(killed.measured) == len(alone.measured),
     }
+
+
+def _kill(server: ServerProcess, moment: random.Random) -> None:
+    """End a life up to two seconds after it begins to measure."""
+    server.wait_for_log(lambda line: line["event"] == "job_started")
+    time.sleep(moment.uniform(0.0, 2.0))
+    server.kill()
 
 
 def take_over(world: JobWorld, url: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ CHECKED = (
     "studies",
 )
 torch.set_num_threads(1)
+processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
     processors=[
@@ -62,6 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if "unit" in tiers.selected(config.option.markexpr):
         packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
         check_shapes(packages)
+    # Its fixtures import the packages, which are checked from here on.
+    config.pluginmanager.import_plugin("served_fixtures")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

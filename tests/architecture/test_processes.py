@@ -10,16 +10,29 @@ from pathlib import Path
 
 import processes
 import pytest
+from server_process import ServerProcess
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
 HARNESS = Path(processes.__file__).parent
+ACPC, ACPC_SERVER = (Path(sys.executable).with_name(name) for name in ("acpc", "acpc-server"))
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 # A test run of its own, with a program that has started another.
 RUN = """
 import sys, processes
 nested = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
 print(processes.start([sys.executable, "-c", nested, *sys.argv[2:]]).pid, flush=True)
+input()
+"""
+
+
+# Another, with a program that was forked; it waits for a server that is away.
+FORKING_RUN = """
+import sys, processes
+processes.forks = True
+forked = processes.start(sys.argv[1:])
+(zygote,) = processes.zygotes.values()
+print(forked.pid, zygote.pid, flush=True)
 input()
 """
 
@@ -48,6 +61,47 @@ def test_a_killed_run_leaves_no_program(sent: signal.Signals) -> None:
         wait_until(lambda: len(in_group(group)) == 2, "the program and its own did not start")
         run.send_signal(sent)
         wait_until(lambda: not in_group(group), "programs outlive the run")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_run_leaves_no_forked_program(sent: signal.Signals) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(HARNESS)}
+    waits = [ACPC, "operations", "watch", "operations/any", "--target", "127.0.0.1:1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", FORKING_RUN, *waits]
+    with processes.running(command, env=environment, text=True, **pipes) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        groups = [int(pid) for pid in run.stdout.readline().split()]
+        assert "127.0.0.1:1" in run.stderr.readline(), "it does not wait"
+        assert [in_group(group) for group in groups] == [[group] for group in groups]
+        run.send_signal(sent)
+        wait_until(lambda: not any(map(in_group, groups)), "programs outlive the run")
+
+
+def test_a_forked_program_has_its_arguments_environment_and_exit_code(tmp_path: Path) -> None:
+    version = processes.run([ACPC_SERVER, "--version"])
+    assert version.stdout.startswith("acpc-server ")
+    assert version.stderr == ""
+    wrong = processes.run(
+        [ACPC_SERVER, "serve", "--checkpoint-root", "here"], check=False,
+        cwd=tmp_path, env={**os.environ, "ACPC_PORT": "no number"},
+    )  # fmt: skip
+    assert wrong.returncode == 2
+    assert "ACPC_PORT" in wrong.stderr
+    assert processes.left_running() == []
+
+
+def test_a_forked_program_can_be_killed(tmp_path: Path) -> None:
+    for name in ("checkpoints", "datasets"):
+        (tmp_path / name).mkdir()
+    roots = tmp_path / "checkpoints", tmp_path / "datasets", tmp_path / "state"
+    with ServerProcess(*roots) as server:
+        assert in_group(server.pid) == [server.pid]
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.wait() == -signal.SIGKILL
+    with ServerProcess(*roots) as server:
+        assert server.terminate() == 0
 
 
 def test_the_guard_ends_with_the_run_and_python_has_nothing_to_warn_of() -> None:

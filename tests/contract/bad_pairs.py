@@ -137,55 +137,22 @@ PERTURBATIONS = [
         field="perturbations.specs",
     ),
     Case("spec-empty", wire.pair(perturbations=wire.several(EMPTY_SPEC)), field=SPEC),
-    *(
-        Case(
-            f"sigma-{sigma}",
-            wire.pair(perturbations=wire.several(wire.noise(sigma))),
-            field=f"{SPEC}.gaussian_noise.sigma",
-        )
-        for sigma in (2.0, -0.1, float("nan"), float("inf"))
-    ),
-    *(
-        Case(
-            f"kernel-{kernel}",
-            wire.pair(perturbations=wire.several(wire.blur(kernel))),
-            field=f"{SPEC}.gaussian_blur.kernel_size",
-        )
-        for kernel in (0, 57, 4096, 2**32 - 1)
-    ),
-    *(
-        Case(
-            f"scale-{scale}",
-            wire.pair(perturbations=wire.several(wire.shrink(scale))),
-            field=f"{SPEC}.resize.scale",
-        )
-        for scale in (0.0, 1.5, float("nan"))
-    ),
-    *(
+    *(  # within the range of the field, and too large for these frames
         Case(
             f"{kind}-{name}-{value}",
             wire.pair(
                 perturbations=wire.several(
-                    perturbation_pb2.PerturbationSpec(**{kind: {**rest, name: value}})
+                    perturbation_pb2.PerturbationSpec(**{kind: {name: value}})
                 )
             ),
             field=f"{SPEC}.{kind}.{name}",
         )
-        for kind, name, rest, values in (
-            ("brightness", "change", {}, (1.1, NAN)),
-            ("contrast", "change", {}, (-1.1, NAN)),
-            ("color_jitter", "strength", {}, (-0.1, 2.0)),
-            ("jpeg", "quality", {}, (0, 101, 2**32 - 1)),
-            ("occlusion", "size", {}, (-0.1, 1.1, NAN)),
-            ("random_shift", "pixels", {}, (28, 2**32 - 1)),
-            ("defocus_blur", "radius", {}, (-1.0, 27.5, 33.0, NAN)),
-            ("motion_blur", "length", {}, (-1.0, 54.5, 1e300, NAN)),
-            ("shadow", "strength", {}, (-0.1, 1.1, NAN)),
-            ("shadow", "softness", {"strength": 0.5}, (-0.1, 1.1, NAN)),
-            ("gamma", "exponent", {}, (0.0, 0.05, 11.0, NAN)),
-            ("motion_blur", "angle", {"length": 3.0}, (-1.0, 180.0, NAN)),
+        for kind, name, value in (
+            ("gaussian_blur", "kernel_size", 57),
+            ("random_shift", "pixels", 28),
+            ("defocus_blur", "radius", 27.5),
+            ("motion_blur", "length", 54.5),
         )
-        for value in values
     ),
     Case(
         "second-spec",
@@ -213,10 +180,6 @@ PERTURBATIONS = [
     ),
     Case(
         "draws-over-frames", wire.pair(perturbations=wire.several(draws=513)),
-        field="perturbations.draws",
-    ),
-    Case(
-        "draws-absurd", wire.pair(perturbations=wire.several(draws=2**32 - 1)),
         field="perturbations.draws",
     ),
     Case(
@@ -300,7 +263,6 @@ OTHER = [
     Case("weights-nan", wire.pair(weights=[float("nan")] * 4), field="weights"),
     Case("mode-unknown", wire.pair(numeric_mode=9), field="numeric_mode"),
     Case("mode-absent-here", wire.pair(numeric_mode=2), field="numeric_mode"),
-    Case("request-id-long", wire.pair(request_id="x" * 129), field="request_id"),
     Case("request-id-huge", wire.pair(request_id=UNICODE * 100_000), field="request_id"),
 ]
 

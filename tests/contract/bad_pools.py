@@ -59,7 +59,6 @@ MOMENTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("nameless", {"checkpoint": None}, INVALID, "checkpoint.name"),
     ("unknown", {"checkpoint": wire.checkpoint("nobody")}, ABSENT, ""),
     ("digest", {"checkpoint": wire.checkpoint(digest="0" * 64)}, "FAILED_PRECONDITION", ""),
-    ("long-id", {"request_id": "x" * 200}, INVALID, "request_id"),
     ("no-history", {"history": None}, INVALID, "history.dtype"),
     ("history-4", {"history": wire.tensor(wire.frames(4))}, INVALID, "history.shape"),
     ("history-rank", {"history": wire.tensor(wire.frames(1)[0])}, INVALID, "history.shape"),
@@ -94,13 +93,9 @@ MOMENTS: list[tuple[str, dict[str, Any], str, str]] = [
     ("no-views", {"perturbations": None}, INVALID, "perturbations"),
     ("no-specs", {"perturbations": pb.CertifyPoolRequest().perturbations}, INVALID,
      "perturbations.specs"),
-    ("sigma", {"perturbations": wire.several(wire.noise(2.0))}, INVALID,
-     "perturbations.specs[0].gaussian_noise.sigma"),
     ("blur", {"perturbations": wire.several(wire.blur(61))}, INVALID,
      "perturbations.specs[0].gaussian_blur.kernel_size"),
     ("draws", {"perturbations": wire.several(draws=4000)}, INVALID, "perturbations.draws"),
-    ("draws-huge", {"perturbations": wire.several(draws=2**32 - 1)}, INVALID,
-     "perturbations.draws"),
     ("view-shape", {"explicit_views": wire.tensor(wire.frames(2))}, INVALID,
      "explicit_views.shape"),
     ("view-size", {"explicit_views": wire.tensor(wire.frames(3, width=30)[None])}, INVALID,
@@ -133,33 +128,16 @@ MOMENTS: list[tuple[str, dict[str, Any], str, str]] = [
      "objective.control_weights"),
 ]  # fmt: skip
 SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
-    ("tolerance-negative", {"endpoint_tolerance": -1.0}, "endpoint_tolerance"),
-    ("tolerance-nan", {"endpoint_tolerance": NAN}, "endpoint_tolerance"),
-    ("tolerance-inf", {"endpoint_tolerance": INF}, "endpoint_tolerance"),
     ("weights-sum", {"weights": [0.5, 0.5, 0.5]}, "weights"),
-    ("weights-nan", {"weights": [NAN, 0.5, 0.5]}, "weights"),
-    ("weights-negative", {"weights": [-0.5, 1.0, 0.5]}, "weights"),
     ("kept-over", {"kept_elites": planning.ELITES + 1}, "kept_elites"),
     ("kept-huge", {"kept_elites": 2**32 - 1}, "kept_elites"),
     ("kept-of-none", {"kept_elites": 1, "elite_count": 0}, "kept_elites"),
     *(
-        (f"temperature={value}", {"temperature": value}, "temperature")
-        for value in (0.0, -1.0, NAN, INF)
-    ),
-    *(
         (f"goal-{name}", {"coverage_goal": pb.CoverageGoal(**goal)}, f"coverage_goal.{field}")
         for name, field, goal in [
-            ("confidence-0", "confidence", {"confidence": 0.0}),
-            ("confidence-1", "confidence", {"confidence": 1.0}),
-            ("confidence-nan", "confidence", {"confidence": NAN}),
-            ("coverage-half", "coverage", {"coverage": 0.5}),
-            ("coverage-inf", "coverage", {"coverage": INF}),
-            ("draws-0", "max_draws", {"max_draws": 0}),
             ("draws-few", "max_draws", {"max_draws": 148}),
             ("draws-few-each", "max_draws", {"max_draws": 182, "pools": 2}),
             ("draws-many", "max_draws", {"max_draws": 2049}),  # of two specs
-            ("draws-most", "max_draws", {"max_draws": 2**32 - 1}),
-            ("pools", "pools", {"pools": 10_001}),
             ("time-0", "time_limit", {"time_limit": Duration()}),
             ("time-negative", "time_limit", {"time_limit": Duration(seconds=-1)}),
             ("time-long", "time_limit", {"time_limit": Duration(seconds=301)}),
@@ -231,14 +209,10 @@ def _unary() -> list[PoolCase]:
         cases.append(PoolCase(f"CertifyPool-elites-{count}", request, INVALID, "elite_count"))
     request = planning.certify(weights=[0.5, 0.5])
     cases.append(PoolCase("CertifyPool-weights-2", request, INVALID, "weights"))
-    budgets = [
-        ("elites", {"elites": 1}, "elites"),
+    for name, fields, field in (
         ("all-elites", {"candidates": 8, "elites": 8}, "elites"),
         ("candidates", {"candidates": 2**32 - 1}, "candidates"),
-        ("iterations", {"iterations": 2**32 - 1}, "iterations"),
-        ("horizon", {"horizon": 2**32 - 1}, "horizon"),
-    ]
-    for name, fields, field in budgets:
+    ):
         request = planning.paired(budget=pb.CemBudget(**fields))
         cases.append(PoolCase(f"PlanPaired-budget-{name}", request, INVALID, f"budget.{field}"))
     returns = PoolCase("PlanPaired-returns", planning.paired(returns=9), INVALID, "returns")

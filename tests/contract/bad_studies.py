@@ -6,7 +6,7 @@ from typing import Any
 
 import wire
 from acpc.v1 import study_service_pb2 as pb
-from bad_jobs import ABSENT, INF, NAN, MethodCase
+from bad_jobs import ABSENT, MethodCase
 from bad_pairs import INVALID
 
 METHOD = "StudyService.RunStudy"
@@ -61,11 +61,8 @@ def _of_every_study() -> list[MethodCase]:
 
 def _of_shifted_studies() -> list[MethodCase]:
     rows: list[tuple[str, dict[str, Any], str]] = [
-        ("draws-0", {"draws": 0}, "draws"),
-        ("draws-over", {"draws": 1001}, "draws"),
         ("views-over", {"draws": 501, "shifts": [wire.noise()] * 2}, "draws"),
         ("shifts-many", {"shifts": [wire.noise()] * 257}, "shifts"),
-        ("sigma-2", {"shifts": [wire.noise(), wire.noise(2)]}, "shifts[1].gaussian_noise.sigma"),
         ("kernel-57", {"shifts": [wire.blur(57)]}, "shifts[0].gaussian_blur.kernel_size"),
         ("no-kind", {"shifts": [{}]}, "shifts[0]"),
         (
@@ -83,32 +80,12 @@ def _of_shifted_studies() -> list[MethodCase]:
 
 def _of_one_study() -> list[MethodCase]:
     rows: list[tuple[str, str, dict[str, Any], str]] = [
-        ("drift", "horizon-1", {"horizon": 1}, "horizon"),
-        ("drift", "horizon-over", {"horizon": 257}, "horizon"),
-        ("drift", "groups-1", {"groups": 1}, "groups"),
-        ("drift", "groups-over", {"groups": 1001}, "groups"),
         ("drift", "groups-of-3-anchors", {"groups": 4}, "groups"),
-        ("planner", "elites-1", {"budget": {"elites": 1}}, "budget.elites"),
         ("planner", "elites-all", {"budget": {"candidates": 8, "elites": 8}}, "budget.elites"),
-        ("planner", "iterations-over", {"budget": {"iterations": 1001}}, "budget.iterations"),
-        ("planner", "budget-horizon", {"budget": {"horizon": 1025}}, "budget.horizon"),
-        ("planner", "history-0", {"history": 0}, "history"),
         ("planner", "history-4", {"history": 4}, "history"),
-        ("planner", "goal-0", {"goal_offset": 0}, "goal_offset"),
-        ("planner", "goal-over", {"goal_offset": 257}, "goal_offset"),
         ("planner", "reduction", {"cost_reduction": 9}, "cost_reduction"),
         ("planner", "returns", {"returns": 9}, "returns"),
-        ("geometry", "horizon-0", {"horizon": 0}, "horizon"),
-        ("sensitivity", "probes-0", {"probes": 0}, "probes"),
-        ("sensitivity", "probes-over", {"probes": 1001}, "probes"),
-        ("sensitivity", "horizon-0", {"horizon": 0}, "horizon"),
-        ("sensitivity", "step-0", {"step": 0.0}, "step"),
-        ("sensitivity", "step-negative", {"step": -0.1}, "step"),
-        ("sensitivity", "step-nan", {"step": NAN}, "step"),
-        ("sensitivity", "step-inf", {"step": INF}, "step"),
-        ("sensitivity", "step-2", {"step": 2.0}, "step"),
         ("sensitivity", "directions-name", {"directions": "a b"}, "directions"),
-        ("sensitivity", "directions-long", {"directions": "x" * 101}, "directions"),
         ("sensitivity", "directions-of-a-dataset", {"directions": "light"}, "directions"),
     ]
     return [
@@ -126,7 +103,6 @@ BAD_STUDIES = [
     *_of_shifted_studies(),
     *_of_one_study(),
     _case("none", pb.RunStudyRequest(checkpoint=wire.checkpoint()), field="drift"),
-    _case("id", request("drift", request_id="x" * 129), field="request_id"),
     _case("no-windows", request("geometry", {"horizon": 100}), field="dataset.count"),
     _case("episodes", request("drift", dataset=_dataset(count=5)), field="dataset.count"),
     _case("frameskip", request("drift", dataset=_dataset(frameskip=4)), field="dataset.frameskip"),

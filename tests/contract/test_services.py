@@ -74,7 +74,7 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
 def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) -> None:
     """A load balancer that watches hears NOT_SERVING while open calls still finish."""
     roots = (world.checkpoint_root, world.dataset_root, tmp_path / "state")
-    with ServerProcess(*roots, drain_seconds=1) as server:
+    with ServerProcess(*roots, fresh=True, drain_seconds=1) as server:
         with grpc.insecure_channel(server.address) as channel:
             stream = HealthStub(channel).Watch(
                 health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS

@@ -85,7 +85,6 @@ def test_unusable_files_stop_the_start(
     assert server.wait() != 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("given", ["tls_certificate", "tls_key"])
 def test_half_a_pair_stops_the_start(
     world: ServedWorld, certificates: Path, tmp_path: Path, given: str

@@ -30,7 +30,7 @@ from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,  # test_monitoring.py asks whether the queries match what is exported
     pytest.mark.skipif(
         not find_programs() and not required("prometheus"), reason="there is no Prometheus"
     ),

@@ -28,31 +28,13 @@ from acpc_client.results import UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
-from served_world import ServedWorld, write_world
+from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY = anchor_wire.HISTORY
 # Shards of some 25 kB and streams of four, so that there is much to cut.
 PART, STREAM_BYTES = 8, 100_000
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("uploads"))
-
-
-@pytest.fixture(scope="module")
-def server(world: ServedWorld) -> Iterator[ServerProcess]:
-    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
-        yield process
-        assert process.bugs() == []
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator[AcpcClient]:
-    with AcpcClient(server.address) as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)

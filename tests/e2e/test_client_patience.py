@@ -25,33 +25,43 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError, NotFound, ServerAway
 from acpc_lab.integrations import EpochScorer
-from job_world import JobWorld, write_job_world
+from faulty_world import FaultyWorld, write_faulty_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 ACPC = str(Path(sys.executable).with_name("acpc"))
 ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=95)
 NOISE = GaussianNoise(0.08)
-PROTOCOL = ScoreProtocol(draws=120)
+PROTOCOL = ScoreProtocol(draws=3)
 FLAGS = [
     "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "95",
-    "--shift", "gaussian_noise:0.08", "--draws", "120",
+    "--shift", "gaussian_noise:0.08", "--draws", "3",
 ]  # fmt: skip
 # What a follower is told, line by line; its first line names the job where there is one.
 Tell = Callable[[str], None]
 Follower = Callable[[str, Tell], dict[str, float]]
 BACK = "the server is back"
+# The job is held up in its third shard.
+HELD = "hang 3"
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("patience"))
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
+    return write_faulty_world(tmp_path_factory.mktemp("patience"))
 
 
 @pytest.fixture(scope="module")
-def server(world: JobWorld) -> Iterator[ServerProcess]:
-    with world.server("state") as process:
+def server(faulty: FaultyWorld) -> Iterator[ServerProcess]:
+    with faulty.server("state") as process:
         yield process
+
+
+@pytest.fixture
+def held(faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]) -> None:
+    """A checkpoint that is loaded anew, and holds its job up until the server is back."""
+    server.kill()
+    faulty.inject("state", HELD)
+    server.restart()
 
 
 def numbers(score: Score) -> dict[str, float]:
@@ -130,35 +140,32 @@ def epochs(target: str, tell: Tell) -> dict[str, float]:
 
 
 def killed_under(
-    server: ServerProcess, follower: Follower, back: Callable[[], object]
+    faulty: FaultyWorld, server: ServerProcess, follower: Follower
 ) -> tuple[dict[str, float], list[str]]:
-    """What a follower found whose server is killed, and what it was told."""
+    """What a follower returned whose server is killed under its job, and what it was told."""
     told: list[str] = []
-    seen = len(server.log())
 
-    def measuring() -> bool:
-        return any(line.get("step", 0) >= 3 for line in server.log()[seen:])
-
-    def watching() -> bool:
+    def followed() -> bool:
         return follower not in COMMANDS or any("measuring" in line for line in told)
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(follower, server.address, told.append)
         try:
-            wait_until(lambda: future.done() or (measuring() and watching()))
+            wait_until(lambda: future.done() or (faulty.hangs("state") and followed()))
         finally:
             server.kill()
         wait_until(lambda: future.done() or any("is away" in line for line in told))
-        back()
+        faulty.inject("state", "")
+        server.restart()
         return future.result(2 * GENEROUS_SECONDS), told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("follower", [blocking, in_a_loop, score_command, watch_command])
+@pytest.mark.usefixtures("held")
 def test_a_follower_outlasts_a_restart(
-    follower: Follower, server: ServerProcess, undisturbed: dict[str, float]
+    follower: Follower, faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]
 ) -> None:
-    found, told = killed_under(server, follower, server.restart)
+    found, told = killed_under(faulty, server, follower)
     assert found == undisturbed
     away = [line for line in told if "is away" in line]
     assert len(away) == 1, told
@@ -169,16 +176,15 @@ def test_a_follower_outlasts_a_restart(
         assert told[0].startswith("operations/"), "before anything else can fail"
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("held")
 def test_a_training_callback_outlasts_a_restart(
-    server: ServerProcess, undisturbed: dict[str, float]
+    faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]
 ) -> None:
-    found, told = killed_under(server, epochs, server.restart)
+    found, told = killed_under(faulty, server, epochs)
     assert found == undisturbed
     assert len([line for line in told if "is away" in line]) == 1
 
 
-@pytest.mark.slow
 def test_a_submission_outlasts_a_restart_and_makes_one_job(server: ServerProcess) -> None:
     told: list[str] = []
     with AcpcClient(server.address, on_away=line_of(told.append)) as client:
@@ -193,9 +199,9 @@ def test_a_submission_outlasts_a_restart_and_makes_one_job(server: ServerProcess
         job.cancel()
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("held")
 def test_without_patience_the_error_says_how_to_go_on(
-    server: ServerProcess, undisturbed: dict[str, float]
+    faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]
 ) -> None:
     with AcpcClient(server.address, patience=0.5, on_away=lambda _: None) as client:
         job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
@@ -207,17 +213,19 @@ def test_without_patience_the_error_says_how_to_go_on(
         shown = processes.run([*command, "--patience", "0"], check=False)
         assert shown.returncode == 1
         assert f"acpc operations watch {job.name}" in shown.stderr
+        faulty.inject("state", "")
         server.restart()
         assert numbers(job.result(GENEROUS_SECONDS, patience=GENEROUS_SECONDS)) == undisturbed
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("held")
 def test_a_job_whose_record_is_lost_is_said_to_be_lost(
-    server: ServerProcess, world: JobWorld
+    faulty: FaultyWorld, server: ServerProcess
 ) -> None:
-    def back_without_its_record() -> None:
-        shutil.rmtree(world.root / "state")
+    with AcpcClient(server.address, on_away=lambda _: None) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+        server.kill()
+        shutil.rmtree(faulty.world.root / "state")
         server.restart()
-
-    with pytest.raises(NotFound, match="the server has no record of operations/"):
-        killed_under(server, blocking, back_without_its_record)
+        with pytest.raises(NotFound, match="the server has no record of operations/"):
+            job.result()

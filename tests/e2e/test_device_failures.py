@@ -139,7 +139,7 @@ def test_a_server_short_of_memory_leaves(faulty: FaultyWorld) -> None:
         server.seconds_until_gone(started, "memory", SELF_TEST_FAILED)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # tests/server/test_watchdog.py has it without the seconds
 def test_a_server_that_was_stopped_does_not_leave(faulty: FaultyWorld) -> None:
     """Stopped in the middle of a device call, for longer than one may take."""
     bound, stopped_seconds = 20, 25

@@ -14,14 +14,9 @@ from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from served_world import ServedWorld, write_world
+from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("leaving"))
 
 
 @pytest.fixture

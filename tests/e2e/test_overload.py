@@ -7,33 +7,39 @@ from pathlib import Path
 import grpc
 import wire
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from faulty_world import write_faulty_world
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from served_world import write_world
-from server_process import ServerProcess
-from waiting import GENEROUS_SECONDS
+from waiting import GENEROUS_SECONDS, wait_until
 
-CALLS, DRAWS = 150, 200
+CALLS, THREADS, QUEUE = 150, 4, 20
 
 
 def test_refusals_are_typed_probes_answer_and_service_returns(tmp_path: Path) -> None:
-    world = write_world(tmp_path)
-    roots = (world.checkpoint_root, world.dataset_root, world.state_dir)
+    """The device is held up meanwhile, so that no call is answered before all have come."""
+    faulty = write_faulty_world(tmp_path)
     with (
-        ServerProcess(*roots, rpc_threads=4) as server,
+        faulty.server("full", rpc_threads=THREADS, max_queue=QUEUE) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = DiagnosticServiceStub(channel)
         health = health_pb2_grpc.HealthStub(channel)
-        small = wire.pair()
-        stub.ComparePair(small, timeout=GENEROUS_SECONDS)
-        large = wire.pair()
-        large.perturbations.draws = DRAWS
-        calls = [stub.ComparePair.future(large, timeout=GENEROUS_SECONDS) for _ in range(CALLS)]
+        pair = wire.pair(checkpoint={"name": "model"})
+        stub.ComparePair(pair, timeout=GENEROUS_SECONDS)
+        faulty.inject("full", "hang")
+        views = [wire.tensor(wire.frames(3, seed=seed)) for seed in range(CALLS)]
+        calls = [
+            stub.ComparePair.future(
+                wire.pair(checkpoint={"name": "model"}, history=view), timeout=GENEROUS_SECONDS
+            )
+            for view in views
+        ]
+        wait_until(lambda: sum(call.done() for call in calls) >= CALLS - THREADS - QUEUE)
         probe = health.Check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
         assert probe.status == health_pb2.HealthCheckResponse.SERVING
+        faulty.inject("full", "")
         refusals = [refused for call in calls if (refused := wire.refusal(call.result))]
-        assert 0 < len(refusals) < CALLS
+        assert CALLS - THREADS - QUEUE <= len(refusals) < CALLS
         assert {refused.code for refused in refusals} == {"RESOURCE_EXHAUSTED"}
         assert all(refused.retry_after for refused in refusals)
-        assert stub.ComparePair(small, timeout=GENEROUS_SECONDS).results
+        assert stub.ComparePair(pair, timeout=GENEROUS_SECONDS).results
         assert server.bugs() == []

@@ -24,7 +24,8 @@ from test_pair_agreement import worst as worst_of_pair
 from test_score_agreement import worst as worst_of_score
 from waiting import GENEROUS_SECONDS
 
-pytestmark = pytest.mark.slow
+# One frame of this size is in tests/server/models/test_jepa_agreement.py.
+pytestmark = pytest.mark.nightly
 
 TOLERANCE = 1e-4
 SEEDS = {"lewm": 11, "pldm": 12}

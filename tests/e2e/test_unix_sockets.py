@@ -16,16 +16,11 @@ from acpc_client import AcpcClient, AsyncAcpcClient, GaussianNoise, PairComparis
 from acpc_client.errors import Unauthenticated
 from acpc_server.access import Role, create_key
 from credentials import Authority
-from served_world import ServedWorld, write_world
+from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 PROBE = [sys.executable, "-m", "acpc_server.health_check", "--timeout", str(GENEROUS_SECONDS)]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("sockets"))
 
 
 @pytest.fixture

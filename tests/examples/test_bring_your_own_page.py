@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
+import runpy
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-import processes
 import pytest
 import torch
 from acpc_server.models import load_checkpoint
@@ -77,16 +76,14 @@ def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.Monkey
     test()
 
 
-@pytest.mark.slow
-def test_the_checkpoints_are_made_by_their_script(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.process  # training takes seconds
+def test_the_checkpoints_are_made_by_their_script(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A few steps of it: the folder loads, and its config is that of the committed ones."""
-    processes.run(
-        [
-            sys.executable, SOURCE / "make_checkpoints.py", "--steps", "2", "--episodes", "4",
-            "--only", "conv-base", "--out", tmp_path / "out",
-        ],
-        env={**os.environ, "PYTHONPATH": str(installed)},
-    )  # fmt: skip
+    given = f"--steps 2 --episodes 4 --only conv-base --out {tmp_path / 'out'}"
+    monkeypatch.setattr(sys, "argv", ["make_checkpoints.py", *given.split()])
+    runpy.run_path(str(SOURCE / "make_checkpoints.py"), run_name="__main__")
     made = load_checkpoint(tmp_path / "out", "conv-base", device=torch.device("cpu"))
     kept = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
     assert made.card.parameter_count == kept.card.parameter_count

@@ -6,33 +6,20 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import acpc
+import processes
 import pytest
 from acpc_client import AcpcClient, DatasetAnchors, GaussianBlur
 from lint import find_buf
 from programs import missing
-from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly  # test_client_examples.py is its short twin
 ROOT = Path(acpc.__file__).parents[2]
 NODE = ROOT / "examples/clients/node"
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    return write_world(tmp_path_factory.mktemp("languages"))
-
-
-@pytest.fixture(scope="module")
-def server(world: ServedWorld) -> Iterator[ServerProcess]:
-    roots = world.checkpoint_root, world.dataset_root, world.state_dir
-    with ServerProcess(*roots) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +61,8 @@ def ran(
     seconds: float = GENEROUS_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
     """A command that ended, with this exit code."""
-    ended = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, **(environment or {})},
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+    given = {**os.environ, **(environment or {})}
+    ended = processes.run(command, cwd=cwd, env=given, seconds=seconds, check=False)
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended
 

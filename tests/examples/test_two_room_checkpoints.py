@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import processes
 import pytest
 import torch
+import train
 from acpc_server.data import load_task
 from acpc_server.models.folder import list_checkpoints
 from acpc_server.models.loader import load_checkpoint
@@ -50,17 +50,16 @@ def test_the_task_file_is_a_task() -> None:
     np.testing.assert_array_equal(task.label_features(np.array([[0.5, -1.0]])), [[0.5]])
 
 
-def train_briefly(out: Path, name: str) -> str:
-    command = [sys.executable, str(TWO_ROOM / "train.py"), "--out", str(out), "--only", name]
-    command += ["--steps", "3", "--episodes", "5", "--seed", "4"]
-    return processes.run(command).stdout
-
-
-@pytest.mark.slow
-def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(tmp_path: Path) -> None:
+@pytest.mark.process  # training takes seconds
+def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "two-room-augmented"
-    printed = train_briefly(tmp_path / "first", name)
-    train_briefly(tmp_path / "second", name)
+    for run in ("first", "second"):
+        given = f"--only {name} --steps 3 --episodes 5 --seed 4 --out {tmp_path / run}"
+        monkeypatch.setattr(sys, "argv", ["train.py", *given.split()])
+        train.main()
+    printed = capsys.readouterr().out
     assert name in printed
     assert "R^2" in printed
     first = load_checkpoint(tmp_path / "first", name, device=CPU)

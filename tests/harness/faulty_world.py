@@ -29,13 +29,17 @@ class FaultyWorld:
         return self.world.server(state, environment=environment, **flags)
 
     def inject(self, state: str, fault: str) -> None:
-        """Have every call of its checkpoints but ``sound`` fail from now on."""
+        """Have every call of its checkpoints but ``sound`` fail from now on.
+
+        ``hang 5`` holds up a checkpoint's fifth call since it was loaded, and those after it.
+        """
+        self._fault(f"{state}.hangs").unlink(missing_ok=True)
         fresh = self._fault(f"{state}.fresh")
         fresh.write_text(fault)
         fresh.replace(self._fault(state))
 
     def hangs(self, state: str) -> bool:
-        """Whether a call has met the fault ``hang``."""
+        """Whether a call has met the fault ``hang``, since it was injected."""
         return self._fault(f"{state}.hangs").exists()
 
     def _fault(self, state: str) -> Path:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
@@ -66,28 +65,21 @@ class Series:
 def run_series(
     server: ServerProcess,
     requests: Sequence[pb.ScoreCheckpointRequest],
-    *,
-    kills: int = 0,
-    longest: float = 1.0,
-    seed: int = 2026,
+    kills: Sequence[Callable[[], None]] = (),
 ) -> Series:
-    """Submit the jobs to a running server and kill it ``kills`` times while they run.
+    """Submit the jobs to a running server and kill it while they run.
 
     Args:
         server: Started; runs on when this returns.
         requests: The jobs.
-        kills: Kills; after each the server is started again.
-        longest: A life ends up to this many seconds after it begins to measure.
-        seed: Chooses the moments.
+        kills: Each waits for its moment and kills the server, which is started again.
     """
-    series, moment = Series(), random.Random(seed)
+    series = Series()
     began = time.monotonic()
     with grpc.insecure_channel(server.address) as channel:
         names = [JobCaller(channel).submit(request).name for request in requests]
-    for _ in range(kills):
-        server.wait_for_log(lambda line: line["event"] == "job_started")
-        time.sleep(moment.uniform(0.0, longest))
-        server.kill()
+    for kill in kills:
+        kill()
         series.note(server)
         server.start()
     with grpc.insecure_channel(server.address) as channel:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from waiting import GENEROUS_SECONDS
+from zygote import Forked, Zygote, zygote_for
 
 # Reads "+group" and "-group" lines, and ends the groups that are left once the pipe closes: the
 # kernel closes it when this process ends, by a signal that cannot be caught too.
@@ -30,19 +31,45 @@ for group in groups:
 """
 # Set for tests of the unit tier, which start no program.
 forbidden = False
+# Set for tests: programs of ours are forked, and not started, where that comes to the same.
+forks = False
 _lock = threading.Lock()
 _guard: subprocess.Popen[bytes] | None = None
 _running: dict[int, str] = {}
+zygotes: dict[str, Zygote] = {}
 
 
-def start(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[Any]:  # noqa: ANN401
-    """Start a program in a process group of its own; ``end`` must be called in the end."""
+def start(
+    command: Sequence[str | Path],
+    *,
+    fresh: bool = False,
+    **options: Any,  # noqa: ANN401
+) -> subprocess.Popen[Any]:
+    """Start a program in a process group of its own; ``end`` must be called in the end.
+
+    With :data:`forks`, ``acpc`` and ``acpc-server`` are forked from a process that has imported
+    them, unless ``fresh`` is true or they need an environment that is read by imports.
+    """
     assert not forbidden, "a test that starts a program is marked process or slow"
-    process = subprocess.Popen(command, process_group=0, **options)
+    name = "" if fresh or not forks else zygote_for(command, options.get("env") or os.environ)
+    if name:
+        process: subprocess.Popen[Any] = Forked(_zygote(name), command, **options)
+    else:
+        process = subprocess.Popen(command, process_group=0, **options)
     with _lock:
         _running[process.pid] = " ".join(map(str, command))
         _tell_guard(f"+{process.pid}")
     return process
+
+
+def _zygote(name: str) -> Zygote:
+    """The zygote of a program, started once."""
+    with _lock:
+        if name not in zygotes:
+            made = zygotes[name] = Zygote(name)
+            _tell_guard(f"+{made.pid}")
+            atexit.register(made.end)
+        return zygotes[name]
 
 
 def end(process: subprocess.Popen[Any]) -> None:
@@ -94,7 +121,9 @@ def run(
 
 def left_running() -> list[str]:
     """Programs started here that were not ended, and other children of this process."""
-    known = {_guard.pid} if _guard is not None else set()
+    known = {zygote.pid for zygote in zygotes.values()}
+    if _guard is not None:
+        known.add(_guard.pid)
     found = dict(_running)
     for task in Path("/proc/self/task").glob("*/children"):
         for pid in map(int, _text(task).split()):

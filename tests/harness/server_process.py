@@ -1,4 +1,4 @@
-"""A server in a process of its own, as it is installed: ``acpc-server serve`` with its log read."""
+"""A server in a process of its own: ``acpc-server serve`` with its log read."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class ServerProcess:
         state_dir: Value of ``--state-dir``; start a second process on it to see a restart.
         environment: Variables to add to this process's.
         cwd: Working directory of the process.
+        fresh: Whether it starts as an installed program does, instead of by ``zygote``.
         **flags: Further flags of ``serve``, for example ``max_message_mib=8``; with ``devices``
             there is no ``--device``.
     """
@@ -38,6 +39,7 @@ class ServerProcess:
         *,
         environment: dict[str, str] | None = None,
         cwd: Path | None = None,
+        fresh: bool = False,
         **flags: object,
     ) -> None:
         given: dict[str, object] = {
@@ -57,8 +59,16 @@ class ServerProcess:
             del given["device"]
         for name, value in given.items():
             self.command += [f"--{name.replace('_', '-')}", str(value)]
-        self._cwd = cwd
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+        self._cwd, self._fresh = cwd, fresh
+        # The device is examined where the start is the subject, or it is a flag.
+        forked = processes.forks and not fresh
+        unexamined = {"ACPC_EXAMINE_DEVICE": "false"} if forked else {}
+        self._environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            **unexamined,
+            **(environment or {}),
+        }
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -72,6 +82,7 @@ class ServerProcess:
         self._lines, self._closed = [], False
         self._process = processes.start(
             self.command,
+            fresh=self._fresh,
             stderr=subprocess.PIPE,
             text=True,
             env=self._environment,

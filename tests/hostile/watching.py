@@ -23,6 +23,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 MIB = 2**20
 PROBE_SECONDS = 5.0
+RECOVERY_SECONDS = 30.0
 # Until a server has taken up what an attack has sent.
 SETTLE_SECONDS = 2.0
 # Threads, open files and MiB that a server may hold more after an attack than before; a pool of
@@ -165,13 +166,11 @@ def watched(
         "others": under,
         "before": before,
         "most": most,
-        **recovery(caller, pid, before),
+        **recovery(caller, pid, before, max(RECOVERY_SECONDS, caller.seconds)),
     }
 
 
-def recovery(
-    caller: Caller, pid: int, before: dict[str, int], seconds: float = 30.0
-) -> dict[str, Any]:
+def recovery(caller: Caller, pid: int, before: dict[str, int], seconds: float) -> dict[str, Any]:
     """How long it takes until everybody is answered and the process holds no more than before."""
     started = time.monotonic()
     after: dict[str, int] = {}

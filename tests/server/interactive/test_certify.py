@@ -118,7 +118,7 @@ def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
     assert answer.elite_certified_fraction == sum(elite) / 6
 
 
-@pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.nightly)])
 def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds: int) -> None:
     """Prop. fixed-pool-certificates over many models, moments and pools; both answers occur."""
     seen = []

@@ -29,7 +29,7 @@ def planned(
     return PairedCem(session, budget, seed, returns).run(context())
 
 
-@pytest.mark.parametrize("seeds", [4, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [4, pytest.param(24, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("returns", ["mean", "best"])
 def test_runs_certified_at_every_iteration_return_the_same_plan(
     world: PlanningWorld, returns: str, seeds: int

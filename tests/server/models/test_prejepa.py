@@ -86,7 +86,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
         pytest.param(NO_PROPRIO, 3, False, id="no-proprio"),
         pytest.param(SHORT, 2, False, id="short-window"),
         pytest.param(MEDIUM, 3, False, id="medium"),
-        pytest.param(SMALL, 2, False, id="dinov2-small", marks=pytest.mark.slow),
+        pytest.param(SMALL, 2, False, id="dinov2-small", marks=pytest.mark.nightly),
     ],
 )
 def test_agrees_with_the_public_classes(

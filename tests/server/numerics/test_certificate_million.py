@@ -164,7 +164,7 @@ def check_selected(bounds: PoolBounds, certified: torch.Tensor, elites: torch.Te
     assert torch.equal(seen.sort().values, elites.sort().values.expand_as(seen))
 
 
-@pytest.mark.parametrize("rows", [32, pytest.param(2048, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [32, pytest.param(2048, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
 def test_no_certificate_of_a_million_is_wrong(
     make: Callable[[np.random.Generator, int], Pools], rows: int

@@ -118,7 +118,7 @@ def test_a_pool_of_overflowing_costs_says_no_more_than_the_range() -> None:
     assert not math.isfinite(bounds.clean_costs.max())
 
 
-@pytest.mark.parametrize("pools", [40, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pools", [40, pytest.param(1500, marks=pytest.mark.nightly)])
 def test_the_exact_softmax_mean_of_every_view_lies_in_its_interval(pools: int) -> None:
     """Pools of one to four candidates near ties, from the coldest temperatures to the hottest."""
     rng = np.random.default_rng(11)

@@ -157,7 +157,7 @@ def check_reported(bounds: ObjectiveBounds) -> None:
     assert (excess.excess <= excess.bound).all()
 
 
-@pytest.mark.parametrize("rows", [2, pytest.param(88, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [2, pytest.param(88, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("make", FAMILIES, ids=lambda make: make.__name__)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_no_certificate_of_any_cost_is_wrong(

@@ -23,13 +23,14 @@ class Faulty:
     """A JEPA that looks at the file ``ACPC_TEST_FAULT`` before it encodes."""
 
     def __init__(self, inner: FrozenWorldModel) -> None:
-        self._inner = inner
+        self._inner, self._calls = inner, 0
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._inner, name)
 
     def encode(self, frames: Tensor) -> Tensor:
-        fault = _fault()
+        self._calls += 1
+        fault = self._now()
         if fault == "poison":
             raise RuntimeError(POISON)
         if fault == "bug":
@@ -41,10 +42,15 @@ class Faulty:
         while fault == "hang":
             Path(f"{os.environ['ACPC_TEST_FAULT']}.hangs").touch()
             time.sleep(0.1)
-            fault = _fault()
+            fault = self._now()
         if fault == "freeze":
             ctypes.PyDLL(None).sleep(100_000)  # and Python's lock is held
         return self._inner.encode(frames)
+
+    def _now(self) -> str:
+        """The fault of this call; ``hang 5`` is that of the fifth."""
+        fault, _, first = _fault().partition(" ")
+        return fault if self._calls >= int(first or 0) else ""
 
 
 class FaultyFamily:
