@@ -116,7 +116,7 @@ def _live(column: Column) -> Column:
     return column._replace(value=lambda status: column.cell(_so_far(status)))
 
 
-VIEW = View(
+VIEW: View[CellStatus] = View(
     noun="cells",
     before="asking the server for its checkpoints",
     columns=tuple(map(_live, COLUMNS)),
