@@ -16,20 +16,22 @@ import typer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 _HERE, _PORT = "127.0.0.1", 50051
+Target = Annotated[
+    str,
+    typer.Option(
+        "--target",
+        "--host",
+        metavar="HOST:PORT",
+        help="the server, its host alone, or unix:/run/acpc/acpc.sock; else $ACPC_TARGET, else "
+        "this host",
+    ),
+]
+Port = Annotated[int | None, typer.Option(help="its port, where HOST has none", envvar="ACPC_PORT")]
 
 
 def health(
-    given: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            metavar="HOST:PORT",
-            help="the server, or unix:/run/acpc/acpc.sock; else --host and --port, else "
-            "$ACPC_TARGET, else port 50051 of this host",
-        ),
-    ] = "",
-    host: Annotated[str, typer.Option(help="its host alone")] = "",
-    port: Annotated[int | None, typer.Option(help="its port alone", envvar="ACPC_PORT")] = None,
+    given: Target = "",
+    port: Port = None,
     service: Annotated[
         str, typer.Option(help="full name of a gRPC service; the whole server when empty")
     ] = "",
@@ -55,11 +57,7 @@ def health(
     ] = "",
 ) -> None:
     """Exit with 0 when the server serves, with 1 when it does not or cannot be reached."""
-    target = given
-    if not target and (host or port):
-        local = host or _HERE
-        target = local if local.startswith("unix:") else f"{local}:{port or _PORT}"
-    target = target or os.environ.get("ACPC_TARGET") or f"{_HERE}:{_PORT}"
+    target = _target(given, port)
     if http_port is not None:
         asked = target.rpartition(":")[0].strip("[]")
         _ask_http(asked, http_port, "/livez" if live else "/readyz", timeout)
@@ -78,6 +76,14 @@ def health(
     typer.echo(f"{target}: {status}")
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         raise typer.Exit(1)
+
+
+def _target(given: str, port: int | None) -> str:
+    """The address that the options and ``ACPC_TARGET`` name."""
+    if not given and port is None:
+        given = os.environ.get("ACPC_TARGET", "")
+    whole = given.startswith("unix:") or given.rpartition(":")[2].isdigit()
+    return given if whole else f"{given or _HERE}:{port or _PORT}"
 
 
 def _channel(target: str, tls_ca: Path | None, tls_name: str) -> grpc.Channel:

@@ -23,7 +23,8 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Answered, Exit, Followed, Server, Shown, command, said
+from acpc_lab.cli.commands import command
+from acpc_lab.cli.options import Answered, Exit, Followed, Server, Shown, said
 from acpc_lab.cli.parameters import (
     AnchorSeed,
     Frameskip,

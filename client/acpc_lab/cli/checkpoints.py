@@ -8,7 +8,8 @@ import typer
 from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Server, Shown, command
+from acpc_lab.cli.commands import command
+from acpc_lab.cli.options import Server, Shown
 from acpc_lab.cli.parameters import sets
 from acpc_lab.cli.table import Format
 

@@ -8,6 +8,7 @@ import typer
 from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
+from acpc_lab.cli.commands import command
 from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
@@ -18,7 +19,6 @@ from acpc_lab.cli.options import (
     ScoreOutput,
     Server,
     Shown,
-    command,
 )
 from acpc_lab.cli.table import Format
 

@@ -1,20 +1,14 @@
-"""Options that commands share, the exit codes, and the connection.
-
-A command takes a group of options as one parameter, a dataclass whose fields are options.
-"""
+"""Options that commands share, the exit codes, and the connection."""
 
 from __future__ import annotations
 
-import dataclasses
 import enum
-import functools
-import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
 from acpc.contract import parse, parse_grid
@@ -30,7 +24,7 @@ from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.cli import progress, render
-from acpc_lab.cli.commands import HELP_ALL, PROTOCOL, SERVER, Command, show_all
+from acpc_lab.cli.commands import PROTOCOL, SERVER
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
@@ -54,75 +48,6 @@ class Gate(enum.StrEnum):
 
     POINT = "point"
     CONFIDENT = "confident"
-
-
-def command(
-    app: typer.Typer, name: str | None = None, help: str | None = None
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Adds a command whose parameters may be groups of options, which become single options."""
-
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        app.command(name, help=help, cls=Command)(single_options(function))
-        return function
-
-    return add
-
-
-def single_options(
-    function: Callable[..., None], also: Callable[..., object] | None = None
-) -> Callable[..., None]:
-    """The function with the fields of each dataclass among its parameters as parameters.
-
-    Args:
-        function: The command.
-        also: Its parameters come first, and are what the command takes as ``**options``.
-    """
-    groups: dict[str, Any] = {}
-    parameters: list[inspect.Parameter] = []
-    for source in (also, function):
-        if source is None:
-            continue
-        hints = get_type_hints(source, include_extras=True)
-        for name, parameter in inspect.signature(source).parameters.items():
-            if dataclasses.is_dataclass(hints[name]):
-                groups[name] = hints[name]
-                parameters += _fields(hints[name])
-            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                parameters.append(_option(name, parameter.default, hints[name]))
-
-    parameters.append(_option("help_all", False, HelpAll))
-
-    @functools.wraps(function)
-    def called(*, help_all: bool = False, **values: Any) -> None:  # noqa: ANN401
-        for name, group in groups.items():
-            fields = [field.name for field in dataclasses.fields(group)]
-            values[name] = group(**{field: values.pop(field) for field in fields})
-        function(**values)
-
-    del called.__wrapped__
-    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    called.__annotations__ = {item.name: item.annotation for item in parameters}
-    return called
-
-
-HelpAll = Annotated[
-    bool, typer.Option(HELP_ALL, is_eager=True, callback=show_all, help="Explain every option.")
-]
-
-
-def _option(name: str, default: object, annotation: object) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-def _fields(group: Any) -> Iterator[inspect.Parameter]:  # noqa: ANN401 - a dataclass
-    hints = get_type_hints(group, include_extras=True)
-    for field in dataclasses.fields(group):
-        default = field.default
-        if default is dataclasses.MISSING:
-            made = field.default_factory
-            default = inspect.Parameter.empty if made is dataclasses.MISSING else made()
-        yield _option(field.name, default, hints[field.name])
 
 
 def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - as typer.Option

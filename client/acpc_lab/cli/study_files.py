@@ -14,7 +14,8 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Answered, Exit, command, output_option, read_numbers, reported
+from acpc_lab.cli.commands import command
+from acpc_lab.cli.options import Answered, Exit, output_option, read_numbers, reported
 from acpc_lab.cli.study_run import Output, Reading, RowsFile, file_source, with_columns
 from acpc_lab.studies import bundle
 from acpc_lab.studies import verify as verify_bundle

@@ -12,8 +12,8 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import PROTOCOL, Command
-from acpc_lab.cli.options import Exit, Followed, Server, reported, said, single_options
+from acpc_lab.cli.commands import PROTOCOL, Command, single_options
+from acpc_lab.cli.options import Exit, Followed, Server, reported, said
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_tables import show

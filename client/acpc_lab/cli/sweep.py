@@ -19,6 +19,7 @@ from acpc_client import (
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.commands import command
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Caller,
@@ -28,7 +29,6 @@ from acpc_lab.cli.options import (
     Patience,
     Quiet,
     Shown,
-    command,
     output_option,
     reported,
     require_folder,

@@ -10,7 +10,7 @@ from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import View, state_of
 from acpc_lab.cli.table import Column, Format, prose
-from acpc_lab.sweeps import CellResult, CellStatus, SweepResults
+from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
 
@@ -116,7 +116,7 @@ def _live(column: Column) -> Column:
     return column._replace(value=lambda status: column.cell(_so_far(status)))
 
 
-VIEW: View[CellStatus] = View(
+VIEW: View[CellTask] = View(
     noun="cells",
     before="asking the server for its checkpoints",
     columns=tuple(map(_live, COLUMNS)),

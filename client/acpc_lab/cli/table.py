@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -115,13 +115,9 @@ def drawn(
             strips.remove(last)
             dropped.append(last.column.title)
     table = Table(box=None, pad_edge=False)
-    for strip in strips:
-        table.add_column(
-            strip.column.title,
-            justify="right" if strip.is_number else "left",
-            min_width=strip.natural if strip.is_number else min(strip.natural, _LAST_RESORT),
-            overflow="fold",
-        )
+    for strip, across in zip(strips, _widths(strips, width), strict=True):
+        side: Literal["right", "left"] = "right" if strip.is_number else "left"
+        table.add_column(strip.column.title, justify=side, width=across, overflow="fold")
     for row in zip(*(strip.cells for strip in strips), strict=True):
         table.add_row(*map(Text, row))
     return table, dropped
@@ -130,6 +126,26 @@ def drawn(
 def _across(strips: Sequence[_Strip]) -> int:
     """Characters that a table takes with all its prose folded."""
     return sum(strip.least for strip in strips) + _GAP * (len(strips) - 1)
+
+
+def _widths(strips: Sequence[_Strip], width: float) -> list[int]:
+    """How wide each column is: any text is folded as a last resort; small wants come first."""
+    widths = [strip.least for strip in strips]
+    if _across(strips) > width:
+        widths = [x.least if x.is_number else min(x.least, _LAST_RESORT) for x in strips]
+    spare = width - sum(widths) - _GAP * (len(strips) - 1)
+    more = [
+        max(x.natural, cell_len(x.column.title)) - w for x, w in zip(strips, widths, strict=True)
+    ]
+    for at in sorted(range(len(strips)), key=lambda at: more[at]):
+        taken = int(max(0, min(spare, more[at])))
+        widths[at] += taken
+        spare -= taken
+    return widths
+
+
+def _total(table: Table) -> int:
+    return sum((column.width or 0) + _GAP for column in table.columns)
 
 
 def text_of(table: Table, width: int | None) -> str:
@@ -153,7 +169,7 @@ def show(columns: Sequence[Column], items: Iterable[object], *, wide: bool = Fal
     if width is None:
         sys.stdout.write(text_of(table, width))
     else:
-        Console(highlight=False).print(table)
+        Console(highlight=False, width=max(width, _total(table))).print(table)
     if dropped:
         titles = ", ".join(reversed(dropped))
         sys.stderr.write(f"left out, for {width} columns: {titles}; -o wide shows all\n")
