@@ -166,7 +166,7 @@ def test_a_result_holds_the_table_and_what_was_asked() -> None:
     asked = {name: result.parameters[name] for name in ("kind", "seed", "draws")}
     assert asked == {"kind": "geometry", "seed": 2**64 - 1, "draws": 3}
     assert json.loads(result.to_json())["columns"]["encoder_radius"] == [0.1, None]
-    assert "encoder_radius: float64[2]" in repr(result)
+    assert repr(result) == "<StudyResult: geometry study of trained: 2 rows>"
 
 
 def test_a_file_keeps_every_bit(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ ALLOWED = {
         "deadline 0.5 s",
         "for every 128 MiB",
         "at most 0.1 s;",
+        "in PostgreSQL every 1.5 s",
     ),
     "follows from shapes, files or definitions": (
         "4 kB an anchor",
@@ -63,6 +64,7 @@ ALLOWED = {
         "±0.2 s of a turn",
         "0.2 s of a turn",
     ),
+    "the size of an installation": ("| 94 MB", "| 0.2 GB", "| 0.7 GB;", "| 5.5 GB more"),
     "the paper's": ("keeps 0.03 %", "rises from 59.2 %", "the paper's 99.3 +- 0.5 %"),
 }
 PAGES = sorted(

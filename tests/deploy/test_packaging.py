@@ -74,7 +74,7 @@ def test_without_extras_the_thin_client_alone_is_installed() -> None:
     thin = {"grpcio", "grpcio-status", "protobuf", "googleapis-common-protos", "numpy"}
     assert {_name(requirement) for requirement in PROJECT["dependencies"]} == thin
     small = {"tracing", "postgres", "hdf5", "lance", "video", "parquet", "tsne"}
-    assert set(EXTRAS) == {"lab", "server", "dev"} | small
+    assert set(EXTRAS) == {"lab", "server", "dev", "lint", "docs"} | small
 
 
 def test_all_that_the_extras_install_is_pinned() -> None:

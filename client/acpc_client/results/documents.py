@@ -26,7 +26,6 @@ from acpc.contract import (
     ScoreRequest,
     Tabular,
     from_plain,
-    html_table,
     to_plain,
 )
 from numpy.typing import NDArray
@@ -106,7 +105,7 @@ class Result(Record):
     def _repr_html_(self) -> str:
         """What a notebook shows: the answer's table, or the document of plain values."""
         if isinstance(self.answer, Tabular):
-            return html_table(self.answer.headline(), self.answer.shown())
+            return self.answer._repr_html_()
         return f"<pre>{html.escape(self.to_json(indent=2))}</pre>"
 
     def encoded(self) -> tuple[dict[str, Any], Arrays]:

@@ -102,6 +102,10 @@ class Linear(nn.Linear):
         self._hold()
         return self.weight.nbytes
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without the packed weight, which no other process can read and no copy shares."""
+        return {key: value for key, value in self.__dict__.items() if key != "_packed"}
+
     def _hold(self) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
 

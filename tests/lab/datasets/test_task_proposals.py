@@ -47,7 +47,7 @@ def test_columns_are_shown_and_the_file_is_one_the_server_reads(
     answer = acpc(root / "rooms.h5", "--frameskip", 3, "--output", file)
     assert answer.exit_code == 0, answer.output
     for row in (("pixels", "frames", "(160, 12, 12, 3)"), ("where", "numbers", "(160, 5)")):
-        (line,) = (line for line in answer.stdout.splitlines() if line[2:].startswith(row[0]))
+        (line,) = (line for line in answer.stdout.splitlines() if line.startswith(row[0]))
         assert all(cell in line for cell in row)
     assert "32 windows of 3 + 8 frames in 4 of 4 episodes" in answer.stdout
     assert "fewer than the 100 anchors" in answer.stdout
