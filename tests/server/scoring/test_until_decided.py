@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,11 @@ class Desk:
                     record.append(known)
                 return known
 
-            def each(self, phase: str, given: Json, parts: Sequence[Json]) -> Iterator[Json]:
+            def each(
+                self, phase: str, measure: Callable[[Any], Json], parts: Iterable[Any]
+            ) -> Iterator[Json]:
                 for part in parts:
-                    yield self(phase, lambda part=part: kind.part(spec, given, part, context))
+                    yield self(phase, partial(measure, part))
 
         result = kind.run(spec, kind.stamp(spec), Steps(), context)
         return json.loads(json.dumps(result))
