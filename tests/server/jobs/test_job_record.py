@@ -111,6 +111,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
         assert "disk" in refused.message
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
+        assert "failed" not in desk.counted(), "what cannot be recorded is no failure of the job"
         assert service.get(done.job_id).result == done.result
         told: list[object] = []
         service.follow(running, told.append)()

@@ -12,11 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs import Job, JobFilter, JobState, Json, Step
+from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.retention import Retention
+from acpc_server.jobs.runs import RunningJobs
 from acpc_server.jobs.service import NAMESPACE
+from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
@@ -127,6 +130,12 @@ def test_a_job_id_that_has_ended_may_come_again_and_be_cancelled(desk: Desk) -> 
     service.cancel(again)
     assert service.get(again).state is JobState.CANCELLED
     service.cancel(holder)
+
+
+def test_a_run_that_has_ended_is_not_cancelled_while_its_end_is_not_on_record() -> None:
+    kind, running = Counting(), RunningJobs(Metrics(), lambda _: None)
+    running.run(kind, "job", to_plain(counting_plan(0)), kind.stamped, Owner())
+    assert not running.cancel("job", lambda: False, lambda: pytest.fail("it is cancelled"))
 
 
 def test_a_refused_step_fails_the_job_and_is_listed_as_failed(either: Desk) -> None:

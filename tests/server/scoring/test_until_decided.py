@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ class Desk:
                 self, phase: str, measure: Callable[[Any], Json], parts: Iterable[Any]
             ) -> Iterator[Json]:
                 for part in parts:
-                    yield self(phase, lambda part=part: measure(part))
+                    yield self(phase, partial(measure, part))
 
         result = kind.run(spec, kind.stamp(spec), Steps(), context)
         return json.loads(json.dumps(result))
