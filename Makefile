@@ -85,10 +85,10 @@ test-all: $(READY) ## Everything that test does, and the slow tests; COVERAGE=--
 test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(PYTEST) -m unit
 
-tests: $(READY) ## The unit tests, then those of TIERS; part of test and test-all
+tests: $(READY) ## Run the unit tests, then those of TIERS
 	@$(PYTEST) -m unit $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
 
-checks: $(READY) ## lint, types and docs, into build/checks.log; part of test and test-all
+checks: $(READY) ## Lint, type-check and build the docs, into build/checks.log
 	@$(MAKE) --no-print-directory --keep-going lint types docs >build/checks.log 2>&1
 
 test-nightly: $(READY) ## The series at full length, training, and other toolchains (an hour)

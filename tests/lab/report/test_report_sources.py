@@ -19,6 +19,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Checkpoint, CheckpointState, ScoreRequest, load_result, save_result
 from acpc_client.calls import jobs
 from acpc_client.errors import ArgumentError
+from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.report import (
     LabelNames,
@@ -170,7 +171,7 @@ def test_without_a_server_the_report_is_made_and_says_so(
     counterparty.script.append(scored("operations/one"))
     with AcpcClient(target) as client:
         data = from_operations(client, ["operations/one"])
-    with AcpcClient(unused_target, timeout=2) as client:
+    with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as client:
         data = with_pictures(data, client)
     assert "No pictures: no server could be reached" in render(data)
 

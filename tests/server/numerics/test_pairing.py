@@ -59,6 +59,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) ->
     partner, radius = reference.pairing(states.numpy(), labels.tolist())
     monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", entries)
     monkeypatch.setattr(pairing, "ROOM", 50)
+    monkeypatch.setattr(pairing, "_MIN_SAMPLE", 64)
     blocked = pair_different_labels(states, labels)
     assert blocked.partner.tolist() == partner
     assert blocked.radius == pytest.approx(radius, rel=1e-14)

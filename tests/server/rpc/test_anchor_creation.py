@@ -15,6 +15,7 @@ from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
+from acpc_server.rpc import Call
 from acpc_server.rpc.anchor import AnchorServicer
 from public_dataset import public_columns, write_public_dataset
 from served_door import channel, served
@@ -71,10 +72,12 @@ def test_it_stops_between_reads_when_its_caller_has_gone(
     tmp_path: Path,
     request_id: str,
 ) -> None:
-    reads = SlowReads(monkeypatch)
+    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Call.leave
+    monkeypatch.setattr(Call, "leave", lambda call: (leave(call), left.set()))
     call = stub.CreateAnchorSet.future(asked(request_id))
     assert reads.begun.wait(GENEROUS_SECONDS)
     call.cancel()
+    assert left.wait(GENEROUS_SECONDS)  # the call is counted before its worker is told
     labels = ("unary", "acpc.v1.AnchorService", "CreateAnchorSet", "CANCELLED")
     wait_until(lambda: metrics.rpc_handled.labels(*labels)._value.get() == 1)
     before = reads.count
