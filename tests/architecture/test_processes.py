@@ -89,7 +89,6 @@ def test_a_forked_program_has_its_arguments_environment_and_exit_code(tmp_path: 
     )  # fmt: skip
     assert wrong.returncode == 2
     assert "ACPC_PORT" in wrong.stderr
-    assert processes.left_running() == []
 
 
 def test_a_forked_program_can_be_killed(tmp_path: Path) -> None:

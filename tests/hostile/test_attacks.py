@@ -50,7 +50,7 @@ def target(server: ServerProcess) -> Target:
 )
 def test_others_are_answered(server: ServerProcess, target: Target, name: str) -> None:
     caller = Caller(server.address, target.metrics, seconds=GENEROUS_SECONDS)
-    report = watched(ATTACKS[name], target, caller, server.pid, rounds=1)
+    report = watched(ATTACKS[name], target, caller, server.pid, rounds=1, memory_seconds=0)
     answered = {kind: told["answered"] for kind, told in report["others"].items()}
     assert set(answered.values()) == {"1/1"}, report["others"]
     assert "crashed" not in report
