@@ -46,8 +46,7 @@ THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the qu
 Runner = Callable[[str, str, Json, str, Owner], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
 _runner: Runner | None = None
-_closed = threading.Event()
-_resources = ExitStack()
+_launched = ExitStack()
 
 
 class Withdrawn(BaseException):
@@ -78,7 +77,7 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
     """
     global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
     _runner = runner
-    _closed.clear()
+    closing = threading.Event()
     config = DBOSConfig(
         name=APPLICATION,
         system_database_url=record.url.render_as_string(hide_password=False),
@@ -90,20 +89,26 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
         notification_coalesce_sec=0.5,
     )
     if record.postgres:
-        config["system_database_engine"] = engine = patient_engine(record.url)
-        _resources.callback(engine.dispose)
+        config["system_database_engine"] = engine = patient_engine(record.url, closing)
+        _launched.callback(engine.dispose)
+    _launched.callback(DBOS.destroy)
+    _launched.callback(closing.set)  # first of all when it closes
     DBOS(config=config)
     _log_as_server()
     DBOS.launch()
     _take_jobs(record, QUEUE, worker_concurrency=concurrency)
 
 
+<<<<<<< HEAD
 def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN401 - DBOS' own
+=======
+def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN401
+>>>>>>> jobs
     pause = POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS
     DBOS.register_queue(queue, polling_interval_sec=pause, on_conflict="always_update", **limits)
 
 
-def patient_engine(url: sa.URL) -> sa.Engine:
+def patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
     """Connects DBOS to PostgreSQL: a connection that cannot be made is tried again until closing.
 
     DBOS by itself tries again too, but rests longer and longer, up to a minute and a half.
@@ -120,7 +125,7 @@ def patient_engine(url: sa.URL) -> sa.Engine:
                 made = dialect.connect(*args, **options)
             except dialect.loaded_dbapi.OperationalError as error:
                 log.warning("job_database_away", cause=first_line(error))
-                if _closed.wait(RETRY_SECONDS):
+                if closing.wait(RETRY_SECONDS):
                     raise
             else:
                 limit = IDLE_TRANSACTION_SECONDS * 1000
@@ -145,9 +150,7 @@ def _log_as_server() -> None:
 
 def close() -> None:
     """Stop taking jobs and drop every connection."""
-    _closed.set()
-    DBOS.destroy()
-    _resources.close()
+    _launched.close()
 
 
 def serve_tenants(record: Record, concurrency: int, total: int) -> None:

@@ -21,7 +21,7 @@ def test_a_connection_is_made_soon_after_a_long_absence_of_the_record(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
-    engine = runner.patient_engine(connection_url(postgres.new_database()))
+    engine = runner.patient_engine(connection_url(postgres.new_database()), threading.Event())
     answers: list[object] = []
 
     def ask() -> None:
@@ -44,8 +44,9 @@ def test_a_connection_is_made_soon_after_a_long_absence_of_the_record(
     engine.dispose()
 
 
-def test_nobody_waits_for_the_record_once_the_runner_is_closed() -> None:
-    runner.close()
-    engine = runner.patient_engine(connection_url("postgresql://nobody@127.0.0.1:1/none"))
+def test_nobody_waits_for_the_record_once_the_runner_closes() -> None:
+    closing = threading.Event()
+    closing.set()
+    engine = runner.patient_engine(connection_url("postgresql://nobody@127.0.0.1:1/none"), closing)
     with pytest.raises(sa.exc.OperationalError):
         engine.connect()
