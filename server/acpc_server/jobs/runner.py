@@ -99,11 +99,7 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
     _take_jobs(record, QUEUE, worker_concurrency=concurrency)
 
 
-<<<<<<< HEAD
-def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN401 - DBOS' own
-=======
 def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN401
->>>>>>> jobs
     pause = POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS
     DBOS.register_queue(queue, polling_interval_sec=pause, on_conflict="always_update", **limits)
 
