@@ -1,7 +1,6 @@
 # Everything a developer does here. Each target installs what it runs on.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR: # a stamp of what was not installed whole
-.NOTPARALLEL: # one pip at a time
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
