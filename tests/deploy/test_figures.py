@@ -40,6 +40,7 @@ ALLOWED = {
         "deadline 0.5 s",
         "for every 128 MiB",
         "at most 0.1 s;",
+        "in PostgreSQL every 1.5 s",
     ),
     "follows from shapes, files or definitions": (
         "4 kB an anchor",
