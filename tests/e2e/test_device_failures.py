@@ -1,6 +1,6 @@
 """A server whose device fails says so, keeps nobody waiting, and ends for a supervisor to restart.
 
-``-s`` prints the seconds of docs/operations.md.
+``-s`` prints the seconds of docs/operate/recover.md.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ which bounds the state and leaves the p-values exact.
 **What it needs.** Exchangeable means: independent of each other, without a trend. Sessions of one
 episode resemble each other, so only every so-many-th is an observation. A :class:`Calibration`
 doubles that spacing for as long as the reference shows that neighbours resemble each other.
-docs/statistics.md has simulations of what is left.
+docs/operate/drift.md has simulations of what is left.
 """
 
 from __future__ import annotations
