@@ -6,8 +6,8 @@
 The wheel is built from the sdist, as a packager would. Without constraints one environment gets the
 thin client alone, one the lab and one the server: what a user gets today. Another has the lower
 bound of every range in pyproject.toml. In both the server judges the demo's three checkpoints for
-`acpc score`, certifies a pool, answers a thin client, and the tests marked `edge` pass. PIP_* of
-the environment apply. Ends within 30 minutes and leaves nothing behind.
+`acpc score`, certifies a pool, answers a thin client, and the tests marked `edge` pass; those of
+standard services with a gRPC above the server's bound as well. PIP_* of the environment apply. Ends within 30 minutes and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def main() -> None:
         server = _install(folder / "server", f"{wheel}[server]", *chosen)
         _use(folder / "newest", client, lab, server)
         _test_edges(server, f"{wheel}[{EXTRAS}]", *chosen)
+        _test_newer_grpc(server)
         shutil.rmtree(folder / "server")  # gigabytes where torch brings CUDA
         bounds = folder / "bounds.txt"
         bounds.write_text("\n".join(_lower_bounds(torch)))
@@ -130,6 +131,15 @@ def _test_edges(programs: Path, *requirements: str) -> None:
     ]
     pytest = (programs / "python", "-m", "pytest", "-m", "edge", "-q", "-p", "no:cacheprovider")
     print(_run(*pytest, *files, cwd=ROOT).splitlines()[-1], flush=True)
+
+
+def _test_newer_grpc(programs: Path) -> None:
+    """Above the server's bound too, methods that a newer standard service brings are answered."""
+    pip = (programs / "python", "-m", "pip", "install", "--quiet", "--upgrade")
+    _run(*pip, "grpcio", "grpcio-health-checking", cwd=ROOT)
+    pytest = (programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    asked = (ROOT / "tests/server/rpc/test_door.py", "-k", "health_lists or without_a_servicer")
+    print(_run(*pytest, *asked, cwd=ROOT).splitlines()[-1], flush=True)
 
 
 def _build(target: Path) -> Path:
