@@ -7,7 +7,8 @@ The wheel is built from the sdist, as a packager would. Without constraints one 
 thin client alone, one the lab and one the server: what a user gets today. Another has the lower
 bound of every range in pyproject.toml. In both the server judges the demo's three checkpoints for
 `acpc score`, certifies a pool, answers a thin client, and the tests marked `edge` pass; those of
-standard services with a gRPC above the server's bound as well. PIP_* of the environment apply. Ends within 30 minutes and leaves nothing behind.
+standard services with a gRPC above the server's bound as well. PIP_* of the environment apply. Ends
+within 30 minutes and leaves nothing behind.
 """
 
 from __future__ import annotations
