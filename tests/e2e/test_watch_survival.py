@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import random
-import re
 import socket
 import sys
 import threading
@@ -15,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import DEVNULL, PIPE
+from subprocess import DEVNULL
 
 import processes
 import pytest
@@ -152,51 +150,3 @@ def test_kills_at_random_moments_double_nothing_and_lose_nothing(
     assert {item.attempt for item in results} == {1}
     assert not results.inconsistencies
     assert events(file)["arrived"] == events(file)["reported"] == EPOCHS
-
-    asked_over_http(command, world, names, server)
-
-
-def asked_over_http(
-    command: list[str], world: JobWorld, names: list[str], server: ServerProcess
-) -> None:
-    """A request whose watcher is killed after its answer is found by the next one."""
-    payload = {
-        "event": "save",
-        "step": 3,
-        "checkpoint_dir": str(world.checkpoints / "runs/7"),
-        "output_dir": str(world.checkpoints / "runs"),
-    }
-    found = [ask(command, payload), ask(command, payload)]
-    assert found[0]["job_id"] == found[1]["job_id"]
-    assert found[1]["status"] == "completed"
-    assert found[1]["weights"] == "weights_epoch_3.pt"
-    with AcpcClient(server.address) as client:
-        assert [operation.name for operation in client.operations.list()] == names
-
-
-def ask(command: list[str], payload: dict[str, object]) -> dict[str, object]:
-    """Start a watcher, send it a request, and kill it."""
-    listening = [*command, "--listen", "127.0.0.1:0"]
-    with processes.running(listening, stderr=PIPE, text=True) as watcher:
-        assert watcher.stderr is not None
-        port = re.search(r":(\d+)/operations", watcher.stderr.readline())
-        assert port is not None
-        answers: list[dict[str, object]] = []
-
-        def taken() -> bool:
-            caller = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=GENEROUS_SECONDS)
-            kind = {"Content-Type": "application/json"}
-            try:
-                caller.request("POST", "/operations", json.dumps(payload), kind)
-                answer = caller.getresponse()
-                document = json.loads(answer.read())
-            finally:
-                caller.close()
-            if answer.status == 202:
-                answers.append(document)
-            else:
-                assert answer.status == 503, document  # its journal is not open yet
-            return bool(answers)
-
-        wait_until(taken)
-    return answers[0]

@@ -92,7 +92,7 @@ def test_a_shift_without_a_score_does_not_pass_and_an_old_server_is_named() -> N
     )
     with pytest.raises(ScreenFailed, match="epoch 0 does not pass"):
         ended([scored(0, PASSED, PASSED), failed], gate="confident")
-    with pytest.raises(ScreenFailed, match="epoch 0: this score does not say how sure it is"):
+    with pytest.raises(ScreenFailed, match="epoch 0: this score has no evidence of how sure it is"):
         ended([scored(0, PASSED, None)], gate="confident")
 
 
