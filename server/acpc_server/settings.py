@@ -262,7 +262,7 @@ class Settings(BaseSettings):
     otlp_endpoint: str = Field(
         "",
         description="OpenTelemetry collector that traces are sent to over gRPC, host:port or a "
-        "URL; needs the extra [tracing]",
+        "URL; needs the extra tracing",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         "INFO", description="lowest level logged"

@@ -18,8 +18,6 @@ from acpc_server.models.loader import load_checkpoint
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from typer.testing import CliRunner
 
-pytestmark = pytest.mark.edge
-
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

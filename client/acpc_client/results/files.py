@@ -165,14 +165,19 @@ def _from_npz(content: bytes) -> Read:
 def _to_parquet(result: Result) -> bytes:
     pa, pq = pyarrow()
     document, rest = result.encoded()
-    tables = []
+    parts = []
     for prefix, side in _parts("answer."):
-        columns = {name: rest.pop(name) for name in list(rest) if name.startswith(prefix)}
-        if columns:
-            made = {name.removeprefix(prefix): _column(pa, x) for name, x in columns.items()}
-            count = len(next(iter(columns.values())))
-            beside = {"side": pa.array([side] * count, pa.string())} if side else {}
-            tables.append(pa.table({**beside, **made}))
+        names = [name for name in rest if name.startswith(prefix)]
+        parts += (
+            [(side, {name.removeprefix(prefix): rest.pop(name) for name in names})] if names else []
+        )
+    everywhere = set.intersection(*(set(columns) for _, columns in parts)) if parts else set()
+    tables = []
+    for side, columns in parts:
+        made = {name: _column(pa, x, name in everywhere) for name, x in columns.items()}
+        count = len(next(iter(columns.values())))
+        beside = {"side": pa.array([side] * count, pa.string())} if side else {}
+        tables.append(pa.table({**beside, **made}))
     table = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
     metadata = {_METADATA: json.dumps(document, allow_nan=False).encode()}
     if rest:
@@ -221,12 +226,18 @@ def _columns_of(pa: Any, table: Any, *, older: bool) -> Arrays:  # noqa: ANN401
     return arrays
 
 
-def _column(pa: Any, values: NDArray[Any]) -> Any:  # noqa: ANN401 - pyarrow is not imported here
-    """A column of scalars, or of lists of one length."""
+def _column(pa: Any, values: NDArray[Any], everywhere: bool) -> Any:  # noqa: ANN401 - pyarrow's
+    """A column of scalars, or of lists of one length; one that a side lacks of any lists.
+
+    pyarrow before 26 does not read lists of one length where a row has none.
+    """
     if values.ndim == 1:
         return pa.array(values.tolist() if values.dtype.kind == "U" else values)
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    if everywhere:
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    starts = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
+    return pa.ListArray.from_arrays(pa.array(starts), flat)
 
 
 def _array(pa: Any, column: Any) -> NDArray[Any]:  # noqa: ANN401
@@ -234,6 +245,9 @@ def _array(pa: Any, column: Any) -> NDArray[Any]:  # noqa: ANN401
     if pa.types.is_fixed_size_list(whole.type):
         flat: NDArray[Any] = whole.flatten().to_numpy(zero_copy_only=False)
         return flat.reshape(-1, whole.type.list_size)
+    if pa.types.is_list(whole.type):
+        lists: NDArray[Any] = whole.flatten().to_numpy(zero_copy_only=False)
+        return lists.reshape(len(whole), len(lists) // max(1, len(whole)))
     if pa.types.is_string(whole.type):
         return np.array(whole.to_pylist(), dtype=np.str_)
     values: NDArray[Any] = whole.to_numpy(zero_copy_only=False)

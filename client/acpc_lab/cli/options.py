@@ -209,7 +209,7 @@ class Server(Caller):
         str | None,
         _credential(
             "ACPC_OTLP_ENDPOINT",
-            "Collector that spans are sent to, HOST:PORT or a URL; needs the extra [tracing].",
+            "Collector that spans are sent to, HOST:PORT or a URL; needs the extra tracing.",
         ),
     ] = None
 
