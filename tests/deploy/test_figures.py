@@ -64,13 +64,12 @@ ALLOWED = {
         "0.2 s of a turn",
     ),
     "the size of an installation": (
-        "| 94 MB",
-        "| 0.2 GB",
-        "| 0.7 GB;",
-        "| 5.5 GB more",
-        "that is 0.7 GB",
+        "| 0.1 GB",
+        "| 1.5 GB",
+        "| 6 GB",
+        "that is 1.5 GB",
         "or 6 GB where",
-        "takes 94 MB",
+        "takes 0.1 GB",
     ),
     "the paper's": ("keeps 0.03 %", "rises from 59.2 %", "the paper's 99.3 +- 0.5 %"),
 }
