@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from acpc_server.errors import AcpcError
-from acpc_server.jobs import Job, JobKind, JobOptions, JobService, JobState, LeaseTerms
+from acpc_server.jobs import Job, JobKind, JobOptions, JobService, JobState, LeaseTerms, runner
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
 from waiting import GENEROUS_SECONDS
 
+# Services of tests look at their queues more often than a server that is to cost little.
+runner.QUEUE_SECONDS = runner.POSTGRES_QUEUE_SECONDS = 0.05
 # Twenty beats: a thread of a busy machine misses some.
 TERMS = LeaseTerms(heartbeat=0.1, lease=2.0)
 LONG = counting_plan(600, 0.1)

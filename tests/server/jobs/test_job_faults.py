@@ -15,6 +15,9 @@ from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
 from waiting import wait_until
 
+# A real record, whose threads are mostly waited for.
+pytestmark = pytest.mark.process
+
 OF_THE_HOST = [
     DeviceFailed("an illegal memory access was encountered"),
     Unavailable("the engine is closed"),

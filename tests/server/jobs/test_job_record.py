@@ -18,7 +18,7 @@ from sqlalchemy import event
 from sqlalchemy.pool import Pool
 from waiting import wait_until
 
-pytestmark = pytest.mark.edge
+pytestmark = [pytest.mark.process, pytest.mark.edge]
 
 # The spec and every step take as much room as the name.
 BULKY = counting_plan(6, checkpoint="x" * 200_000)

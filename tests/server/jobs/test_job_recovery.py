@@ -19,6 +19,9 @@ from job_desk import LONG, SHORT, TERMS, Desk, ended
 from postgres_server import PostgresServer
 from waiting import wait_until
 
+# A real record, whose threads are mostly waited for.
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:

@@ -25,6 +25,9 @@ from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
 
+# A real record, whose threads are mostly waited for.
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:

@@ -16,6 +16,9 @@ from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import wait_until
 
+# A real record, whose threads are mostly waited for.
+pytestmark = pytest.mark.process
+
 ANN, BEN = Owner("a", "ann"), Owner("b", "ben")
 CALLS: list[Callable[[JobService, str, str], object]] = [
     lambda service, job, tenant: service.get(job, tenant),
