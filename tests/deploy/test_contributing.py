@@ -84,7 +84,7 @@ def test_a_target_does_its_own_set_up(target: str) -> None:
     [
         ("demo", ["server,lab"]),
         ("sweep-demo", ["server,lab"]),
-        ("study-demo", ["server,lab"]),
+        ("study-demo", ["server,lab", "tsne"]),
         ("lint", ["lint"]),
         ("docs", ["docs"]),
     ],
