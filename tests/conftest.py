@@ -83,6 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(tier)
 
 
+@pytest.hookimpl(optionalhook=True)  # the release check has no xdist
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker per core for tests that compute, two for those that wait for their programs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

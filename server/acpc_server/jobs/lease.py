@@ -32,6 +32,7 @@ log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
 # One that has none, while none is queued, looks at every heartbeat.
 TICK_SECONDS = 1.0
+ENTRIES = 3
 # Key of the advisory lock under which the table is made.
 SCHEMA_LOCK = 0x61637063
 
@@ -206,10 +207,13 @@ class Lease:
             FailedPrecondition: Another running server has the name.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
-        found = self._hosts.read().get(executor_id)
-        free = found is None or not found.session or found.folder == folder
-        free = free or not self._beats(executor_id, found)
-        self._entered = free and self._hosts.enter(self._host, found)
+        for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
+            found = self._hosts.read().get(executor_id)
+            free = found is None or not found.session or found.folder == folder
+            free = free or not self._beats(executor_id, found)
+            self._entered = free and self._hosts.enter(self._host, found)
+            if self._entered or not free:
+                break
         if not self._entered:
             raise FailedPrecondition(
                 f"another running server has the executor id {executor_id!r}; give each its own "

@@ -89,6 +89,25 @@ def test_a_name_is_free_after_its_holder_left_or_died(hosts: Hosts) -> None:
     lease(hosts).acquire("a", "folder-3")  # nobody beat for the length of the lease
 
 
+def test_a_name_is_taken_though_another_host_removes_its_row_meanwhile(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = lease(hosts)
+    gone.acquire("a", "folder-1")
+    gone.leave()
+    read, first = hosts.read, [True]
+
+    def read_late() -> dict[str, Host]:
+        found = read()
+        if first and first.pop():
+            hosts.forget(found["a"])
+        return found
+
+    monkeypatch.setattr(hosts, "read", read_late)
+    lease(hosts).acquire("a", "folder-1")
+    assert read()["a"].session
+
+
 def test_a_name_whose_holder_beats_is_refused(hosts: Hosts) -> None:
     hosts.enter(A, None)
     stop = threading.Event()
