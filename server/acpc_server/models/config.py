@@ -177,9 +177,7 @@ class MlpConfig(Part):
     """A projection head; ``norm_fn`` null means none, absent means LayerNorm."""
 
     target: Literal[
-        "stable_worldmodel.wm.lewm.module.MLP",
-        "stable_worldmodel.wm.pldm.module.MLP",
-        "module.MLP",
+        "stable_worldmodel.wm.lewm.module.MLP", "stable_worldmodel.wm.pldm.module.MLP", "module.MLP"
     ] = Field(alias="_target_")
     input_dim: Width
     hidden_dim: Hidden

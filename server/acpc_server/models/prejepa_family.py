@@ -42,11 +42,7 @@ from acpc_server.models.vit import ViT
 from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
 MODULE = "stable_worldmodel.wm.prejepa"
-TARGETS = (
-    "stable_worldmodel.wm.PreJEPA",
-    f"{MODULE}.PreJEPA",
-    f"{MODULE}.prejepa.PreJEPA",
-)
+TARGETS = ("stable_worldmodel.wm.PreJEPA", f"{MODULE}.PreJEPA", f"{MODULE}.prejepa.PreJEPA")
 # Size, patch side, trained image side and whether DINOv2, of what ``create_backbone`` may name.
 BACKBONES = {
     **{f"dinov2_{size}": (size, 14, 518, True) for size in ("small", "base", "large")},
@@ -83,8 +79,7 @@ class Dinov2Shape(Part):
     """The keys of ``Dinov2Config`` that decide the network; others matter to training alone."""
 
     target: Literal[
-        "transformers.Dinov2Config",
-        "transformers.models.dinov2.configuration_dinov2.Dinov2Config",
+        "transformers.Dinov2Config", "transformers.models.dinov2.configuration_dinov2.Dinov2Config"
     ] = Field(alias="_target_")
     hidden_size: Width = 768
     num_hidden_layers: Count = 12
