@@ -131,13 +131,12 @@ class FrameSources:
 
     def _key(self, frame: np.ndarray) -> bytes:
         shape = f"{frame.shape}{frame.dtype}".encode()
-        return _digest(self._prefix + shape, np.ascontiguousarray(frame))
+        return _digest(self._prefix + shape, np.ascontiguousarray(frame).data)
 
 
-def _digest(*content: bytes | np.ndarray) -> bytes:
-    found = hashlib.blake2b(digest_size=KEY_BYTES)
-    for part in content:
-        found.update(memoryview(part))
+def _digest(content: bytes, pixels: memoryview | bytes = b"") -> bytes:
+    found = hashlib.blake2b(content, digest_size=KEY_BYTES)
+    found.update(pixels)
     return found.digest()
 
 

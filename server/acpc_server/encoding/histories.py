@@ -120,10 +120,8 @@ class HistoryEncoder:
             count, field = len(views), "explicit_views.shape"
         beside = 0 if extra is None else len(extra)
         self._check_frames(count, len(history), beside, field)
-        frames, what = (
-            (1 + count) * len(history) + beside,
-            "the history, its views and what is beside",
-        )
+        frames = (1 + count) * len(history) + beside
+        what = "the history, its views and what is beside"
         check_latents(self._engine, model, mode, frames, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         clean = sources.frames(history)

@@ -62,10 +62,15 @@ def register(entry: Perturbation) -> Perturbation:
 
 
 def perturbation(
-    name: str, *, parameters: type[Any], stochastic: bool, **shared: bool
+    name: str,
+    *,
+    parameters: type[Any],
+    stochastic: bool,
+    many: bool = False,
+    by_frame: bool = False,
 ) -> Callable[[Apply], Perturbation]:
-    """Decorate a function to register it; ``shared`` are ``many`` and ``by_frame``."""
-    entry = partial(Perturbation, name, parameters, stochastic, **shared)
+    """Decorate a function to register it as the perturbation ``name``."""
+    entry = partial(Perturbation, name, parameters, stochastic, many=many, by_frame=by_frame)
     return lambda apply: register(entry(apply))
 
 
