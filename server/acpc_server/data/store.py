@@ -7,13 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
-from acpc.datasets import (
-    StatisticsCache,
-    TaskPreset,
-    WindowIndex,
-    dataset_format,
-    preset_names,
-)
+from acpc.datasets import StatisticsCache, TaskPreset, WindowIndex, dataset_format, preset_names
 from acpc.datasets.hdf5 import Hdf5Dataset
 
 from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors, draw_anchors

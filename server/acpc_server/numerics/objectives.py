@@ -130,9 +130,7 @@ class PoolCost:
         return part
 
     def costs(
-        self,
-        rollouts: Float[Tensor, "*batch candidates horizon dim"],
-        goal: Float[Tensor, "dim"],
+        self, rollouts: Float[Tensor, "*batch candidates horizon dim"], goal: Float[Tensor, "dim"]
     ) -> Float64[Tensor, "*batch candidates"]:
         """Costs alone, (..., J); infinite for infeasible candidates."""
         total = torch.zeros(rollouts.shape[:-2], dtype=torch.float64)

@@ -65,10 +65,7 @@ class Pairing:
 
 
 def off_diagonal_quantile(
-    points: Float[Tensor, "n dim"],
-    quantile: float,
-    field: str = "points",
-    check: Check = go_on,
+    points: Float[Tensor, "n dim"], quantile: float, field: str = "points", check: Check = go_on
 ) -> float:
     """Quantile of the Euclidean distances between all ordered pairs of different rows.
 

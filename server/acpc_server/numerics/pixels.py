@@ -71,9 +71,7 @@ def input_size(shape: Sequence[int], image_size: int) -> tuple[int, int]:
     return (image_size, scaled) if height <= width else (scaled, image_size)
 
 
-def to_pixels(
-    model_input: Float[Tensor, "n 3 height width"],
-) -> UInt8[Tensor, "n height width 3"]:
+def to_pixels(model_input: Float[Tensor, "n 3 height width"]) -> UInt8[Tensor, "n height width 3"]:
     """Frames that a person can look at, from what a model sees.
 
     Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest

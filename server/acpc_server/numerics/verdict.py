@@ -36,8 +36,7 @@ def screen_score(ir_relative: float, sr: float, t_ir: float, t_sr: float) -> flo
     it to zero, because differences near a threshold above 1 are far from underflow.
     """
     return min(
-        (t_ir - ir_relative) / (abs(t_ir) + EPS_SCORE),
-        (sr - t_sr) / (abs(t_sr) + EPS_SCORE),
+        (t_ir - ir_relative) / (abs(t_ir) + EPS_SCORE), (sr - t_sr) / (abs(t_sr) + EPS_SCORE)
     )
 
 

@@ -337,9 +337,6 @@ class ScoreJobKind(AnchorJobKind):
 
     def _anchors(self, spec: ScoreSpec, opened: Json, card: ModelCard, tenant: str) -> Anchors:
         anchors = self.readers.of(tenant).reopen(
-            spec.anchors,
-            opened["anchors"],
-            history=card.history,
-            horizon=spec.protocol.horizon,
+            spec.anchors, opened["anchors"], history=card.history, horizon=spec.protocol.horizon
         )
         return anchors.at_horizon(spec.protocol.horizon)

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import AnchorSource, Reading
-from acpc_server.data import (
-    AnchorBatch,
-    draw_anchors,
-    load_task,
-    open_below,
-)
+from acpc_server.data import AnchorBatch, draw_anchors, load_task, open_below
 from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
 

@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 from acpc.contract import AnchorSource
 from acpc_server.data import AnchorBatch, draw_anchors, load_task, open_below
-from acpc_server.data.anchor_sets import (
-    AnchorStore,
-    store_drawn,
-)
+from acpc_server.data.anchor_sets import AnchorStore, store_drawn
 from acpc_server.errors import (
     Aborted,
     AcpcError,
@@ -28,17 +25,7 @@ from acpc_server.errors import (
     ResourceExhausted,
 )
 from acpc_server.observe import Metrics
-from anchor_batches import (
-    COUNT,
-    HISTORY,
-    HORIZON,
-    LIMITS,
-    anchors,
-    header,
-    part,
-    put,
-    store,
-)
+from anchor_batches import COUNT, HISTORY, HORIZON, LIMITS, anchors, header, part, put, store
 from public_dataset import public_columns, write_public_dataset
 
 

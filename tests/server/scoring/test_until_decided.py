@@ -241,9 +241,7 @@ def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_l
     spec = desk.spec(thresholds=FAILS)
     found = desk.answer(spec, desk.run(spec))
     options = replace(
-        spec.evidence,
-        confidence=found.evidence.confidence,
-        resamples=found.evidence.resamples,
+        spec.evidence, confidence=found.evidence.confidence, resamples=found.evidence.resamples
     )
     fixed = replace(spec.first(found.checkpoint.anchors), evidence=options)
     assert replace(found.evidence, looks=None) == desk.answer(fixed, desk.run(fixed)).evidence

@@ -31,11 +31,7 @@ from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
-from acpc_server.data.anchors import (
-    DIGEST_BYTES,
-    AnchorBatch,
-    Anchors,
-)
+from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition
 
 SUFFIX = ".npz"
