@@ -2,13 +2,14 @@
 
     python benchmarks/page.py [--collect | --check]
 
-What follows ``<!-- figures: NAME -->`` in figures.md, beside this file, stands in one page between that
-mark and ``<!-- end of figures -->``, filled in from measured.json. A field names its place in the
-reports, with a goal where there is one: ``{score_job[ratio]:.2f >=3.8}``. A scale may precede the
-format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with ``@``
-stands for several rows of a table: ``@ KEYS: | LABEL | {report[KEY][seconds]:.1f} |``, where KEYS is
-the place of a mapping, or ``key; key; label=key``. ``--collect`` first takes the reports of
-build/benchmarks into measured.json, which is kept, so that pages can be made and checked anywhere.
+What follows ``<!-- figures: NAME -->`` in figures.md, beside this file, stands in one page between
+that mark and ``<!-- end of figures -->``, filled in from measured.json. A field names its place in
+the reports, with a goal where there is one: ``{score_job[ratio]:.2f >=3.8}``. A scale may precede
+the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with
+``@`` stands for a table row a key, where ``label=key`` gives a key another name:
+``@ sqlite; two devices=two_devices: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
+first takes the reports of build/benchmarks into measured.json, which is kept, so that pages can be
+made and checked anywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ GOALS = {">=": operator.ge, "<=": operator.le}
 
 
 class Figures(string.Formatter):
-    """``str.format`` with scales, goals and, of a report, the machine and commit it is from."""
+    """``str.format`` with scales, goals and, of a report, load and commit."""
 
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401
         """A figure as the page shows it."""
@@ -52,10 +53,7 @@ class Figures(string.Formatter):
 
 
 def _origin(machine: Mapping[str, Any]) -> str:
-    return (
-        f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}, "
-        f"load {machine['load']:.1f}, commit {machine['commit']}"
-    )
+    return f"load {machine['load']:.1f}, {machine['commit']}"
 
 
 def pages() -> dict[Path, str]:
@@ -63,7 +61,7 @@ def pages() -> dict[Path, str]:
 
     Raises:
         KeyError: A figure that no report has, or a part of a page without words.
-        ValueError: Words that no page has a place for.
+        ValueError: Words that no page has a place for, or reports of several machines.
     """
     # In a field [4] is a number.
     measured = json.loads(
@@ -71,12 +69,15 @@ def pages() -> dict[Path, str]:
         object_hook=lambda found: {int(k) if k.isdigit() else k: v for k, v in found.items()},
     )
 
+    machines = [report["machine"] for report in measured.values()]
+    if len({(each["processor"], each["cores"], each["torch"]) for each in machines}) > 1:
+        raise ValueError("the reports are from several machines; the pages name one for all")
+
     def rows(line: re.Match[str]) -> str:
         keys, row = line.groups()
-        if keys.endswith("]"):
-            keys = "; ".join(Figures().get_field(keys, (), measured)[0])
-        pairs = [(key.rpartition("=")[0] or key, key.rpartition("=")[2]) for key in keys.split("; ")]
-        return "\n".join(row.replace("LABEL", label).replace("KEY", key) for label, key in pairs)
+        pairs = [key.rpartition("=") for key in keys.split("; ")]
+        made = [row.replace("LABEL", label or key).replace("KEY", key) for label, _, key in pairs]
+        return "\n".join(made)
 
     def filled(words: str) -> str:
         return Figures().vformat(ROWS.sub(rows, words), (), measured)
