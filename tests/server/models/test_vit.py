@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from acpc_server.models.config import EncoderConfig
-from acpc_server.models.jepa_family import rename_old_layers
+from acpc_server.models.backbones import rename_old_layers
+from acpc_server.models.parts import EncoderConfig
 from acpc_server.models.vit import ViT
 from beartype.roar import BeartypeCallHintViolation
 from public_checkpoint import with_old_names
