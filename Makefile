@@ -16,6 +16,9 @@ SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute fr
 # Tests run in a process per core, each with one thread; those that wait for programs, in two.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
+# Modules are compiled once, not by every program that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 

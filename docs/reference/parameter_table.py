@@ -219,9 +219,14 @@ def _accepted(call: Callable[..., Any]) -> frozenset[str]:
 
 
 @cache
+def _program() -> Any:  # noqa: ANN401
+    return typer.main.get_command(app)
+
+
+@cache
 def _options(command: str) -> frozenset[str]:
     """The options and arguments of a command."""
-    found: Any = typer.main.get_command(app)
+    found: Any = _program()
     for word in command.split():
         found = found.commands[word]
     return frozenset(flag for p in found.params for flag in (*p.opts, *p.secondary_opts))

@@ -1,4 +1,4 @@
-"""API keys: made, listed and revoked in one file, which holds no secret that could be used."""
+"""Makes, lists and revokes API keys in a file that holds no usable secret."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from acpc_server.access.access_file import Name, Strict, Tenant, explained
 from acpc_server.access.files import read_secret
-from acpc_server.access.principal import Role
+from acpc_server.access.roles import Role
 from acpc_server.errors import FailedPrecondition, NotFound
 
 PREFIX = "acpc_"
@@ -30,7 +30,7 @@ _NO_DIGEST = "0" * 64
 
 
 class ApiKey(Strict):
-    """One key, as the file holds it.
+    """A key as the file holds it.
 
     The secret is 256 random bits, so a plain sha256 of it can neither be guessed nor looked up; a
     slow hash protects secrets that people choose.
@@ -51,18 +51,14 @@ class _KeyFile(Strict):
 
 
 class KeyRing:
-    """The keys of one state of the file.
-
-    Attributes:
-        keys: All of them, in the order they were made.
-    """
+    """The keys of one state of the file, in the order they were made."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self.keys = keys
         self._by_id = {key.id: key for key in keys}
 
     def find(self, token: str) -> ApiKey | None:
-        """The key a caller has sent, or None; takes as long for an id that does not exist."""
+        """Return the key that a caller has sent, or None; an unknown id takes as long."""
         match = _KEY.fullmatch(token)
         if match is None:
             return None
@@ -73,7 +69,7 @@ class KeyRing:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """The keys of a file.
+    """Read the keys of a file.
 
     Raises:
         FailedPrecondition: It is missing, damaged, or can be read by others.
@@ -94,12 +90,7 @@ def read_keys(path: Path) -> KeyRing:
 
 
 def create_key(
-    path: Path,
-    *,
-    principal: str,
-    tenant: str,
-    roles: frozenset[Role],
-    expires: datetime | None,
+    path: Path, *, principal: str, tenant: str, roles: frozenset[Role], expires: datetime | None
 ) -> str:
     """Add a key to a file, which is made when it is missing, and return what its owner sends.
 
@@ -148,7 +139,7 @@ def _digest(secret: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other commands from writing the file; their folder is what both can lock."""
+    """Lock the folder of the file against other commands."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -178,7 +169,7 @@ def _write(path: Path, keys: Sequence[ApiKey]) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[TextIO]:
-    """A new file of mode 0600 that takes the place of another when the block ends well."""
+    """Open a new file of mode 0600 that replaces another when the block ends well."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as file:

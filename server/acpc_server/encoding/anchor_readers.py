@@ -119,13 +119,7 @@ class AnchorReaders:
             raise error.below("dataset") from error
 
     def check(
-        self,
-        source: AnySource,
-        card: ModelCard,
-        *,
-        history: int,
-        horizon: int,
-        exact: bool = True,
+        self, source: AnySource, card: ModelCard, *, history: int, horizon: int, exact: bool = True
     ) -> None:
         """Reject anchors that cannot be used, before a job is queued.
 

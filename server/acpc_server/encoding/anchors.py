@@ -199,12 +199,7 @@ def read_inputs(
 
 
 def given_inputs(
-    anchors: Anchors,
-    rows: range,
-    spec: GivenViews,
-    draws: int,
-    size: int,
-    like: Tensor,
+    anchors: Anchors, rows: range, spec: GivenViews, draws: int, size: int, like: Tensor
 ) -> Tensor:
     """The first given views of some anchors' newest frames as model input.
 

@@ -9,10 +9,7 @@ from acpc_server.engine.accelerator import (
 )
 from acpc_server.engine.allocator import keep_freed_memory, report_memory
 from acpc_server.engine.answers import equal_rows
-from acpc_server.engine.checkpoints import (
-    CheckpointCache,
-    LoadedCheckpoint,
-)
+from acpc_server.engine.checkpoints import CheckpointCache, LoadedCheckpoint
 from acpc_server.engine.device import DeviceEngine
 from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
 from acpc_server.engine.examined import UNTRIED, Examined

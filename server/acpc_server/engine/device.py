@@ -48,9 +48,9 @@ from acpc_server.scheduling import (
     BatchQueue,
     Chunk,
     ConcurrencyLimiter,
-    Places,
     Priority,
     RequestContext,
+    Slots,
 )
 
 PROPRIO_ROWS = 4096
@@ -119,15 +119,15 @@ class DeviceEngine:
         """Set :attr:`max_latents`; before any request."""
         self.max_latents = most
         # In float64 a piece takes 8 bytes a coordinate.
-        self.places = Places(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
+        self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
 
     def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
         """A place to hold predictions, for a request of so many coordinates in all.
 
         Few requests hold pieces at a time, however many are under way; one of narrow latents needs
-        no place. Take it before a slot. Raises as :meth:`Places.place`.
+        no place. Take it before a slot. Raises as :meth:`Slots.slot`.
         """
-        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.place(context)
+        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
 
     def encode(
         self,

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.jepa import JepaModel
+from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.prejepa import PreJepaModel
 from acpc_server.models.products import pack
-from acpc_server.models.unroll import unroll
 
 Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
@@ -32,26 +32,21 @@ class FrozenWorldModel(Protocol):
     @property
     def card(self) -> ModelCard:
         """Facts of the checkpoint."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where inputs must live."""
-        ...
 
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised, resized frames."""
-        ...
 
     def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
         """Embeddings of normalised action blocks."""
-        ...
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Projected latent that follows the last of at most ``card.history`` latents."""
-        ...
 
 
 @runtime_checkable
@@ -60,7 +55,6 @@ class Widens(Protocol):
 
     def in_float64(self) -> FrozenWorldModel:
         """A copy with every weight in float64, which takes and gives float64."""
-        ...
 
 
 @runtime_checkable
@@ -75,14 +69,12 @@ class TakesProprio(Protocol):
     @property
     def proprio_slot(self) -> int:
         """Coordinates that it takes in a latent; 0 where frames come without."""
-        ...
 
     def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
         """Last coordinates of frames' latents, of their normalised proprioception.
 
         :meth:`encode` leaves them zero.
         """
-        ...
 
 
 class FrozenNetwork(Generic[Network]):
@@ -143,28 +135,22 @@ class FrozenNetwork(Generic[Network]):
         return type(self)(copy.deepcopy(self._network).double(), self._card, self._device)
 
 
-class FrozenJepa(FrozenNetwork[JepaModel]):
+class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
     """A LeWM or PLDM network as a FrozenWorldModel."""
 
     @property
-    def network(self) -> JepaModel:
+    def network(self) -> JepaModel | PreJepaModel:
         """The network behind it."""
         return self._network
 
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Projected latents of normalised frames of any size.
+        """Latents of normalised frames; of PreJEPA without their proprioception.
 
         Raises:
-            InvalidArgument: ``frames`` smaller than one patch.
+            InvalidArgument: ``frames`` of a size that the network does not take.
         """
-        patch = self._network.encoder.patch_size
-        if min(frames.shape[-2:]) < patch:
-            raise InvalidArgument(
-                "frames",
-                f"height {frames.shape[-2]} and width {frames.shape[-1]}; the encoder's patches "
-                f"are {patch} pixels a side",
-            )
+        self._network.check_frames(*frames.shape[-2:])
         return self._network.encode(frames)
 
     @torch.no_grad()
@@ -176,7 +162,7 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
-        """Projected latent that follows the last of at most ``card.history`` latents."""
+        """Latent that follows the last of at most ``card.history`` latents of observed frames."""
         return self._network.predict_next(latents, actions)
 
     @torch.no_grad()
@@ -187,7 +173,23 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
         future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history forward under every action sequence of its pool."""
-        return unroll(self._network, histories, past, future)
+        return self._network.unroll(histories, past, future)
+
+
+class FrozenPreJepa(FrozenJepa):
+    """A PreJEPA or JEPA-WM network as a FrozenWorldModel that takes proprioception."""
+
+    _network: PreJepaModel
+
+    @property
+    def proprio_slot(self) -> int:
+        """Coordinates that proprioception takes in a latent; 0 where frames come without."""
+        return self._network.proprio
+
+    @torch.no_grad()
+    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
+        """Last coordinates of latents, of proprioception of width ``card.proprio_dim``."""
+        return self._network.embed_proprio(proprio)
 
 
 def with_proprio(

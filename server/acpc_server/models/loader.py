@@ -17,12 +17,12 @@ import torch
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models.config import (
     CONFIG_NAME,
-    FAMILY_OF_TARGET,
     OPTIONS_NAME,
     JsonObject,
     bad_config,
     read_config,
 )
+from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
     WEIGHTS_SUFFIXES,
@@ -32,16 +32,12 @@ from acpc_server.models.folder import (
     read_file,
 )
 from acpc_server.models.frozen import FrozenWorldModel
-from acpc_server.models.jepa_family import JepaFamily
-from acpc_server.models.jepa_wm_family import JepaWmFamily
-from acpc_server.models.prejepa_family import PreJepaFamily
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
 # Beyond every published model. A window's attention mask takes the square of its tokens in bytes,
 # and no weight need be as large, so parameters alone bound neither.
 MAX_IMAGE_SIZE, MAX_WINDOW_TOKENS = 4096, 2**14
-PATCH_FAMILIES: tuple[ModelFamily, ...] = (PreJepaFamily(), JepaWmFamily())
 
 
 @runtime_checkable
@@ -51,12 +47,10 @@ class ModelFamily(Protocol):
     @property
     def name(self) -> str:
         """Name on the model card."""
-        ...
 
     @property
     def targets(self) -> AbstractSet[str]:
         """Top-level ``_target_`` spellings of the family's configs."""
-        ...
 
     def build(
         self,
@@ -71,7 +65,6 @@ class ModelFamily(Protocol):
         Raises:
             UnsafeCheckpoint: The config or the weights are not ones this family knows.
         """
-        ...
 
 
 def load_checkpoint(
@@ -164,11 +157,9 @@ def _find_family(config: JsonObject) -> ModelFamily:
     target = config.get("_target_")
     if not isinstance(target, str):
         raise bad_config("_target_", "a string naming the model class is wanted")
-    if target in FAMILY_OF_TARGET:
-        return JepaFamily(FAMILY_OF_TARGET[target])
-    for family in PATCH_FAMILIES:
-        if target in family.targets:
-            return family
+    for built_in in FAMILIES:
+        if target in built_in.targets:
+            return built_in
     plugins = _load_plugins()
     matches = [family for family in plugins if target in family.targets]
     if len(matches) > 1:
@@ -176,8 +167,7 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise FailedPrecondition(f"several installed model families claim {target!r}: {names}")
     if matches:
         return matches[0]
-    others = [*PATCH_FAMILIES, *plugins]
-    known = [*FAMILY_OF_TARGET, *(name for family in others for name in sorted(family.targets))]
+    known = [name for family in (*FAMILIES, *plugins) for name in sorted(family.targets)]
     raise bad_config(
         "_target_",
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "

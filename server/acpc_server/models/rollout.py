@@ -26,7 +26,6 @@ class Unrolls(Protocol):
 
         There is a pool, with its past blocks, for each run of ``v / p`` histories; p divides v.
         """
-        ...
 
 
 def rollout(

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from acpc.contract import ModelCard
 
-from acpc_server.models.config import JepaConfig, parse_config
+from acpc_server.models.config import parse_config
+from acpc_server.models.families import jepa_network
 from acpc_server.models.frozen import FrozenJepa
-from acpc_server.models.jepa_family import build_network
+from acpc_server.models.parts import JepaConfig
 
 _MODULE = "stable_worldmodel.wm.lewm.module"
 _DIM, _BLOCK, _SIDE, _HISTORY, _HIDDEN = 32, 4, 28, 3, 64
@@ -21,7 +22,7 @@ def sample_model(device: torch.device) -> FrozenJepa:
     # Seeded apart, so that nobody's random numbers change.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        network = build_network(config)
+        network = jepa_network(config)
         for weights in network.parameters():
             scale = weights.shape[-1] ** -0.5 if weights.ndim > 1 else 0.1
             weights.data.normal_(0.0, scale).add_(float(weights.ndim == 1))

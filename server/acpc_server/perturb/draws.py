@@ -9,12 +9,7 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from acpc_server.numerics import (
-    host_philox,
-    key_words,
-    normals_from,
-    philox_words,
-)
+from acpc_server.numerics import host_philox, key_words, normals_from, philox_words
 
 DRAW_FORMAT = 2
 """How draws are made of their keys; digests of perturbations hold it."""

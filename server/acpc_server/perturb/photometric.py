@@ -32,11 +32,7 @@ IMAGE_CODEC = (
 
 # Luminance and hue rotation of the W3C's Filter Effects Module Level 1 (saturate, hue-rotate).
 LUMINANCE = (0.213, 0.715, 0.072)
-HUE_SINE: Matrix = [
-    [-0.213, -0.715, 0.928],
-    [0.143, 0.140, -0.283],
-    [-0.787, 0.715, 0.072],
-]
+HUE_SINE: Matrix = [[-0.213, -0.715, 0.928], [0.143, 0.140, -0.283], [-0.787, 0.715, 0.072]]
 # Ranges of SimCLR's colour distortion at strength 1.
 JITTER_REACH = 0.8
 JITTER_TURNS = 0.2

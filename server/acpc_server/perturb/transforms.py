@@ -36,12 +36,7 @@ NOT_DRAWN = (
 
 
 def perturb_frames(
-    frames: Frames,
-    spec: VisualChange,
-    *,
-    seed: int,
-    anchor: int,
-    draw: int,
+    frames: Frames, spec: VisualChange, *, seed: int, anchor: int, draw: int
 ) -> Frames:
     """One perturbed view of the frames of one history; raises as :func:`perturb_histories`."""
     return perturb_histories([frames], spec, [DrawKey(seed, anchor, draw)])[0]

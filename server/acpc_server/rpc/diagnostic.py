@@ -34,19 +34,13 @@ from acpc_server.interactive import (
     cover_pool,
     draw_pool,
 )
-from acpc_server.rpc.call import Call, Conversation, Dialogue
-from acpc_server.rpc.request import load, read, request_id, require_views, shown_id
-from acpc_server.rpc.status import to_status
+from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.request import load, read, request_id, require_views, shown_id, to_status
 from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
 
 class DiagnosticServicer:
-    """Serves pairwise ACPC and planners.
-
-    Args:
-        admission: Admits every request: each unary call, and each message of a stream.
-        idle_seconds: How long a stream may stay silent.
-    """
+    """Serves pairwise ACPC and planners; a stream may stay silent for ``idle_seconds``."""
 
     def __init__(
         self,
@@ -65,7 +59,7 @@ class DiagnosticServicer:
 
     def check(self, call: Call) -> None:
         """Raise ResourceExhausted for a unary call that would not be admitted now."""
-        self._admission.check(call.method.name, call.caller, call.time_remaining())
+        self._admission.check(call.method.name, call.caller, call.life.time_remaining())
 
     def ComparePair(self, request: pb.ComparePairRequest, context: Call) -> pb.ComparePairResponse:
         """Compare one pair."""
@@ -74,12 +68,9 @@ class DiagnosticServicer:
 
     def ComparePairs(self, _messages: None, context: Call) -> Conversation:
         """Compare pairs in order; a pair that is rejected is answered in place."""
-        return Conversation(
-            self._compared(context),
-            self._idle_seconds,
-            hint="open a new stream for the next pairs",
-            reason="COMPARE_IDLE",
-        )
+        hint = "open a new stream for the next pairs"
+        limit = ReadLimit(self._idle_seconds, hint, "COMPARE_IDLE")
+        return Conversation(self._compared(context), limit)
 
     def _compared(self, context: Call) -> Dialogue:
         requests = self._requests("ComparePairs", context)
@@ -109,13 +100,10 @@ class DiagnosticServicer:
         return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(self, _messages: None, context: Call) -> Conversation:
-        """One session, then pools and frames; the first that is rejected ends the stream."""
-        return Conversation(
-            self._planned(context),
-            self._idle_seconds,
-            hint="open a new stream for the next pools",
-            reason="PLAN_IDLE",
-        )
+        """Open one session, then take pools and frames; one that is rejected ends the stream."""
+        hint = "open a new stream for the next pools"
+        limit = ReadLimit(self._idle_seconds, hint, "PLAN_IDLE")
+        return Conversation(self._planned(context), limit)
 
     def _planned(self, context: Call) -> Dialogue:
         requests = self._requests("Plan", context)
@@ -159,7 +147,7 @@ class DiagnosticServicer:
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
     def _requests(self, method: str, context: Call) -> CallRequests:
-        return CallRequests(self._admission, method, context, caller=context.caller)
+        return CallRequests(self._admission, method, context.life, caller=context.caller)
 
     def _compare(
         self, request: pb.ComparePairRequest, context: RequestContext

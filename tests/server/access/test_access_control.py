@@ -247,7 +247,7 @@ def admitted(access: AccessControl, text: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def changes_are_soon_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_server.access.reloading.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("acpc_server.access.files.POLL_SECONDS", 0.05)
 
 
 def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:

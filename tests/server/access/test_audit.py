@@ -33,10 +33,7 @@ def test_methods_that_only_measure_or_read_are_not_audited() -> None:
         (operations_pb2.Operation(name="operations/1"), {"operation": "operations/1"}),
         (operations_pb2.CancelOperationRequest(name="x" * 999), {"operation": "x" * 200}),
         (anchor_service_pb2.DeleteAnchorSetRequest(digest="a"), {"anchor_set": "a"}),
-        (
-            anchor_service_pb2.UploadAnchorsResponse(anchor_set={"digest": "a"}),
-            {"anchor_set": "a"},
-        ),
+        (anchor_service_pb2.UploadAnchorsResponse(anchor_set={"digest": "a"}), {"anchor_set": "a"}),
         (
             checkpoint_service_pb2.UnloadCheckpointRequest(checkpoint={"name": "lewm"}),
             {"checkpoint": "lewm"},

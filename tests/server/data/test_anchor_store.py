@@ -13,11 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import AnchorBatch, draw_anchors, load_task, open_below
-from acpc_server.data.anchor_sets import (
-    AnchorStore,
-    store_drawn,
-)
+from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.data.anchor_sets import AnchorStore, store_drawn
 from acpc_server.errors import (
     Aborted,
     AcpcError,
@@ -34,6 +31,7 @@ from anchor_batches import (
     HORIZON,
     LIMITS,
     anchors,
+    drawn_anchors,
     header,
     part,
     put,
@@ -421,7 +419,7 @@ def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Pat
     write_public_dataset(tmp_path / "a.h5", public_columns())
     where = store(tmp_path)
     with open_below(tmp_path, "a.h5") as dataset:
-        drawn = draw_anchors(
+        drawn = drawn_anchors(
             dataset,
             load_task("tworoom", tmp_path),
             AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=2),
@@ -443,7 +441,7 @@ def test_making_a_set_holds_a_few_windows_in_memory(
     write_public_dataset(tmp_path / "a.h5", public_columns([60] * 5, side=48))
     where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
     with open_below(tmp_path, "a.h5") as dataset:
-        drawn = draw_anchors(
+        drawn = drawn_anchors(
             dataset,
             load_task("tworoom", tmp_path),
             AnchorSource(dataset="a.h5", task="tworoom", count=count, frameskip=2),

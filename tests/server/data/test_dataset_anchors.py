@@ -43,10 +43,7 @@ def test_known_digests_spare_the_reading_and_are_held_to(
 ) -> None:
     store, reads = DatasetStore(tmp_path), []
     known = store.anchors(
-        SOURCE,
-        **WINDOW,
-        frame_digests=anchors.frame_digests,
-        check=lambda: reads.append(1),
+        SOURCE, **WINDOW, frame_digests=anchors.frame_digests, check=lambda: reads.append(1)
     )
     assert reads == []
     assert known.digest == anchors.digest

@@ -206,10 +206,7 @@ KINDS: list[VisualChange] = [
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.kind)
 def test_views_are_drawn_and_encoded_without_the_host(
-    engine: DeviceEngine,
-    model: FrozenJepa,
-    spec: VisualChange,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: DeviceEngine, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
     history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)

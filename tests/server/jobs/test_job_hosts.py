@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
-from acpc_server.jobs.lease import Host, Hosts, Lease, Sightings
+from acpc_server.jobs.hosts import Host, Hosts, StateFolder
+from acpc_server.jobs.lease import Lease, Sightings
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runs import RunningJobs
-from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
 TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)

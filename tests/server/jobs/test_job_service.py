@@ -15,8 +15,8 @@ import pytest
 from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
+from acpc_server.jobs.lease import Retention
 from acpc_server.jobs.record import Record
-from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.runs import RunningJobs
 from acpc_server.jobs.service import NAMESPACE
 from acpc_server.observe import Metrics

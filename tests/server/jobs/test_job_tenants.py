@@ -119,11 +119,7 @@ def test_jobs_of_tenants_resume_and_are_taken_over(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("limits", "at_most", "quota"),
-    [
-        ({"max_queued": 3}, 3, 0),
-        ({"max_queued_per_tenant": 2}, 2, 0),
-        ({}, 1, 1),
-    ],
+    [({"max_queued": 3}, 3, 0), ({"max_queued_per_tenant": 2}, 2, 0), ({}, 1, 1)],
 )
 def test_queued_jobs_are_bounded(
     desk: Desk, limits: dict[str, int], at_most: int, quota: int

@@ -10,11 +10,7 @@ import torch
 from acpc.datasets import median_split_labels
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import pairing
-from acpc_server.numerics.pairing import (
-    SkipReason,
-    off_diagonal_quantile,
-    pair_different_labels,
-)
+from acpc_server.numerics.pairing import SkipReason, off_diagonal_quantile, pair_different_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

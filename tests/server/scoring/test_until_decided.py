@@ -186,7 +186,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     def look(*args: Any, anchors: int, **sizes: int) -> Seen:  # noqa: ANN401 - as take_look
         return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
 
-    monkeypatch.setattr("acpc_server.scoring.kind.take_look", look)
+    monkeypatch.setattr("acpc_server.scoring.run.take_look", look)
 
 
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(
@@ -241,9 +241,7 @@ def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_l
     spec = desk.spec(thresholds=FAILS)
     found = desk.answer(spec, desk.run(spec))
     options = replace(
-        spec.evidence,
-        confidence=found.evidence.confidence,
-        resamples=found.evidence.resamples,
+        spec.evidence, confidence=found.evidence.confidence, resamples=found.evidence.resamples
     )
     fixed = replace(spec.first(found.checkpoint.anchors), evidence=options)
     assert replace(found.evidence, looks=None) == desk.answer(fixed, desk.run(fixed)).evidence

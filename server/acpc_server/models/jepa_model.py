@@ -1,7 +1,8 @@
-"""The JEPA rollout without repeated work: one network pass per new token, not per window.
+"""The world model of LeWM and PLDM, and its rollout without repeated work.
 
-A rollout feeds the predictor a sliding window of at most ``num_frames`` tokens. Three things are
-the same wherever a token appears and are computed once here:
+The two differ in how they are trained, not in what they compute. A rollout feeds the predictor a
+sliding window of at most ``num_frames`` tokens. Three things are the same wherever a token appears
+and are computed once here, one network pass per new token instead of one per window:
 
 - the modulation by its action, whatever the window, step or view;
 - its keys and values while the window only grows, because positions do not move then;
@@ -15,14 +16,95 @@ from functools import partial
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpc_server.models.jepa import ConditionalBlock, JepaModel
+from acpc_server.errors import InvalidArgument
+from acpc_server.models.jepa import ConditionalBlock, Embedder, Predictor
+from acpc_server.models.vit import ViT
 from acpc_server.scheduling import pause
 
 # So few tokens are attended to element by element: a CPU's kernel is called per row and head.
 FEW_TOKENS = 4
+
+
+class JepaModel(nn.Module):
+    """Encoder and predictor in one projected latent space.
+
+    Observations become ``projector(CLS)`` and predictions ``pred_proj(predictor)``; planner costs
+    and every distance of the paper live in that space. Attribute names give the state dict the
+    public layout. It can be trained; for inference see ``frozen.FrozenJepa``.
+    """
+
+    def __init__(
+        self,
+        encoder: ViT,
+        predictor: Predictor,
+        action_encoder: Embedder,
+        projector: nn.Module | None = None,
+        pred_proj: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.predictor = predictor
+        self.action_encoder = action_encoder
+        self.projector = projector if projector is not None else nn.Identity()
+        self.pred_proj = pred_proj if pred_proj is not None else nn.Identity()
+
+    def check_frames(self, height: int, width: int) -> None:
+        """Raise InvalidArgument for frames smaller than one patch."""
+        patch = self.encoder.patch_size
+        if min(height, width) < patch:
+            raise InvalidArgument(
+                "frames",
+                f"height {height} and width {width}; the encoder's patches are {patch} pixels a "
+                "side",
+            )
+
+    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
+        """Projected latents of normalised frames."""
+        out: Tensor = self.projector(self.encoder(frames))
+        return out
+
+    def embed_actions(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
+        """Embeddings of normalised action blocks."""
+        out: Tensor = self.action_encoder(blocks)
+        return out
+
+    def predict(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b t dim"]:
+        """Predict for every token the projected latent that follows it (training)."""
+        tokens = self.predictor(latents, actions)  # (b, t, out)
+        projected: Tensor = self.pred_proj(tokens.flatten(0, 1))  # (b * t, dim)
+        return projected.view(*tokens.shape[:2], -1)
+
+    def predict_next(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b dim"]:
+        """The last token of ``predict`` alone; equal to it in eval mode and cheaper."""
+        out: Tensor = self.pred_proj(self.predictor(latents, actions, last_only=True)[:, -1])
+        return out
+
+    def unroll(
+        self,
+        histories: Float[Tensor, "v h dim"],
+        past: Float[Tensor, "p past width"],
+        future: Float[Tensor, "p j horizon width"],
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Roll every history forward under every action sequence of its pool, one of ``p``.
+
+        Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for
+        which latents and blocks meet at a step.
+        """
+        (v, h, _), (j, horizon) = histories.shape, future.shape[1:3]
+        run = _Run(self, past, future, v)
+        latents = [x[:, None] for x in histories.unbind(1)]  # each (v, 1 or j, dim)
+        for end in range(h, h + horizon):
+            start = max(0, end - self.predictor.num_frames)
+            latents.append(run.step(latents, start, end, shared=h - 1 if j > 1 else 0))
+        predicted = [x.expand(v, j, -1) for x in latents[h:]]
+        return torch.stack(predicted, dim=2)  # (v, j, horizon, dim)
 
 
 @dataclass
@@ -44,28 +126,6 @@ class _Seen:
             values = torch.cat([old_values, values], dim=1)
         self.keys, self.values = keys, values
         return keys, values
-
-
-def unroll(
-    network: JepaModel,
-    histories: Float[Tensor, "v h dim"],
-    past: Float[Tensor, "p past width"],
-    future: Float[Tensor, "p j horizon width"],
-) -> Float[Tensor, "v j horizon dim"]:
-    """Roll every history forward under every action sequence of its pool, one of ``p``.
-
-    Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for which
-    latents and blocks meet at a step.
-    """
-    v, h, _ = histories.shape
-    run = _Run(network, past, future, v)
-    j, horizon = future.shape[1:3]
-    latents = [x[:, None] for x in histories.unbind(1)]  # each (v, 1 or j, dim)
-    for end in range(h, h + horizon):
-        start = max(0, end - network.predictor.num_frames)
-        latents.append(run.step(latents, start, end, shared=h - 1 if j > 1 else 0))
-    predicted = [x.expand(v, j, -1) for x in latents[h:]]
-    return torch.stack(predicted, dim=2)  # (v, j, horizon, dim)
 
 
 class _Run:

@@ -1,4 +1,4 @@
-"""CheckpointService: what is below the root, and what is on the device."""
+"""CheckpointService and DatasetService: what is below the roots, and what is on the device."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import time
 
 from acpc.contract import CheckpointRef, Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
+from acpc.v1 import dataset_service_pb2 as data_pb
 
+from acpc_server.data import DatasetStore
 from acpc_server.engine import CheckpointCache
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import load, read, read_page, request_id, write_token
+from acpc_server.rpc.request import load, page_of, read, request_id
 
 
 class CheckpointServicer:
@@ -25,18 +27,14 @@ class CheckpointServicer:
     def ListCheckpoints(
         self, request: pb.ListCheckpointsRequest, context: Call
     ) -> pb.ListCheckpointsResponse:
-        """A page of the checkpoints below the root, by name."""
-        page = read_page(request.page_size, request.page_token)
-        entries = self._checkpoints.entries()
-        return pb.ListCheckpointsResponse(
-            checkpoints=[entry.to_message() for entry in entries[page.start : page.stop]],
-            next_page_token=write_token(page.stop if page.stop < len(entries) else None),
-        )
+        """List a page of the checkpoints below the root, by name."""
+        entries, token = page_of(request, self._checkpoints.entries())
+        return pb.ListCheckpointsResponse(checkpoints=entries, next_page_token=token)
 
     def GetCheckpoint(
         self, request: pb.GetCheckpointRequest, context: Call
     ) -> pb.GetCheckpointResponse:
-        """One checkpoint, without loading it."""
+        """Describe one checkpoint, without loading it."""
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
         entry = self._checkpoints.entry(ref.name, ref.weights)
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
@@ -63,3 +61,24 @@ class CheckpointServicer:
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
         entry = self._checkpoints.unload(ref.name, ref.weights)
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
+
+
+class DatasetServicer:
+    """Lists datasets and tasks, which are the server's and shared by tenants."""
+
+    def __init__(self, datasets: DatasetStore) -> None:
+        self._datasets = datasets
+
+    def ListDatasets(
+        self, request: data_pb.ListDatasetsRequest, context: Call
+    ) -> data_pb.ListDatasetsResponse:
+        """List a page of the datasets below the root, by name."""
+        entries, token = page_of(request, self._datasets.datasets())
+        return data_pb.ListDatasetsResponse(datasets=entries, next_page_token=token)
+
+    def ListTasks(
+        self, request: data_pb.ListTasksRequest, context: Call
+    ) -> data_pb.ListTasksResponse:
+        """List a page of the presets and then of the task files below the root, by name."""
+        entries, token = page_of(request, self._datasets.tasks())
+        return data_pb.ListTasksResponse(tasks=entries, next_page_token=token)
