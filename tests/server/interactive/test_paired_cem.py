@@ -10,7 +10,7 @@ from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart, PoolCh
 from acpc_server.errors import InvalidArgument
 from acpc_server.interactive import EncodedMoment
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.numerics.cem import pool_normals
+from acpc_server.numerics.updates import pool_normals
 from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
