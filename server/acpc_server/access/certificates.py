@@ -24,11 +24,15 @@ _CRL = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTA
 _Serial = tuple[bytes, int]
 
 
+# SPIFFE-ID, section 2: letters, digits and -._, no empty segment, none that is "." or "..".
+_SPIFFE = re.compile(r"spiffe://[a-z0-9._-]+(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)*")
+
+
 @dataclass(frozen=True)
 class CertificateNames:
     """The names of a client certificate, and when it counts, in seconds since the epoch."""
 
-    spiffe: str  # empty without one, or with more URIs
+    spiffe: str  # empty without a valid one, or with more URIs
     dns: tuple[str, ...]
     common_name: str  # empty without one, or with several
     serial: _Serial
@@ -48,7 +52,7 @@ class CertificateNames:
             uris, dns = [], []
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         # A SPIFFE certificate has one URI and no other (SPIFFE X.509-SVID, section 2).
-        spiffe = uris[0] if len(uris) == 1 and uris[0].startswith("spiffe://") else ""
+        spiffe = uris[0] if len(uris) == 1 and _SPIFFE.fullmatch(uris[0]) else ""
         return cls(
             spiffe,
             tuple(dns),

@@ -36,9 +36,9 @@ from acpc_server.scheduling import (
     BatchQueue,
     Chunk,
     ConcurrencyLimiter,
-    Places,
     Priority,
     RequestContext,
+    Slots,
 )
 
 PROPRIO_ROWS = 4096
@@ -94,14 +94,14 @@ class DeviceClient:
         """
         self.max_latents = most
         # In float64 a piece takes 8 bytes a coordinate.
-        self.places = Places(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
+        self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
 
     def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
         """Wait for a place to hold wide predictions, of so many coordinates; raises as Places.
 
         Few requests hold pieces at a time. Take it before a slot.
         """
-        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.place(context)
+        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
 
     def encode(
         self,

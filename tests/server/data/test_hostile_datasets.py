@@ -11,7 +11,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import draw_anchors, load_task, open_below
+from acpc_server.data import load_task, open_below
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,
@@ -19,6 +19,7 @@ from acpc_server.errors import (
     NotFound,
     PermissionDenied,
 )
+from anchor_batches import drawn_anchors
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 
 Break = Callable[[Path], object]
@@ -31,7 +32,7 @@ def content() -> PublicColumns:
 def use(root: Path, name: str = "a.h5") -> None:
     with open_below(root, name) as dataset:
         source = AnchorSource(dataset=name, task="tworoom", count=5)
-        draw_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
+        drawn_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
 
 
 def with_columns(**override: np.ndarray | None) -> Break:
@@ -318,7 +319,7 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
     sound = write_public_dataset(tmp_path / "sound.h5", public_columns((17, 24), side=4))
     raw = sound.read_bytes()
     refused = 0
-    for seed in range(100):
+    for seed in range(40):
         chance = random.Random(seed)
         data = bytearray(raw)
         for _ in range(chance.choice([1, 4, 32])):
@@ -328,4 +329,4 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
             use(tmp_path)
         except AcpcError:
             refused += 1
-    assert 15 < refused < 100
+    assert 5 < refused < 40

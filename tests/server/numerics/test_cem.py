@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.cem import (
+from acpc_server.numerics.updates import (
     Proposal,
     fit_proposal,
     initial_proposal,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics import geometry
-from acpc_server.numerics.geometry import local_geometry
+from acpc_server.numerics import local
+from acpc_server.numerics.local import local_geometry
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +54,7 @@ def test_many_anchors_are_cut_without_a_seam(monkeypatch: pytest.MonkeyPatch) ->
     clean = torch.randn(70, 5, generator=generator)
     views = clean[:, None] + 0.2 * torch.randn(70, 3, 5, generator=generator)
     whole = local_geometry(clean, views)
-    monkeypatch.setattr(geometry, "ROWS", 16)
+    monkeypatch.setattr(local, "ROWS", 16)
     parts = local_geometry(clean, views)
     for field in ("radius", "nearest", "disjoint"):
         assert torch.equal(getattr(parts, field), getattr(whole, field))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.consistency import horizon_weights
-from acpc_server.numerics.sensitivity import (
+from acpc_server.numerics.local import (
     finite_difference,
     gaussian_probe,
     pixel_direction,

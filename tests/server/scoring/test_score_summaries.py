@@ -12,8 +12,8 @@ import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, Outcome, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
+from acpc_server.scoring.measuring import ShardRecord
 from acpc_server.scoring.score import judge, summarise_checkpoint
-from acpc_server.scoring.shard import ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 
 ANCHORS, DRAWS, HORIZON, DIM = 23, 4, 6, 5

@@ -186,7 +186,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     def look(*args: Any, anchors: int, **sizes: int) -> Seen:  # noqa: ANN401 - as take_look
         return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
 
-    monkeypatch.setattr("acpc_server.scoring.kind.take_look", look)
+    monkeypatch.setattr("acpc_server.scoring.run.take_look", look)
 
 
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(

@@ -66,7 +66,7 @@ class _Layout(NamedTuple):
 
 
 def _states(states: np.ndarray) -> tuple[int, int]:
-    """Width of the states of a shard, and at how many future frames they are."""
+    """Return the width of the states of a shard, and at how many future frames they are."""
     return states.shape[-1], 1 if states.ndim == 2 else states.shape[1]
 
 
@@ -74,11 +74,6 @@ class AnchorUpload:
     """An upload under way; the caller holds its folder.
 
     ``reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
-
-    Attributes:
-        next_offset: First anchor that has not arrived.
-        appended: Anchors that this call brought.
-        finished: The set, once it is complete.
     """
 
     def __init__(
@@ -99,19 +94,22 @@ class AnchorUpload:
         self._reserve = reserve
         self._bytes = 0
         self._layout: _Layout | None
-        self.next_offset = 0
-        self.appended = 0
+        self.next_offset = 0  # first anchor that has not arrived
+        self.appended = 0  # anchors that this call brought
         self.finished: SetInfo | None = None
         self._restore()
 
     def _restore(self) -> None:
-        """Continues with what an earlier call, or process, left."""
+        """Continue with what an earlier call, or process, left."""
         digest = finished_digest(self._done)
         if digest and (self._data / INFO).exists():  # killed before the last rename
             self._publish(digest)
             return
         stored = read_stored(self._sets / (digest or self._header.expected_digest or "-"))
-        if stored is not None and _is_what(self._header, stored.info):
+        sizes = ("anchors", "history", "horizon")
+        if stored is not None and all(
+            getattr(stored.info, size) == getattr(self._header, size) for size in sizes
+        ):
             self._conclude(stored.info)
             return
         self._done.unlink(missing_ok=True)  # of a set that was deleted since
@@ -139,7 +137,7 @@ class AnchorUpload:
     def append(
         self, shard: AnchorBatch, packed: Packed | None = None, *, own_trajectories: bool = False
     ) -> None:
-        """Stores the next shard for good.
+        """Store the next shard for good.
 
         ``packed`` are its frames and extra arrays as zlib deflated them, by name.
 
@@ -222,13 +220,13 @@ class AnchorUpload:
             )
 
     def restart(self) -> None:
-        """Forgets the shards that have arrived."""
+        """Forget the shards that have arrived."""
         if self.finished is None:
             discard(self._data, self._trash)
             self._restore()
 
     def finish(self) -> SetInfo:
-        """The set, once all of its anchors have arrived.
+        """Return the set, once all of its anchors have arrived.
 
         Raises:
             FailedPrecondition: Anchors are missing; or a file is damaged, the upload starts again.
@@ -307,7 +305,7 @@ class AnchorUpload:
 
 
 def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], None]) -> SetInfo:
-    """Fills an upload from a dataset, a few anchors in memory at a time.
+    """Fill an upload from a dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
     ``check`` is called between shards and may raise.
@@ -332,13 +330,8 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
 
 
 def finished_digest(done: Path) -> str:
-    """The digest of the set that an upload became; empty when it has not ended, or is gone."""
+    """Return the digest of the set that an upload became; empty while it has not, or if gone."""
     try:
         return done.read_text()
     except FileNotFoundError:
         return ""
-
-
-def _is_what(header: UploadHeader, info: SetInfo) -> bool:
-    found = (info.anchors, info.history, info.horizon)
-    return found == (header.anchors, header.history, header.horizon)
