@@ -97,9 +97,9 @@ class DeviceClient:
         self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
 
     def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
-        """Wait for a place to hold wide predictions, of so many coordinates; raises as Places.
+        """Wait for a place to hold wide predictions; raises as :meth:`Slots.slot`.
 
-        Few requests hold pieces at a time. Take it before a slot.
+        Few requests hold pieces at a time. Take it before a slot of :attr:`limiter`.
         """
         return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
 
