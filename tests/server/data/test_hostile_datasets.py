@@ -319,7 +319,7 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
     sound = write_public_dataset(tmp_path / "sound.h5", public_columns((17, 24), side=4))
     raw = sound.read_bytes()
     refused = 0
-    for seed in range(100):
+    for seed in range(40):
         chance = random.Random(seed)
         data = bytearray(raw)
         for _ in range(chance.choice([1, 4, 32])):
@@ -329,4 +329,4 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
             use(tmp_path)
         except AcpcError:
             refused += 1
-    assert 15 < refused < 100
+    assert 5 < refused < 40

@@ -35,7 +35,7 @@ def autoregressive(rng: np.random.Generator, count: int, correlation: float) -> 
 
 def test_a_life_without_drift_rarely_raises_an_alarm_however_small_its_reference() -> None:
     """Of 100 lives of 200 looks at most alpha should; the bound leaves room for chance."""
-    lives, terms = 100, DriftTerms(20, 1, ALPHA)
+    lives, terms = 40, DriftTerms(20, 1, ALPHA)
     false = 0
     for seed in range(lives):
         values = np.random.default_rng(seed).lognormal(size=220)

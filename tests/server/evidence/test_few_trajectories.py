@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from acpc.contract import (
@@ -17,7 +15,7 @@ from acpc.contract import (
 )
 from acpc.contract.errors import ArgumentError
 from acpc.evidence import FewGroups, Proportion, Resampled
-from acpc_server.errors import Cancelled, FailedPrecondition
+from acpc_server.errors import Cancelled
 from acpc_server.evidence import AnchorSample, judge
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,18 +87,11 @@ def test_at_99_percent_eight_trajectories_are_too_few_for_a_wrong_word() -> None
     generator = np.random.default_rng(4)
     population = Population(96, per_trajectory=12, within=0.8)
     options, wrong = EvidenceOptions(0.99, 400), 0
-    for _ in range(150):
+    for _ in range(60):
         own, reference = experiment(population, generator)
         found = judge(own, reference, PROTOCOL, Thresholds(0.2, 0.01), options)
         wrong += found.confident_outcome is not Outcome.UNDECIDED
-    assert wrong <= 5
-
-
-def test_a_reference_that_collapses_fails_as_the_verdict_does() -> None:
-    own, reference = drawn(30)
-    reference = replace(reference, radius=np.zeros(60))
-    with pytest.raises(FailedPrecondition):
-        judge(own, reference, PROTOCOL, Thresholds(), EvidenceOptions())
+    assert wrong <= 3
 
 
 @given(st.integers(2, 12), st.integers(0, 1000), st.sampled_from([0.5000001, 0.95, 0.99]))

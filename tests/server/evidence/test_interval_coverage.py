@@ -11,7 +11,7 @@ from acpc_server.evidence import judge
 from synthetic_scores import Population, experiment, truth, with_sr
 
 
-@pytest.mark.parametrize("experiments", [50, pytest.param(1000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("experiments", [25, pytest.param(1000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(
     ("population", "sr"),
     [

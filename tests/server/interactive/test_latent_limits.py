@@ -23,7 +23,7 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceEngine
 from acpc_server.errors import InvalidArgument, ResourceExhausted
-from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool
+from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool, check_budget
 from acpc_server.interactive.pieces import Piece, Rolls
 from acpc_server.scheduling import Slots
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
@@ -55,7 +55,7 @@ def certify(world: PlanningWorld, **changed: object) -> None:
 def plan(world: PlanningWorld) -> None:
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
     session = planner.prepare(world.checkpoint(), moment(views=noise(0.1)))
-    PairedCem(session, CemBudget(8, 3, 2, 9), 0, "mean")
+    check_budget(session, CemBudget(8, 3, 2, 9))
 
 
 def plan_whole(world: PlanningWorld) -> None:

@@ -195,9 +195,9 @@ def aligned_icem(shift: float, seed: int) -> tuple[bool, bool]:
 
 
 def test_icem_runs_certified_at_every_iteration_return_the_same_plan() -> None:
-    runs = [aligned_icem(shift, seed) for seed in range(40) for shift in (1e-6, 1e-3, 0.3)]
+    runs = [aligned_icem(shift, seed) for seed in range(16) for shift in (1e-6, 1e-3, 0.3)]
     assert all(equal for certified, equal in runs if certified)
-    assert sum(certified for certified, _ in runs) > 20
+    assert sum(certified for certified, _ in runs) > 8
     assert any(not equal for _, equal in runs)
 
 
