@@ -1,7 +1,5 @@
 """Decides who makes a call: from its credentials to the caller that the access file names."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,12 +10,7 @@ from typing import Any
 
 import grpc
 
-from acpc_server.access.access_file import (
-    AccessFile,
-    IssuerEntry,
-    PrincipalEntry,
-    read_access_file,
-)
+from acpc_server.access.access_file import AccessFile, IssuerEntry, PrincipalEntry, read_access_file
 from acpc_server.access.certificates import CertificateNames, PeerCertificates, read_revocations
 from acpc_server.access.files import Reloaded, Reloader
 from acpc_server.access.keys import PREFIX, ApiKey, read_keys
@@ -153,11 +146,8 @@ class _Rules:
 class AccessControl:
     """Identifies callers.
 
-    Its files are read when it is made, and again when they change or :meth:`reload` is called; one
-    that cannot be used then leaves what was read before.
-
-    Raises:
-        FailedPrecondition: A file cannot be used.
+    Its files are read when it is made, which raises FailedPrecondition, and again when they change
+    or :meth:`reload` is called; one that cannot be used then leaves what was read before.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """Makes, lists and revokes API keys in a file that holds no usable secret."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import hmac
@@ -69,11 +67,7 @@ class KeyRing:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read the keys of a file.
-
-    Raises:
-        FailedPrecondition: It is missing, damaged, or can be read by others.
-    """
+    """Read a file's keys; FailedPrecondition when it is missing, damaged, or exposed to others."""
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where it may not look
         raise FailedPrecondition(
             f"there is no key file {path}; make one with: "
@@ -92,10 +86,9 @@ def read_keys(path: Path) -> KeyRing:
 def create_key(
     path: Path, *, principal: str, tenant: str, roles: frozenset[Role], expires: datetime | None
 ) -> str:
-    """Add a key to a file, which is made when it is missing, and return what its owner sends.
+    """Add a key to a file, made when it is missing, and return what its owner sends.
 
-    Raises:
-        FailedPrecondition: The file cannot be used, or an argument is out of its range.
+    FailedPrecondition: the file cannot be used, or an argument is out of its range.
     """
     identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
     try:
@@ -117,12 +110,7 @@ def create_key(
 
 
 def revoke_key(path: Path, identity: str) -> ApiKey:
-    """Remove a key from a file; servers that read the file reject it from then on.
-
-    Raises:
-        FailedPrecondition: The file cannot be used.
-        NotFound: It holds no such key.
-    """
+    """Remove a key, or raise NotFound; servers that read the file reject it from then on."""
     path = path.resolve()
     with _locked(path):
         keys = read_keys(path).keys

@@ -1,7 +1,5 @@
 """Jobs as the rest of the server sees them, what a kind of job is, and the JSON it records."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ system tables that DBOS documents, which are only read.
 This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection

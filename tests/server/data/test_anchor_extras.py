@@ -1,7 +1,5 @@
 """Arrays that a stored set has beside those that every set has: groups of views, proprioception."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

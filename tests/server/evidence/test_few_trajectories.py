@@ -1,7 +1,5 @@
 """Few trajectories, hard ends and odd samples: bounds that hold, and none where there are none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from acpc.contract import (

@@ -1,7 +1,5 @@
 """Intervals hold the truth about as often as they say, on synthetic scores of known truth."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

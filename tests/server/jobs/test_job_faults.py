@@ -1,7 +1,5 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The table of hosts on both kinds of database, and the count of missed beats."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace

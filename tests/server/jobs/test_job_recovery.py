@@ -1,7 +1,5 @@
 """Jobs that nobody runs, names that are taken, and a database in trouble."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable, Iterator

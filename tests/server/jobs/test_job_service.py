@@ -1,7 +1,5 @@
 """Jobs of one record under two services, one after the other, in one process."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading

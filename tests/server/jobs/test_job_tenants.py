@@ -1,7 +1,5 @@
 """Jobs of several tenants on one record: whose they are, how many may wait, and who goes first."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import uuid

@@ -1,7 +1,5 @@
 """Selection block by block finds what sorting everything finds, whatever the guess and the room."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

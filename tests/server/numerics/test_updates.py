@@ -1,7 +1,5 @@
 """What views may do to MPPI's mean and to iCEM's kept elites: docs/objectives.md as properties."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

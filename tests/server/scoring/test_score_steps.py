@@ -1,7 +1,5 @@
 """The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Scores of latents too wide to be kept: held a few anchors at a time, encoded again for pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

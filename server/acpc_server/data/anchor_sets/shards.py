@@ -175,11 +175,7 @@ def set_digest(
 def read_values(
     path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
 ) -> np.ndarray:
-    """Read the frames of a shard, or an extra array; each anchor must have its digest.
-
-    Raises:
-        FailedPrecondition: The file is gone or damaged.
-    """
+    """Read frames or an extra array of a shard; FailedPrecondition unless digests agree."""
     members = _FRAMES if name == "frames" else _members(name)
     stored, deflated = read_members(path, *members[:2])
     size = math.prod(shape) * dtype.itemsize

@@ -139,12 +139,9 @@ class AnchorUpload:
     ) -> None:
         """Store the next shard for good.
 
-        ``packed`` are its frames and extra arrays as zlib deflated them, by name.
-
-        Raises:
-            InvalidArgument: The shard does not fit the header, or the shards before it.
-            ResourceExhausted: The set or the store would be over its quota, or the volume is full;
-                what has arrived is dropped.
+        ``packed`` are its frames and extra arrays as zlib deflated them, by name. InvalidArgument:
+        it does not fit the header, or the shards before it. ResourceExhausted: over a quota, or
+        the volume is full; what has arrived is dropped.
         """
         header = self._header
         if (shard.history, shard.horizon) != (header.history, header.horizon):
@@ -226,11 +223,10 @@ class AnchorUpload:
             self._restore()
 
     def finish(self) -> SetInfo:
-        """Return the set, once all of its anchors have arrived.
+        """Return the set, once all anchors have arrived; FailedPrecondition where some are missing.
 
-        Raises:
-            FailedPrecondition: Anchors are missing; or a file is damaged, the upload starts again.
-            InvalidArgument: The content has not the expected digest; the upload starts again.
+        A damaged file (FailedPrecondition) or another digest than expected (InvalidArgument) starts
+        the upload again.
         """
         if self.finished is not None:
             return self.finished
@@ -308,11 +304,8 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
     """Fill an upload from a dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
-    ``check`` is called between shards and may raise.
-
-    Raises:
-        FailedPrecondition: The dataset's frames are damaged.
-        ResourceExhausted: Over a quota.
+    ``check`` is called between shards and may raise. FailedPrecondition: damaged frames;
+    ResourceExhausted: over a quota.
     """
     upload.restart()
     small = drawn.small_arrays()
