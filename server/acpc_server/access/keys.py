@@ -7,12 +7,11 @@ import json
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -145,26 +144,17 @@ def _write(path: Path, keys: Sequence[ApiKey]) -> None:
     content = _KeyFile(keys=tuple(keys)).model_dump(mode="json")
     for key in content["keys"]:
         key["roles"].sort()
+    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with _replacing(path) as file:
+        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             if path.exists():  # root's revocation must not take the file from the server
                 was = path.stat()
                 os.fchown(file.fileno(), was.st_uid, was.st_gid)
             file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(path)
     except OSError as error:
         raise FailedPrecondition(f"cannot write {path} ({error.strerror})") from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """Open a new file of mode 0600 that replaces another when the block ends well."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            yield file
-            file.flush()
-            os.fsync(handle)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        written.unlink(missing_ok=True)

@@ -3,8 +3,6 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
@@ -26,13 +24,6 @@ OF_THE_HOST = [
     OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
 ]
 OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    opened = Desk(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
