@@ -27,7 +27,20 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         **options: Unpack[PoolOptions],
     ) -> PoolCertificate:
-        """See ``AcpcClient.certify_pool``."""
+        """Can this visual change alter the planner's choice among these candidates?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            candidates: Action sequences, float32 (candidates, H, block width).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole call; None: 30.
+            **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
         call = diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
         return await self._transport.run(call, timeout)
 
@@ -41,7 +54,29 @@ class AsyncPlanningMethods:
         message_timeout: float | None = None,
         **options: Unpack[CertifyOptions],
     ) -> AsyncPlanSession:
-        """See ``AcpcClient.plan``; the session is entered with ``async with``."""
+        """A session that certifies one pool after another, as a planner makes them.
+
+        History, goal and views travel once, when the session is entered, and are encoded once.
+        Without an answer to that the call is tried again; a session that breaks later is not.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole session; None: 600.
+            message_timeout: Seconds for each answer; None: the client's timeout, or 30.
+            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+
+        Example:
+            >>> with client.plan("lewm-pusht", history, goal, perturbations=noise) as session:
+            ...     for _ in range(iterations):
+            ...         pool = session.certify_proposal(mean, std, seed=next(seeds))
+            ...         if not pool.certificate.views[0].top1.certified:
+            ...             break
+        """
         start = planning.start(checkpoint, history, goal, **options)
         return AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
@@ -55,6 +90,22 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         **options: Unpack[PairedOptions],
     ) -> PairedPlans:
-        """See ``AcpcClient.plan_paired``."""
+        """Would the planner have made the same plan from another view of its history?
+
+        The server runs CEM from the clean history and from every view, with common random
+        numbers, and certifies every iteration of the clean run.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            budget: Size of both runs.
+            timeout: Seconds for the whole call; None: 300.
+            **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
         call = planning.plan_paired(checkpoint, history, goal, budget, **options)
         return await self._transport.run(call, timeout)

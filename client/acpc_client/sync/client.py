@@ -1,11 +1,11 @@
-"""The blocking client. Thread-safe: one client serves all threads of a process."""
+# Generated from aio/client.py by client/unasync.py; do not edit.
+"""The blocking client. Thread-safe: one serves all threads of a process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Self, Unpack
 
-import grpc
 from acpc.contract import (
     AnchorPreview,
     AnchorSet,
@@ -29,7 +29,7 @@ from acpc_client.calls import (
     jobs,
     studies,
 )
-from acpc_client.inputs import Pair
+from acpc_client.inputs import Feed
 from acpc_client.results import (
     PairOutcome,
     Result,
@@ -44,14 +44,20 @@ from acpc_client.results import (
 from acpc_client.retries import Absence, OnAway
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
-from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJob, StudyJob
-from acpc_client.sync.streams import Feed
+from acpc_client.sync.resources import (
+    Checkpoints,
+    Datasets,
+    Operations,
+    ScoreJob,
+    StudyJob,
+)
 from acpc_client.sync.transport import SyncTransport
+from acpc_client.sync.wire import Pairs
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions
 
 
 class AcpcClient(PlanningMethods):
-    """Asks an ACPC server, and waits for the answer.
+    """Asks an ACPC server.
 
     Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
     deadline (``timeout`` in seconds, for the whole call with its retries).
@@ -151,7 +157,7 @@ class AcpcClient(PlanningMethods):
     def compare_pairs(
         self,
         checkpoint: str | CheckpointRef,
-        pairs: Iterable[Pair],
+        pairs: Pairs,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
         timeout: float | None = None,
@@ -168,21 +174,11 @@ class AcpcClient(PlanningMethods):
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode))
-        attempts = self._transport.attempts(diagnostics.COMPARE_PAIRS, timeout)
-        stream = self._transport.rpc(diagnostics.COMPARE_PAIRS)(
-            feed.items(pairs), timeout=attempts.remaining()
+        feed = Feed(
+            lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode),
+            PairOutcome.from_message,
         )
-        try:
-            for answer in stream:
-                self._transport.contact.made = True
-                yield PairOutcome.from_message(answer)
-            feed.check()
-        except grpc.RpcError as raised:
-            feed.check()
-            raise self._transport.policy.hinted(self._transport.error(raised)) from None
-        finally:
-            stream.cancel()
+        return self._transport.stream(diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
 
     def score_checkpoint(
         self,
@@ -257,8 +253,9 @@ class AcpcClient(PlanningMethods):
             FailedPrecondition: The lab is not installed; the message says how to install it.
             AcpcError: What the server rejected, or a job ended without a score.
         """
-        held = [self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
-        return compare_scores(held[0], held[1], evidence)
+        first = self._fetched(a, "a", timeout)
+        second = self._fetched(b, "b", timeout)
+        return compare_scores(first, second, evidence)
 
     def worst_anchors(
         self,

@@ -1,3 +1,4 @@
+# Generated from aio/planning.py by client/unasync.py; do not edit.
 """What the blocking client asks about a planner."""
 
 from __future__ import annotations

@@ -10,4 +10,10 @@ from acpc_client.transport.access import (
 from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
 from acpc_client.transport.channel import Tls
 from acpc_client.transport.endings import Ending
-from acpc_client.transport.session import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
+from acpc_client.transport.session import (
+    EPISODE_S,
+    GOODBYE_S,
+    ReadAnswer,
+    SessionBase,
+    overdue,
+)
