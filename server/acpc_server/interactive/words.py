@@ -10,8 +10,6 @@ from acpc.contract import (
     CoverageStop,
     NumericMode,
     Perturbation,
-    Registered,
-    VisualChange,
 )
 
 from acpc_server.evidence import CoverageSequence
@@ -86,8 +84,3 @@ def about_step(
     parts = [f"{told} pool of the session so far ({pools})."] if held else []
     parts += [f"Not shown of {others} in every pool so far ({pools})."] if others else []
     return " ".join(parts)
-
-
-def shift_name(spec: VisualChange) -> str:
-    """A perturbation with its severity; a plug-in's other parameters are the caller's words."""
-    return f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)
