@@ -1,4 +1,4 @@
-"""The blocking client; wire.py, streams.py and listing.py by hand, the rest by client/unasync.py."""
+"""The blocking client: wire.py, streams.py and listing.py by hand, the rest generated from aio."""
 
 from __future__ import annotations
 
