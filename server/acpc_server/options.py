@@ -56,7 +56,7 @@ def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str,
 
 
 def raise_open_files() -> None:
-    """Let the process open as many files as it may: connections that never speak hold some."""
+    """Raise the limit of open files: connections that never speak hold some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft not in (resource.RLIM_INFINITY, wanted):
@@ -64,7 +64,7 @@ def raise_open_files() -> None:
 
 
 def max_connections(settings: Settings) -> int:
-    """Connections open at a time; half of the files a process may open stay for jobs and probes."""
+    """Return the connections open at a time: half of a process's files stay for jobs and probes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return settings.max_connections
@@ -72,7 +72,7 @@ def max_connections(settings: Settings) -> int:
 
 
 def lane(settings: Settings) -> Lane:
-    """What every call but a health check shares."""
+    """Make what every call but a health check shares."""
     total = Quota(
         calls=settings.max_calls,
         streams=settings.max_streams,
@@ -88,17 +88,17 @@ def lane(settings: Settings) -> Lane:
 
 
 def health_lane() -> Lane:
-    """What health checks share; nobody else can fill it, and a silent check yields at once."""
+    """Make what health checks share; nobody else can fill it, and a silent check yields at once."""
     return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
 
 
 def caller_quota(settings: Settings) -> Quota:
-    """What a caller may use that the access file says nothing else of."""
+    """Return the quota of a caller to whom the access file gives none."""
     return Quota(stored_bytes=settings.anchor_tenant_mib * MEBIBYTE)
 
 
 def access_options(settings: Settings) -> AccessOptions:
-    """How callers are known; FailedPrecondition when anyone could use or overhear the server."""
+    """Collect how callers are identified; FailedPrecondition when anyone could use the server."""
     tls = None
     if settings.tls_certificate and settings.tls_key:
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
@@ -121,10 +121,8 @@ def access_options(settings: Settings) -> AccessOptions:
 def listen(door: Door, settings: Settings, access: AccessControl, names: ExitStack) -> int:
     """Listen, and return the port; on the sockets in plain text, which leaves no host.
 
-    ``names`` removes the sockets.
-
-    Raises:
-        FailedPrecondition: An address cannot be had, or nobody could call over the sockets.
+    ``names`` removes the sockets. Raises FailedPrecondition for an address that cannot be had, and
+    when nobody could call over the sockets.
     """
     port = settings.port
     if port >= 0:
@@ -153,18 +151,14 @@ def _bind(door: Door, address: str, choose: str, credentials: Any = None) -> int
 
 
 def metrics_token(settings: Settings) -> Callable[[], str] | None:
-    """Reads the token of ``/metrics`` whenever it is asked for, as it may be rotated."""
+    """Read the token of ``/metrics`` whenever it is needed, as it may be rotated."""
     if (path := settings.metrics_token_file) is None:
         return None
     return lambda: read_secret(path).decode().strip()
 
 
 def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
-    """What seeks drift in live planning; None where nothing does.
-
-    Raises:
-        FailedPrecondition: The file of references cannot be read.
-    """
+    """Make the drift test, or None; FailedPrecondition when its references cannot be read."""
     if not settings.drift_alpha:
         return None
     terms = DriftTerms(settings.drift_observations, settings.drift_spacing, settings.drift_alpha)
@@ -172,7 +166,7 @@ def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
 
 
 def job_options(settings: Settings) -> JobOptions:
-    """Where jobs are recorded, and how they run."""
+    """Collect where jobs are recorded, and how they run."""
     return JobOptions(
         database_url=settings.database_url,
         state_dir=settings.state_dir,
@@ -187,7 +181,7 @@ def job_options(settings: Settings) -> JobOptions:
 
 
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """What the cache of checkpoints loads."""
+    """Limit what the cache of checkpoints loads."""
     return CheckpointLimits(
         weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
         parameters=settings.max_parameters_millions * MILLION,
@@ -195,7 +189,7 @@ def checkpoint_limits(settings: Settings) -> CheckpointLimits:
 
 
 def anchor_limits(settings: Settings) -> AnchorLimits:
-    """What the anchor store takes."""
+    """Limit what the anchor store takes."""
     return AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
         tenant_bytes=settings.anchor_tenant_mib * MEBIBYTE,
