@@ -172,7 +172,7 @@ def test_few_hold_wide_predictions_however_many_ask(
     request = moment(views=noise(0.1))
     wanted = certify_pool(world.open(request), pool(), context()).answer
     monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
-    monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
+    monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
     monkeypatch.setattr(world.engine, "places", places := Slots(2, "pieces"))
     inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
     piece = Rolls.piece
@@ -214,7 +214,7 @@ def test_plans_and_pairs_take_a_place_too(
     monkeypatch.setattr(world.engine, "places", Slots(1, "pieces"))
     with world.engine.places.slot(context()):
         ask(world)  # narrow
-        monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
+        monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
         monkeypatch.setattr("acpc_server.scheduling.gate.WAIT_SHARE", 0.0)
         with pytest.raises(ResourceExhausted) as caught:
             ask(world)

@@ -1,15 +1,18 @@
-"""Caches the checkpoints on the device: loaded once, kept while there is room."""
+"""Caches checkpoints on the device and latents of recent frames, least recently used first."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from acpc.contract import Checkpoint, CheckpointRef, CheckpointState
+from jaxtyping import Float
+from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import (
@@ -25,6 +28,8 @@ from acpc_server.observe import Metrics
 
 Key = tuple[str, str]
 _LEAST_DIGITS = 8
+# What an entry of latents takes beside its numbers: key, tensor, allocation and slot (about 620).
+ENTRY_BYTES = 640
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,15 @@ class LoadedCheckpoint:
     stored: CheckpointEntry
 
     def pinned(self) -> CheckpointRef:
-        """Its name with the digest of the loaded content."""
+        """Return its name with the digest of the loaded content."""
         return CheckpointRef(name=self.name, weights=self.weights, digest=self.model.card.digest)
 
 
 class CheckpointCache:
     """Loads each checkpoint once, however many ask, and drops the least recently used.
 
-    A checkpoint whose files have changed on disk is read again: training overwrites weights.
-
-    Args:
-        budget_bytes: Bytes of weights kept; pinned and newest ones stay in any case.
+    Reads a checkpoint again when its files have changed: training overwrites weights. Keeps
+    ``budget_bytes`` of weights; pinned and newest ones stay in any case.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class CheckpointCache:
         self._pinned: set[Key] = set()
 
     def get(self, name: str, weights: str = "", digest: str = "") -> LoadedCheckpoint:
-        """The loaded checkpoint; reads it when needed.
+        """Return a loaded checkpoint, reading it when needed.
 
         Raises:
             FailedPrecondition: Its digest does not begin with ``digest``, of at least 8 digits,
@@ -91,11 +94,11 @@ class CheckpointCache:
         self._metrics.count_request(checkpoint.name)
 
     def entries(self) -> list[Checkpoint]:
-        """Every weights file below the root, by name."""
+        """List every weights file below the root, by name."""
         return [self._status(stored) for stored in list_checkpoints(self._root)]
 
     def entry(self, name: str, weights: str) -> Checkpoint:
-        """One checkpoint, without loading it; raises as :meth:`get` for its files."""
+        """Describe one checkpoint without loading it; raises as :meth:`get` for its files."""
         return self._status(find_checkpoint(self._root, name, weights))
 
     def pin(self, checkpoint: LoadedCheckpoint) -> None:
@@ -190,10 +193,56 @@ class CheckpointCache:
 
 
 def _held_bytes(model: FrozenWorldModel) -> int:
-    """Parameters are held in float32, and as products of each mode asked for want them."""
+    """Bytes of the parameters in float32, and prepared for the modes that were requested."""
     prepared = model.prepared_bytes if isinstance(model, FrozenNetwork) else 0
     return 4 * model.card.parameter_count + prepared
 
 
 def _key(stored: CheckpointEntry) -> Key:
     return stored.name, stored.weights
+
+
+class LatentCache:
+    """Keeps the most recently used latents within a byte budget; 0 keeps none. Thread-safe.
+
+    A key must cover everything that determines the latents: checkpoint, arithmetic, and the frames
+    or what they are made from.
+    """
+
+    def __init__(self, budget_bytes: int, metrics: Metrics) -> None:
+        self._budget = budget_bytes
+        self._hits, self._misses = (metrics.latent_lookups.labels(x) for x in ("hit", "miss"))
+        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Float[Tensor, "n dim"]]:
+        """Return the latents of those keys that are still here."""
+        with self._lock:
+            found = {key: latents for key in keys if (latents := self._kept.get(key)) is not None}
+            for key in found:
+                self._kept.move_to_end(key)
+        hits = sum(key in found for key in keys)
+        self._hits.inc(hits)
+        self._misses.inc(len(keys) - hits)
+        return found
+
+    def put(self, latents: Mapping[bytes, Float[Tensor, "n dim"]]) -> None:
+        """Keep latents, dropping the least recently used."""
+        if not self._budget:
+            return
+        # Copies: a row of a batch would keep the whole batch alive.
+        copies = {key: rows.clone() for key, rows in latents.items()}
+        with self._lock:
+            for key, rows in copies.items():
+                if key in self._kept or _cost(rows) > self._budget:
+                    continue
+                self._kept[key] = rows
+                self._bytes += _cost(rows)
+            while self._bytes > self._budget:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= _cost(oldest)
+
+
+def _cost(latents: Tensor) -> int:
+    return latents.nbytes + ENTRY_BYTES
