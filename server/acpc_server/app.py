@@ -16,9 +16,8 @@ from acpc.contract import to_plain
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
-from acpc_server.access import AccessControl, is_local
+from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
-from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
     CheckpointCache,
@@ -117,10 +116,7 @@ class Server:
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
         self._datasets = DatasetStore(settings.dataset_root)
-        _make_state_folder(settings)
-        self._anchors = AnchorStore(
-            settings.anchor_folder, options.anchor_limits(settings), self.metrics
-        )
+        self._anchors = options.open_anchors(settings, self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
         scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
         studies = StudyJobKind(self._engine, self._checkpoints, readers)
@@ -257,7 +253,7 @@ class Server:
                 tracing.start(settings.otlp_endpoint, "acpc-server")
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
-        _warn_of_exposure(settings)
+        options.warn_of_exposure(settings)
         if settings.examine_device:
             turn_off_failing(self._engine)
         self.health.watch(self._tell_health)
@@ -328,26 +324,6 @@ class Server:
         self._engine.close()
         tracing.stop()
         log.info("stopped")
-
-
-def _make_state_folder(settings: Settings) -> None:
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FailedPrecondition(
-            f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
-            "another --state-dir"
-        ) from error
-
-
-def _warn_of_exposure(settings: Settings) -> None:
-    """Log what anyone on the network can do, as its owner may have forgotten."""
-    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
-        log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
-    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
-    if served and settings.metrics_token_file is None:
-        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
-        log.warning("metrics_open", host=settings.metrics_host, hint=hint)
 
 
 def wait_for_signal(event: threading.Event, seconds: float = math.inf) -> None:

@@ -8,8 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from acpc_server.access import AccessControl, AccessOptions, TlsFiles, read_secret, require_guarded
-from acpc_server.data.anchor_sets import AnchorLimits
+import structlog
+
+from acpc_server.access import (
+    AccessControl,
+    AccessOptions,
+    TlsFiles,
+    is_local,
+    read_secret,
+    require_guarded,
+)
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
@@ -20,6 +29,7 @@ from acpc_server.rpc import Door, Lane, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
+log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
@@ -188,9 +198,16 @@ def checkpoint_limits(settings: Settings) -> CheckpointLimits:
     )
 
 
-def anchor_limits(settings: Settings) -> AnchorLimits:
-    """Limit what the anchor store takes."""
-    return AnchorLimits(
+def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
+    """Open the anchor store; FailedPrecondition when the state folder cannot be made."""
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
+            "another --state-dir"
+        ) from error
+    limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
         tenant_bytes=settings.anchor_tenant_mib * MEBIBYTE,
         set_bytes=settings.anchor_set_mib * MEBIBYTE,
@@ -199,3 +216,14 @@ def anchor_limits(settings: Settings) -> AnchorLimits:
         keep_seconds=settings.anchor_keep_days * 86_400,
         upload_seconds=settings.anchor_upload_hours * 3600,
     )
+    return AnchorStore(settings.anchor_folder, limits, metrics)
+
+
+def warn_of_exposure(settings: Settings) -> None:
+    """Log what anyone on the network can do, which its owner may have forgotten."""
+    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
+        log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
+    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
+    if served and settings.metrics_token_file is None:
+        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
+        log.warning("metrics_open", host=settings.metrics_host, hint=hint)
