@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
 TERMS = {"job_heartbeat_seconds": 0.5, "job_lease_seconds": 2.0}
-SMALL_JOBS = 40
+SMALL_JOBS = 18
 
 
 def long(request_id: str) -> pb.ScoreCheckpointRequest:
-    return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 120})
+    return job(request_id, dataset={**ROOMS, "count": 95}, protocol={"draws": 30})
 
 
 @pytest.fixture(scope="module")

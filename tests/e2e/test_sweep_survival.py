@@ -21,7 +21,7 @@ from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 from waiting import wait_until
 
-CLIENT_KILLS = 4
+CLIENT_KILLS = 2
 SERVER_KILLS = 1
 ACPC = str(Path(sys.executable).with_name("acpc"))
 
@@ -47,7 +47,8 @@ def write_sweep(folder: Path, name: str, **more: object) -> Path:
     document = {
         "name": name,
         "checkpoints": [{"name": "*", "reference": "base"}],
-        "anchors": {"dataset": "rooms.h5", "task": "tworoom", "count": 40},
+        "anchors": {"dataset": "rooms.h5", "task": "tworoom", "count": 20},
+        "protocol": {"draws": 2},
         "shifts": [{"gaussian_noise": [0.02, 0.08]}],
         "seeds": [0, 1],
         **more,
@@ -191,7 +192,7 @@ def test_a_server_killed_in_the_middle_is_waited_for(
 def test_frozen_anchors_give_the_scores_of_their_dataset(
     world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
-    anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 40, "freeze": True}
+    anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 20, "freeze": True}
     model = [{"name": "model", "reference": "base"}]
     file = write_sweep(world.root / "frozen", "frozen", anchors=anchors, checkpoints=model)
     sweep = Sweep.load(file)

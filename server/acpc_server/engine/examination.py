@@ -1,8 +1,4 @@
-"""Tries a device on a model: whether its arithmetic is what it says.
-
-Every number of a device is set beside the same network in float64 on the CPU, every draw beside the
-CPU's.
-"""
+"""Tries a device on a model: beside the same network in float64, and draws, on the CPU."""
 
 from __future__ import annotations
 
@@ -41,10 +37,19 @@ from acpc_server.engine.accelerator import (
     to_device,
     to_host,
 )
-from acpc_server.engine.device import PREPARED, DeviceEngine
-from acpc_server.engine.examined import FAILS, OK, UNTRIED, Examined, Trial, apart
-from acpc_server.engine.precision import turn_off
-from acpc_server.engine.rates import examine_fast_path, examine_rates
+from acpc_server.engine.arithmetic import turn_off
+from acpc_server.engine.client import DeviceClient
+from acpc_server.engine.device import PREPARED
+from acpc_server.engine.rates import (
+    FAILS,
+    OK,
+    UNTRIED,
+    Examined,
+    Trial,
+    apart,
+    examine_fast_path,
+    examine_rates,
+)
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.models import (
     PACKED_TOLERANCES,
@@ -84,18 +89,17 @@ KINDS: tuple[VisualChange, ...] = (
 
 
 def examine(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     exact: FrozenWorldModel,
     *,
     judged: bool,
     fast_path: bool,
 ) -> Iterator[Examined]:
-    """Everything that can be tried; ``exact`` is the model again, on the CPU.
+    """Try everything; ``exact`` is the model again, on the CPU.
 
-    ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged``: the
-    model is large enough for its shares of the device to mean something. ``fast_path``: also what
-    stands in for a pool that comes often, which takes a minute to make on a CPU.
+    ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged`` gives
+    verdicts on rates, for a model that keeps its device busy. ``fast_path`` tries graphs too.
     """
     device = engine.device
     yield Examined("device", device_name(device))
@@ -113,12 +117,12 @@ def examine(
 
 
 def examine_modes(
-    engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel
+    engine: DeviceClient, model: FrozenWorldModel, exact: FrozenWorldModel
 ) -> list[Examined]:
-    """Latents, rollouts and pools in every mode of the device, against float64 on the CPU.
+    """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
     Raises:
-        FailedPrecondition: The model itself fails there, so that it says nothing of the device.
+        FailedPrecondition: The model itself fails there, so that the device cannot be judged.
     """
     trial = Trial.of(model)
     wanted = _in_float64(exact, trial)
@@ -130,13 +134,12 @@ def examine_modes(
 
 
 def turn_off_failing(
-    engine: DeviceEngine, make: Callable[[torch.device], FrozenWorldModel] = sample_model
+    engine: DeviceClient, make: Callable[[torch.device], FrozenWorldModel] = sample_model
 ) -> list[Examined]:
-    """Turn off every mode at which the device fails; what failed, with the mode as ``what``.
+    """Turn off every mode at which the device fails; return the failures, modes as ``what``.
 
-    A mode fails by a wrong answer, or by one that the device cannot give: never by being slow, and
-    never for want of memory. ``make`` gives the model that it is tried on, and the same on the CPU.
-    What a device is found to be holds for all engines of the process.
+    A mode fails by a wrong answer, or by none: never by being slow, and never for want of memory.
+    ``make`` makes the model for a device. Findings hold for all engines of the process.
     """
     where = device_name(engine.device)
     with _TRYING:
@@ -151,7 +154,7 @@ def turn_off_failing(
 
 
 def _failing(
-    engine: DeviceEngine, make: Callable[[torch.device], FrozenWorldModel]
+    engine: DeviceClient, make: Callable[[torch.device], FrozenWorldModel]
 ) -> list[Examined]:
     started = time.perf_counter()
     exact = model = make(torch.device("cpu"))
@@ -186,7 +189,7 @@ def _blamed_on_the_model() -> Iterator[None]:
 
 
 def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
-    """The right answers; of a family without float64 its own in float32."""
+    """Compute the right answers; of a family without float64 in float32."""
     wide = exact.in_float64() if isinstance(exact, Widens) else exact
     dtype = torch.float64 if isinstance(exact, Widens) else torch.float32
     frames, histories, past, pools = (
@@ -205,7 +208,7 @@ def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
 
 
 def _mode(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     mode: NumericMode,
     trial: Trial,
@@ -235,7 +238,7 @@ def _mode(
 
 
 def _products() -> Iterator[Examined]:
-    """Packed products of every shape tried so far: those of the model too, once its modes were."""
+    """Judge packed products of every shape tried so far, the model's too after its modes."""
     for mode, kind in PREPARED.items():
         what, tried, wrong = f"packed {mode}", tried_products(kind), wrong_products(kind)
         if not packs(kind) and not wrong:
@@ -243,9 +246,9 @@ def _products() -> Iterator[Examined]:
             continue
         off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
         plain, exact = off.amax(0).tolist()
-        told = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
+        errors = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
         verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
-        yield Examined(what, told, f"{PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain)
+        yield Examined(what, errors, f"{PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain)
 
 
 def _memory(device: torch.device) -> list[Examined]:
@@ -253,13 +256,13 @@ def _memory(device: torch.device) -> list[Examined]:
     if known is None:
         return []
     free, total = known
-    told = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    room = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     verdict = (OK, "") if free >= FREE_BYTES else (FAILS, "end what else computes on this device")
-    return [Examined("memory", told, "1 GiB free", *verdict, float(free))]
+    return [Examined("memory", room, "1 GiB free", *verdict, float(free))]
 
 
 def _numbers(device: torch.device) -> Examined:
-    """Normals of one key, which have the same bits everywhere."""
+    """Compare normals of one key, which have the same bits everywhere."""
     there, here = (
         to_host(Draws("gaussian_noise", [DrawKey(1, 2, 3)], where).normals((1, 2**12)))
         for where in (device, torch.device("cpu"))

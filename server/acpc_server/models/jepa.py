@@ -1,7 +1,6 @@
-"""The network of LeWM and PLDM: causal AdaLN-zero predictor, embedder, projections, the whole.
+"""The parts of LeWM's and PLDM's network: causal AdaLN-zero predictor, embedder, projections.
 
-The two differ in how they are trained, not in what they compute. Attribute names follow the public
-modules, so state dicts interchange.
+Attribute names follow the public modules, so state dicts interchange.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpc_server.models.config import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
+from acpc_server.models.parts import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
 from acpc_server.models.products import Linear
-from acpc_server.models.vit import ViT, normal_parameter, split_heads
+from acpc_server.models.vit import normal_parameter, split_heads
 
 MODULATION_EPS = 1e-6
 ACTIVATIONS: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
@@ -220,53 +219,3 @@ def _normalisation(norm: NormConfig | None, width: int) -> nn.Module:
     if norm.target.endswith(".BatchNorm1d"):
         return nn.BatchNorm1d(width, eps=norm.eps, momentum=norm.momentum)
     return nn.LayerNorm(width, eps=norm.eps)
-
-
-class JepaModel(nn.Module):
-    """Encoder and predictor in one projected latent space.
-
-    Observations become ``projector(CLS)`` and predictions ``pred_proj(predictor)``; planner costs
-    and every distance of the paper live in that space. Attribute names give the state dict the
-    public layout: ``encoder.*``, ``predictor.*``, ``action_encoder.*``, ``projector.*``,
-    ``pred_proj.*``. It can be trained; for inference see ``frozen.FrozenJepa``.
-    """
-
-    def __init__(
-        self,
-        encoder: ViT,
-        predictor: Predictor,
-        action_encoder: Embedder,
-        projector: nn.Module | None = None,
-        pred_proj: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.predictor = predictor
-        self.action_encoder = action_encoder
-        self.projector = projector if projector is not None else nn.Identity()
-        self.pred_proj = pred_proj if pred_proj is not None else nn.Identity()
-
-    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Projected latents of normalised frames."""
-        out: Tensor = self.projector(self.encoder(frames))
-        return out
-
-    def embed_actions(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
-        """Embeddings of normalised action blocks."""
-        out: Tensor = self.action_encoder(blocks)
-        return out
-
-    def predict(
-        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
-    ) -> Float[Tensor, "b t dim"]:
-        """For every token the projected latent predicted to follow it (training)."""
-        tokens = self.predictor(latents, actions)  # (b, t, out)
-        projected: Tensor = self.pred_proj(tokens.flatten(0, 1))  # (b * t, dim)
-        return projected.view(*tokens.shape[:2], -1)
-
-    def predict_next(
-        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
-    ) -> Float[Tensor, "b dim"]:
-        """The last token of ``predict`` alone; equal to it in eval mode and cheaper."""
-        out: Tensor = self.pred_proj(self.predictor(latents, actions, last_only=True)[:, -1])
-        return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from acpc_server.encoding.ahead import prepared_ahead
+from acpc_server.encoding.anchors import prepared_ahead
 from waiting import GENEROUS_SECONDS
 
 

@@ -16,7 +16,7 @@ from acpc.contract import (
     PerturbationSet,
 )
 from acpc_server.engine import CheckpointCache, DeviceEngine
-from acpc_server.engine.latents import ENTRY_BYTES, LatentCache
+from acpc_server.engine.caches import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparer
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics

@@ -13,13 +13,7 @@ import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.answers import wrong_answer
-from acpc_server.errors import (
-    DeviceFailed,
-    HostShortage,
-    InvalidArgument,
-    Unavailable,
-    shortage,
-)
+from acpc_server.errors import DeviceFailed, HostShortage, InvalidArgument, Unavailable, shortage
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import RETRY_SECONDS, Priority, RequestContext
 from plain_model import Held, PlainModel, frames

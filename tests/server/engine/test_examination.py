@@ -20,14 +20,7 @@ from acpc_server.engine import (
 from acpc_server.engine.examination import KINDS
 from acpc_server.engine.rates import examine_fast_path, examine_rates
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import (
-    FrozenJepa,
-    check_model,
-    packs,
-    products,
-    rollout_pool,
-    sample_model,
-)
+from acpc_server.models import FrozenJepa, check_model, packs, products, rollout_pool, sample_model
 from acpc_server.observe import Metrics
 from acpc_server.perturb.registry import _TABLE as REGISTERED
 from torch import Tensor
@@ -45,7 +38,7 @@ def engine() -> Iterator[DeviceEngine]:
 
 @pytest.fixture(autouse=True)
 def modes_are_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_server.engine.precision.TURNED_OFF", {})
+    monkeypatch.setattr("acpc_server.engine.arithmetic.TURNED_OFF", {})
     monkeypatch.setattr("acpc_server.engine.examination._FAILED", {})
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceEngine, fast_paths
-from acpc_server.engine.graphs import Compute
+from acpc_server.engine.accelerator import Compute
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from acpc_server.engine.graphs import WARM_UP, DeviceGraphs, capture
+from acpc_server.engine.accelerator import WARM_UP, DeviceGraphs, capture
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Recording:
+class Recording(DeviceGraphs):
     """A device that keeps a log, and replays as graphs do: into the memory of the capture."""
 
     def __init__(self, log: list[str]) -> None:

@@ -23,17 +23,15 @@ from acpc.contract import (
     VisualChange,
 )
 from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_views
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceContext, DeviceEngine
 from acpc_server.engine.accelerator import to_device, to_host
-from acpc_server.engine.owner import DeviceOwner
-from acpc_server.engine.tangent import load_derivatives
+from acpc_server.engine.arithmetic import load_derivatives
 from acpc_server.models import FrozenJepa
 from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
-from acpc_server.scheduling import Priority, RequestContext
 from jepa_wms import convert, tiny
 from pretended_cuda import (
     CUDA,
@@ -64,17 +62,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceEngine]:
     """An engine whose device's thread is the test's: a pretended device is one thread's alone."""
-    monkeypatch.setattr(DeviceOwner, "is_here", True)
     # It looks at rows on the host, which have no values here.
     for name, found in (("share_rows", lambda rows, *_: rows), ("equal_rows", lambda *_: None)):
-        monkeypatch.setattr(f"acpc_server.engine.device.{name}", found)
+        monkeypatch.setattr(f"acpc_server.engine.client.{name}", found)
     engine = DeviceEngine(CUDA, Metrics())
     yield engine
     engine.close()
 
 
-def context() -> RequestContext:
-    return RequestContext(Priority.INTERACTIVE)
+context = DeviceContext
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -206,10 +202,7 @@ KINDS: list[VisualChange] = [
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.kind)
 def test_views_are_drawn_and_encoded_without_the_host(
-    engine: DeviceEngine,
-    model: FrozenJepa,
-    spec: VisualChange,
-    monkeypatch: pytest.MonkeyPatch,
+    engine: DeviceEngine, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
     history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)

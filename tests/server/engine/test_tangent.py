@@ -10,7 +10,7 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import load_checkpoint
 from acpc_server.numerics.consistency import horizon_weights
-from acpc_server.numerics.sensitivity import pixel_direction, rademacher_probe, squared_norm
+from acpc_server.numerics.local import pixel_direction, rademacher_probe, squared_norm
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import PlainModel

@@ -14,8 +14,9 @@ from acpc_server.models import (
     check_history,
     load_checkpoint,
 )
-from acpc_server.models.config import JepaConfig, parse_config
-from acpc_server.models.jepa_family import build_network
+from acpc_server.models.config import parse_config
+from acpc_server.models.families import jepa_network
+from acpc_server.models.parts import JepaConfig
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ def model(tmp_path: Path) -> FrozenWorldModel:
 
 
 def network() -> JepaModel:
-    built = build_network(parse_config(JepaConfig, public_config()))
+    built = jepa_network(parse_config(JepaConfig, public_config()))
     built.load_state_dict(random_state_dict(public_config()))
     return built
 

@@ -2,13 +2,12 @@
 
 import pytest
 import torch
-from acpc_server.models.config import EncoderConfig
-from acpc_server.models.jepa_family import rename_old_layers
+from acpc_server.models.backbones import rename_old_layers
+from acpc_server.models.parts import EncoderConfig
 from acpc_server.models.vit import ViT
 from beartype.roar import BeartypeCallHintViolation
 from public_checkpoint import with_old_names
-from torch import Tensor
-from transformers import ViTConfig, ViTModel
+from torch import Tensor, nn
 
 SMALL = {
     "hidden_size": 24,
@@ -28,7 +27,9 @@ PAPER = {
 }
 
 
-def public_vit(geometry: dict[str, int], mask_token: bool = False) -> ViTModel:
+def public_vit(geometry: dict[str, int], mask_token: bool = False) -> nn.Module:
+    from transformers import ViTConfig, ViTModel
+
     torch.manual_seed(3)
     model = ViTModel(ViTConfig(**geometry), add_pooling_layer=False, use_mask_token=mask_token)
     with torch.no_grad():

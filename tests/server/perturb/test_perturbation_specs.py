@@ -45,11 +45,7 @@ BAD = [
     ({"kind": "gaussian_noise", "sigma": float("nan")}, "sigma", "found nan"),
     ({"kind": "gaussian_noise", "sigma": "0.1"}, "sigma", "found '0.1', wanted float"),
     ({"kind": "gaussian_noise", "sigma": 0.1, "mean": 0}, "mean", "not permitted; wanted sigma"),
-    (
-        {"kind": "gaussian_blur", "kernel_size": 0},
-        "kernel_size",
-        "found 0, wanted a whole number",
-    ),
+    ({"kind": "gaussian_blur", "kernel_size": 0}, "kernel_size", "found 0, wanted a whole number"),
     ({"kind": "gaussian_blur", "kernel_size": 4.0}, "kernel_size", "found 4.0, wanted int"),
     ({"kind": "gaussian_blur", "kernel_size": 10**9}, "kernel_size", "found 1000000000"),
     ({"kind": "resize", "scale": 0.0}, "scale", "wanted a number in (0, 1]"),

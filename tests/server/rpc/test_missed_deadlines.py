@@ -36,8 +36,8 @@ class Blocked:
         return self._wait
 
     def _wait(self, request: object, call: Call) -> Message:
-        call.waits_for_others(self._waits)
-        call.add_callback(self.left.set)
+        call.life.waits_for_others(self._waits)
+        call.life.add_callback(self.left.set)
         self.asked.set()
         self.free.wait(GENEROUS_SECONDS)
         return pb.ListCheckpointsResponse()
