@@ -14,7 +14,8 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.extras import load
 
 Label = str | int | float | bool
-Value, Other = TypeVar("Value"), TypeVar("Other")
+Value = TypeVar("Value")
+Other = TypeVar("Other")
 _DEEPEST = 20
 
 
