@@ -146,7 +146,9 @@ def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> No
     bench.lie, rollouts, wrong = off(where), 12, torch.zeros(2, 6, 4)
     wrong[where] = 1
     share = float(wrong.amax(dim=2).mean())
-    served = sum(not bench.agrees(seed) for seed in range(2 * rollouts))
+    served, seed = 0, 0
+    while not bench.ended("differs") and seed < 2 * rollouts:
+        served, seed = served + (not bench.agrees(seed)), seed + 1
     assert served < 2 / share
     assert (bench.ended("differs"), bench.serving()) == (1, 0)
 
@@ -154,8 +156,8 @@ def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> No
 def test_answers_that_agree_go_on_being_served(bench: Bench) -> None:
     bench.until_it_serves()
     calls = bench.calls
-    assert all(bench.agrees(seed) for seed in range(16))
-    assert bench.calls == calls + 16
+    assert all(bench.agrees(seed) for seed in range(6))
+    assert bench.calls == calls + 6
     assert bench.serving() == 1
 
 
@@ -192,7 +194,7 @@ def test_more_shapes_than_places_keep_the_places_that_are_used(
 ) -> None:
     monkeypatch.setattr(fast_paths, "MAX_PATHS", 2)
     monkeypatch.setattr(fast_paths, "MAX_KEYS", 5)
-    monkeypatch.setattr(fast_paths, "STALE", 12)
+    monkeypatch.setattr(fast_paths, "STALE", 8)
 
     def agree(*counts: int) -> bool:
         return all(bench.agrees(1, candidates=count) for count in counts)
@@ -201,7 +203,7 @@ def test_more_shapes_than_places_keep_the_places_that_are_used(
     assert bench.serving() == 2
     assert agree(2, 3, 4, 5, 6, 7, 8)
     assert (bench.captured, bench.serving()) == (2, 2), "the two that came first stay"
-    for _ in range(12):  # those that nobody asks for any more make room
+    for _ in range(8):  # those that nobody asks for any more make room
         assert agree(9, 10)
     assert (bench.captured, bench.serving()) == (4, 2)
 

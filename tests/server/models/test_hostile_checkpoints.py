@@ -136,7 +136,7 @@ def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> N
     rng = random.Random(5)
     heads = (0, max(0, len(sound) - 4000))
     refused = 0
-    for _ in range(150):
+    for _ in range(60):
         damaged = bytearray(sound)
         for _ in range(rng.randint(1, 6)):
             damaged[(rng.choice(heads) + rng.randrange(4000)) % len(damaged)] = rng.randrange(256)
@@ -145,4 +145,4 @@ def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> N
             load_checkpoint(root, NAME, device=CPU)
         except UnsafeCheckpoint:
             refused += 1
-    assert refused > 30
+    assert refused > 12
