@@ -110,9 +110,10 @@ def test_a_device_call_is_one_copy_in_and_one_out(
 
 
 PATCHES = [(family, mode) for family in ("prejepa", "jepa_wm") for mode in MODES]
+BY_NAME = lambda case: f"{case[0]}-{case[1]!s}"  # noqa: E731
 
 
-@pytest.mark.parametrize("case", unit(PATCHES, ("jepa_wm", NumericMode.FP64)), ids=lambda case: f"{case[0]}-{case[1]!s}")
+@pytest.mark.parametrize("case", unit(PATCHES, ("jepa_wm", NumericMode.FP64)), ids=BY_NAME)
 def test_patch_latents_are_one_copy_in_and_one_out(
     engine: DeviceEngine, tmp_path: Path, case: tuple[str, NumericMode]
 ) -> None:
