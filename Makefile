@@ -107,6 +107,7 @@ lint: $(LINT) ## ruff, the import rules, the wire contract and its generated cod
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+	@$(BIN)/python client/unasync.py --check
 	@$(BIN)/python proto/lint.py
 
 types: $(READY) ## mypy --strict on server and client
@@ -116,8 +117,9 @@ format: $(LINT) ## Format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-proto: $(LINT) ## Generate the code of the wire contract
+proto: $(LINT) ## Generate the code of the wire contract and of the blocking client
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
+	@$(BIN)/python client/unasync.py
 
 docs: $(DOCS) ## Build the documentation site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

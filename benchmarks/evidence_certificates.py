@@ -210,11 +210,10 @@ def on_the_model(count: int) -> dict[str, Any]:
                 )
                 context = RequestContext(Priority.INTERACTIVE, 300.0)
                 begun = time.perf_counter()
-                session = planner.prepare(cache.get(model), request)
-                planner.encode(session, context)
+                session = planner.encode(planner.prepare(cache.get(model), request), context)
                 pool = certify_pool(session, request.candidates, context)
                 plain = time.perf_counter() - begun
-                answer = cover_pool(session, pool, context, admit)
+                answer = cover_pool(pool, context, admit)
                 drawn = time.perf_counter() - begun - plain
                 statement = answer.coverage[0]
                 most = max(statement.top1.draws, statement.elite.draws)  # type: ignore[union-attr]

@@ -95,8 +95,7 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
             views=PerturbationSet((GaussianNoise(sigma=0.08),), 1, seed),
             elite_count=ELITES,
         )
-        session = planner.prepare(checkpoint, request)
-        planner.encode(session, context)
+        session = planner.encode(planner.prepare(checkpoint, request), context)
         certify_pool(session, pool, context)
         return time.perf_counter() - started
 

@@ -25,7 +25,7 @@ from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceEngine
 from acpc_server.engine.accelerator import synchronise
-from acpc_server.engine.allocator import keep_freed_memory
+from acpc_server.engine.host import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening

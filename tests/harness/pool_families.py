@@ -1,7 +1,5 @@
 """Candidate pools, random and adversarial, on which certificates are judged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

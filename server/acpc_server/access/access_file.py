@@ -1,7 +1,5 @@
 """The access file: tenants, callers, token issuers and quotas, as YAML."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -177,12 +175,7 @@ class AccessFile(Strict):
 
 
 def read_access_file(path: Path) -> AccessFile:
-    """Read and check an access file.
-
-    Raises:
-        FailedPrecondition: It cannot be read, can be changed by anyone, or breaks a rule; names
-            the place in the file and the fix.
-    """
+    """Read and check an access file; FailedPrecondition names the place in it and the fix."""
     data = read_public(path)
     try:
         content = yaml.safe_load(data)

@@ -99,10 +99,8 @@ class PeerCertificates:
     ) -> CertificateNames | None:
         """Return whom a connection's certificate names; None for one without a certificate.
 
-        Connections outlast certificates, so each call asks.
-
-        Raises:
-            Unauthenticated: It has expired since, or was revoked, or that cannot be told.
+        Connections outlast certificates, so each call asks. Unauthenticated: it has expired since,
+        or was revoked, or may have been.
         """
         given = auth_context.get(PEER_CERTIFICATE)
         if not given:
@@ -134,11 +132,7 @@ def read_authorities(path: Path) -> list[x509.Certificate]:
 
 
 def read_revocations(path: Path, authorities: Sequence[x509.Certificate]) -> Revocations:
-    """Read the revocation lists of a PEM file, each signed by an authority and in force.
-
-    Raises:
-        FailedPrecondition: One cannot be read, is signed by nobody known, or has expired.
-    """
+    """Read the revocation lists of a PEM file; FailedPrecondition unless signed and in force."""
     blocks = _CRL.findall(read_public(path))
     if not blocks:
         raise FailedPrecondition(f"{path}: no PEM revocation list (BEGIN X509 CRL)")

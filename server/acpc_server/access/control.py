@@ -1,7 +1,5 @@
 """Decides who makes a call: from its credentials to the caller that the access file names."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,12 +10,7 @@ from typing import Any
 
 import grpc
 
-from acpc_server.access.access_file import (
-    AccessFile,
-    IssuerEntry,
-    PrincipalEntry,
-    read_access_file,
-)
+from acpc_server.access.access_file import AccessFile, IssuerEntry, PrincipalEntry, read_access_file
 from acpc_server.access.certificates import CertificateNames, PeerCertificates, read_revocations
 from acpc_server.access.files import Reloaded, Reloader
 from acpc_server.access.keys import PREFIX, ApiKey, read_keys
@@ -153,11 +146,8 @@ class _Rules:
 class AccessControl:
     """Identifies callers.
 
-    Its files are read when it is made, and again when they change or :meth:`reload` is called; one
-    that cannot be used then leaves what was read before.
-
-    Raises:
-        FailedPrecondition: A file cannot be used.
+    Its files are read when it is made, which raises FailedPrecondition, and again when they change
+    or :meth:`reload` is called; one that cannot be used then leaves what was read before.
     """
 
     def __init__(
@@ -177,14 +167,13 @@ class AccessControl:
             return self._reloader.add(Reloaded(what, load, lambda _: [path], metrics))
 
         path, keys = options.revocations, options.keys_file
-        self._revocations = (
-            path
-            and tls
-            and watched(
+        self._revocations = self._keys = None
+        if path is not None and tls is not None:
+            self._revocations = watched(
                 "revocations", path, lambda: read_revocations(path, tls.state.value.authorities)
             )
-        )
-        self._keys = keys and watched("keys", keys, partial(read_keys, keys))
+        if keys is not None:
+            self._keys = watched("keys", keys, partial(read_keys, keys))
         self._rules = self._reloader.add(
             Reloaded("access", self._read_rules, lambda rules: rules.files, metrics)
         )
@@ -221,12 +210,8 @@ class AccessControl:
         """Identify who calls ``/package.Service/Method``; takes microseconds and never waits.
 
         ``auth_context`` is what TLS knows of the connection; ``peer`` is for the log, and to bound
-        failures.
-
-        Raises:
-            Unauthenticated: No credentials, or some that do not count.
-            Unavailable: The keys to check a token with could not be fetched yet.
-            ResourceExhausted: Too many tokens from the peer's address have just failed.
+        failures. Unauthenticated: no credentials that count; otherwise raises as
+        :meth:`TokenVerifier.verify`.
         """
         if not self._options.authenticated:
             return LOCAL

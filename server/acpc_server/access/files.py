@@ -1,7 +1,5 @@
 """Reads the files that say who may call: rejects exposed ones, reads changed ones again."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import threading
@@ -22,11 +20,7 @@ Value = TypeVar("Value")
 
 
 def read_public(path: Path) -> bytes:
-    """Read a file that decides who may call but holds no secret.
-
-    Raises:
-        FailedPrecondition: It cannot be read, or everyone may write it.
-    """
+    """Read a file that decides who may call; FailedPrecondition if everyone may write it."""
     data, status = _read(path)
     if status.st_mode & 0o002:
         raise _exposed(path, status, "decides who may call and can be changed by anyone", "o-w")
@@ -34,13 +28,10 @@ def read_public(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read a file that holds a secret.
+    """Read a file that holds a secret; FailedPrecondition if others than its owner can.
 
     A group may read the file when root owns it and this process is not root: so do Kubernetes
     (``fsGroup``) and Debian (``ssl-cert``) hand a secret to one service.
-
-    Raises:
-        FailedPrecondition: It cannot be read, or others than its owner can.
     """
     data, status = _read(path)
     group, others = status.st_mode & 0o070, status.st_mode & 0o007

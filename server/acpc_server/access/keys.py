@@ -1,7 +1,5 @@
 """Makes, lists and revokes API keys in a file that holds no usable secret."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import hmac
@@ -9,12 +7,11 @@ import json
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -69,11 +66,7 @@ class KeyRing:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read the keys of a file.
-
-    Raises:
-        FailedPrecondition: It is missing, damaged, or can be read by others.
-    """
+    """Read a file's keys; FailedPrecondition when it is missing, damaged, or exposed to others."""
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where it may not look
         raise FailedPrecondition(
             f"there is no key file {path}; make one with: "
@@ -92,10 +85,9 @@ def read_keys(path: Path) -> KeyRing:
 def create_key(
     path: Path, *, principal: str, tenant: str, roles: frozenset[Role], expires: datetime | None
 ) -> str:
-    """Add a key to a file, which is made when it is missing, and return what its owner sends.
+    """Add a key to a file, made when it is missing, and return what its owner sends.
 
-    Raises:
-        FailedPrecondition: The file cannot be used, or an argument is out of its range.
+    FailedPrecondition: the file cannot be used, or an argument is out of its range.
     """
     identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
     try:
@@ -117,12 +109,7 @@ def create_key(
 
 
 def revoke_key(path: Path, identity: str) -> ApiKey:
-    """Remove a key from a file; servers that read the file reject it from then on.
-
-    Raises:
-        FailedPrecondition: The file cannot be used.
-        NotFound: It holds no such key.
-    """
+    """Remove a key, or raise NotFound; servers that read the file reject it from then on."""
     path = path.resolve()
     with _locked(path):
         keys = read_keys(path).keys
@@ -157,26 +144,17 @@ def _write(path: Path, keys: Sequence[ApiKey]) -> None:
     content = _KeyFile(keys=tuple(keys)).model_dump(mode="json")
     for key in content["keys"]:
         key["roles"].sort()
+    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with _replacing(path) as file:
+        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             if path.exists():  # root's revocation must not take the file from the server
                 was = path.stat()
                 os.fchown(file.fileno(), was.st_uid, was.st_gid)
             file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(path)
     except OSError as error:
         raise FailedPrecondition(f"cannot write {path} ({error.strerror})") from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """Open a new file of mode 0600 that replaces another when the block ends well."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            yield file
-            file.flush()
-            os.fsync(handle)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        written.unlink(missing_ok=True)

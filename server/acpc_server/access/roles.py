@@ -1,7 +1,5 @@
 """Callers and roles: which role each method needs, and what the audit log records of a call."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 
@@ -48,7 +46,7 @@ _METHODS: dict[str, dict[Role, str]] = {
     },
     "acpc.v1.DatasetService": {Role.READ: "ListDatasets ListTasks"},
     "acpc.v1.DiagnosticService": {
-        Role.PLAN: "ComparePair ComparePairs CertifyPool Plan PlanPaired",
+        Role.PLAN: "ComparePair ComparePairs CertifyPool Plan PlanPaired"
     },
     "acpc.v1.ScoringService": {
         Role.SCORE: "ScoreCheckpoint",

@@ -1,7 +1,5 @@
 """The public keys with which issuers sign tokens: from a PEM file, a JWKS file, or a URL."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import threading
@@ -176,11 +174,7 @@ def require_safe_url(url: str) -> None:
 
 
 def parse_jwks(data: bytes, where: object) -> list[SigningKey]:
-    """Return the usable keys of a JSON web key set, without symmetric ones and those to encrypt.
-
-    Raises:
-        FailedPrecondition: It is no key set, or holds no key that can verify tokens.
-    """
+    """Return the keys of a JSON web key set that can verify tokens, or raise FailedPrecondition."""
     try:
         content = json.loads(data)
         entries = content["keys"]

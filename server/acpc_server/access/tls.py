@@ -1,7 +1,5 @@
 """The port: its certificate, replaced without a restart, and where it may listen without one."""
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 import threading
@@ -54,9 +52,7 @@ class ServerTls:
     """Credentials of a port whose files may change while it listens.
 
     Open connections keep the certificates they were made with; new ones get the new.
-
-    Raises:
-        FailedPrecondition: A file cannot be used, or certificate and key are no pair.
+    FailedPrecondition: a file cannot be used, or certificate and key are no pair.
     """
 
     def __init__(self, files: TlsFiles, metrics: Metrics) -> None:

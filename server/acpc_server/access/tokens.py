@@ -1,7 +1,5 @@
 """Bearer tokens: JWTs of known issuers, verified once and remembered until they expire."""
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import time
@@ -76,10 +74,8 @@ class TokenVerifier:
     def verify(self, token: str, peer: str = "") -> VerifiedToken:
         """Verify a token that a peer has sent.
 
-        Raises:
-            ResourceExhausted: Too many of the peer's tokens have just failed.
-            Unauthenticated: It does not count, for BAD_CREDENTIALS or EXPIRED_CREDENTIALS.
-            Unavailable: Its issuer's keys could not be fetched yet.
+        Unauthenticated (BAD_CREDENTIALS, EXPIRED_CREDENTIALS): it does not count; Unavailable: its
+        issuer's keys are away; ResourceExhausted: many of the peer's have just failed.
         """
         if len(token) > MAX_TOKEN_BYTES:
             raise bad_credentials(f"the token is longer than {MAX_TOKEN_BYTES} bytes")

@@ -129,8 +129,7 @@ class Anchors(ABC):
     def at_horizon(self, horizon: int) -> "Anchors":
         """Return the anchors with ``horizon`` future frames, endpoint included; these if they fit.
 
-        Raises:
-            FailedPrecondition: They have fewer, or states at their own last frame alone.
+        FailedPrecondition: they have fewer, or states at their own last frame alone.
         """
         if horizon == self.horizon and self.labels.ndim == 1:
             return self
@@ -197,8 +196,7 @@ class PartialAnchors(Anchors):
 class AnchorBatch(Anchors):
     """Anchors whose frames are in memory, and ``arrays`` that ``extras`` describes, by name.
 
-    Raises:
-        InvalidArgument: The arrays do not fit each other, or hold a number that is not finite.
+    InvalidArgument: the arrays do not fit each other, or hold a number that is not finite.
     """
 
     history: int  # the axes "_n" must agree too: __post_init__ says so by name

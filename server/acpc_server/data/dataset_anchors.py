@@ -104,9 +104,8 @@ class DatasetAnchors(Anchors):
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first.
 
-        Raises:
-            FailedPrecondition: The file now holds other frames, is damaged, or is not a dataset.
-            NotFound, PermissionDenied: It is gone, or is now a link.
+        FailedPrecondition: the file now holds other frames, or is damaged; NotFound,
+        PermissionDenied: it is gone, or is now a link.
         """
         if self._rows.size * 3 * int(np.prod(self.frame_size)) > HELD_BYTES:
             return self._read(start, stop)

@@ -29,11 +29,8 @@ from acpc_server.numerics import Check, go_on
 def open_below(root: Path, name: str, check: Check = go_on) -> AbstractContextManager[Hdf5Dataset]:
     """Open the dataset ``name`` below ``root`` for reading, inside the ``with``.
 
-    ``check`` is called before every read of rows and may raise to end them.
-
-    Raises:
-        InvalidArgument, PermissionDenied, NotFound: As ``resolve_below``, field ``dataset``.
-        FailedPrecondition: Not a readable HDF5 file, or its episodes make no sense.
+    ``check`` is called before every read of rows and may raise to end them. Raises as
+    ``resolve_below``, and FailedPrecondition for a file that is no HDF5 dataset of episodes.
     """
     return Hdf5Dataset.open(resolve_below(root, name, field="dataset"), name, check)
 
@@ -41,10 +38,8 @@ def open_below(root: Path, name: str, check: Check = go_on) -> AbstractContextMa
 def load_task(name: str, root: Path) -> TaskPreset:
     """Read a shipped preset by its name, or a task file below the dataset root.
 
-    Raises:
-        UnknownName: Neither a preset nor a file.
-        InvalidArgument, PermissionDenied: A bad path, field ``task``.
-        FailedPrecondition: A file that is too large, malformed, or not a task; names the key.
+    UnknownName: neither; otherwise raises as ``resolve_below``, field ``task``, and
+    FailedPrecondition, which names the key, for a file that is no task.
     """
     if name in preset_names():
         return load_preset(name)

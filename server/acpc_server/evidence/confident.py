@@ -1,7 +1,5 @@
 """The verdict that bounds support, how sure it is, and how many anchors would decide it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

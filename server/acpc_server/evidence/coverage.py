@@ -23,8 +23,6 @@ For the bound from above, w is Beta(1/2, 2 / t0) with t0 = 1 - coverage, whose m
 below it is Beta(1/2, 1/2). docs/certificates.md compares the draws this takes with other choices.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, field

@@ -18,8 +18,6 @@ doubles that spacing for as long as the reference shows that neighbours resemble
 docs/operate/drift.md has simulations of what is left.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ few anchors can show, and late for passing, which few cannot. The errors of all 
 alpha, so nothing is assumed of how they depend on each other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -131,7 +129,7 @@ def take_look(
         before: The looks so far.
         looks: How many there are at most.
         anchors: Measured by now.
-        eligible: Those that take part in SR; they follow from the states, not from the model.
+        eligible: Those that take part in SR, which follow from the states alone.
     """
     alpha, share = 1 - options.confidence, (len(before) + 1) / looks
     failing = alpha * share - sum(look.failing for look in before)

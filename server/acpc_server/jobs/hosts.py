@@ -1,7 +1,5 @@
 """Names a host: the folder it locks, and its row in the table of the hosts of a record."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket
@@ -34,8 +32,7 @@ class StateFolder:
     def claim(self) -> str:
         """Lock the folder for this process; return its name ``<first host name>-<8 digits>``.
 
-        Raises:
-            FailedPrecondition: Another process has it, or it cannot be written.
+        FailedPrecondition: another process has it, or it cannot be written.
         """
         try:
             self._lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT, 0o600)

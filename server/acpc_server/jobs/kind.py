@@ -1,7 +1,5 @@
 """Jobs as the rest of the server sees them, what a kind of job is, and the JSON it records."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,13 +39,8 @@ class Step(Protocol):
 class JobKind(Protocol[Spec]):
     """One kind of job."""
 
-    @property
-    def name(self) -> str:
-        """Name in the job record; never changes."""
-
-    @property
-    def spec_type(self) -> type[Spec]:
-        """Type of its job descriptions; no other kind has the same."""
+    name: str  # in the job record; never changes
+    spec_type: type[Spec]  # of its job descriptions; no other kind has the same
 
     def stamp(self, spec: Spec) -> str:
         """Return what changes when the data that the job reads is replaced or written to."""

@@ -11,8 +11,6 @@ transaction that records a step or the outcome: a run that has lost its job reco
 withdraws. The table only decides how soon work moves.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
@@ -105,13 +103,10 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
     def acquire(self, executor_id: str, folder: str) -> None:
-        """Take this host's name.
+        """Take this host's name, or raise FailedPrecondition.
 
         A name whose holder stopped in an orderly way, or had the same state folder, is free at
         once; any other when its holder misses its beats for the length of the lease.
-
-        Raises:
-            FailedPrecondition: Another running server has the name.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile

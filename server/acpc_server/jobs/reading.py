@@ -1,7 +1,5 @@
 """Reads jobs with their progress on whatever host they run, and follows them for those who wait."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading
@@ -46,11 +44,9 @@ class JobReader:
         self._reported = -REPORT_SECONDS
 
     def get(self, job_id: str, tenant: str) -> Job:
-        """Return the job of a tenant, with its result if it has one.
+        """Return the job of a tenant, with its result if it has one; NotFound without a job.
 
-        Raises:
-            NotFound: The tenant has no such job.
-            FailedPrecondition: A newer release accepted it, in a form that this one cannot read.
+        FailedPrecondition: a newer release accepted it, in a form that this one cannot read.
         """
         row = self._record.get(job_id)
         if row is None or row.owner.tenant != tenant or row.kind not in self._kinds:
@@ -70,11 +66,7 @@ class JobReader:
         """Return the id of the tenant's job that a name means.
 
         ``name`` is ``latest``, or at least 6 characters with which the id begins; ``alias`` the id
-        of the job whose request id it would be.
-
-        Raises:
-            NotFound: The tenant has no such job.
-            InvalidArgument: Several ids begin so.
+        of the job whose request id it would be. NotFound: no such job; InvalidArgument: several.
         """
         row = self._record.get(alias)
         if row is not None and row.owner.tenant == tenant and row.kind in self._kinds:

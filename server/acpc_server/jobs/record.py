@@ -8,8 +8,6 @@ system tables that DBOS documents, which are only read.
 This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection
@@ -146,32 +144,29 @@ class Record:
             found += self._dbos.list_workflows(workflow_ids=failed)
         return {status.workflow_id: _row(status) for status in found}
 
+    def _listed(self, **wanted: Any) -> list[WorkflowStatus]:  # noqa: ANN401 - as DBOS's
+        return self._dbos.list_workflows(load_input=False, load_output=False, **wanted)
+
+    def _ask(self, query: sa.Select[Any]) -> list[Any]:
+        with self.engine.begin() as connection:
+            return list(connection.execute(query).all())
+
     def origin(self, job_id: str) -> tuple[float | None, str]:
         """Return a job's trace, and the seconds since its submission unless it has run before."""
-        (status,) = self._dbos.list_workflows(
-            workflow_ids=[job_id], load_input=False, load_output=False
-        )
+        (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
         trace = (status.attributes or {}).get(tracing.HEADER, "")
         return _seconds_since(status.created_at) if first else None, trace
 
     def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
         """Return ids of jobs that ended before a moment, at most ``limit``."""
-        found = self._dbos.list_workflows(
-            status=ENDED,
-            name=list(kinds),
-            completed_before=moment.isoformat(),
-            limit=limit,
-            load_input=False,
-            load_output=False,
-        )
+        asked = {"completed_before": moment.isoformat(), "limit": limit}
+        found = self._listed(status=ENDED, name=list(kinds), **asked)
         return [status.workflow_id for status in found]
 
     def held(self) -> dict[str, str]:
         """Return ids of the jobs that a host has taken up, with the host's executor id."""
-        found = self._dbos.list_workflows(
-            status="PENDING", queue_name=[QUEUE, TENANT_QUEUE], load_input=False, load_output=False
-        )
+        found = self._listed(status="PENDING", queue_name=[QUEUE, TENANT_QUEUE])
         return {status.workflow_id: status.executor_id or "" for status in found}
 
     def requeue(self, job_id: str, executor_id: str) -> bool:
@@ -187,10 +182,7 @@ class Record:
 
     def resume(self, job_id: str) -> None:
         """Queue a job again that a host holds and does not run; its starts are forgotten."""
-        found = self._dbos.list_workflows(
-            workflow_ids=[job_id], status="PENDING", load_input=False, load_output=False
-        )
-        for status in found:
+        for status in self._listed(workflow_ids=[job_id], status="PENDING"):
             self._dbos.resume_workflow(job_id, queue_name=status.queue_name)
 
     def cancel(self, job_id: str) -> None:
@@ -206,8 +198,7 @@ class Record:
         jobs, count = self._jobs.c, sa.func.count()
         columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
         query = sa.select(*columns).where(*self._waiting).group_by(jobs.queue_partition_key)
-        with self.engine.begin() as connection:
-            found = connection.execute(query).all()
+        found = self._ask(query)
         waited = [_seconds_since(oldest) for _, _, oldest in found]
         return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
 
@@ -218,8 +209,7 @@ class Record:
             self._is_of(owner.tenant),
             self._jobs.c.attributes["caller"].as_string() == owner.caller,
         )
-        with self.engine.begin() as connection:
-            return int(connection.execute(query).scalar_one())
+        return int(self._ask(query)[0][0])
 
     def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
         key = self._jobs.c.queue_partition_key
@@ -264,14 +254,12 @@ class Record:
         # records whole seconds, the order of their rows.
         tie = jobs.workflow_uuid if self.postgres else sa.literal_column("rowid").desc()
         query = query.order_by(jobs.created_at.desc(), tie)
-        with self.engine.begin() as connection:
-            return list(connection.execute(query.offset(offset).limit(limit)).scalars())
+        return [row[0] for row in self._ask(query.offset(offset).limit(limit))]
 
     def now(self) -> float:
         """Return seconds since 1970 by the clock that dates jobs, the same for every host."""
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
-        with self.engine.begin() as connection:
-            return float(connection.execute(sa.select(clocks[self.postgres])).scalar_one())
+        return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
     def steps(self, job_ids: Collection[str]) -> dict[str, int]:
         """Return how many steps each job has on record, of those that have any."""
@@ -279,8 +267,7 @@ class Record:
             return {}
         job = self._steps.c.workflow_uuid
         query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
-        with self.engine.begin() as connection:
-            return {job_id: count for job_id, count in connection.execute(query)}
+        return {job_id: count for job_id, count in self._ask(query)}
 
 
 def _row(status: WorkflowStatus) -> Row:

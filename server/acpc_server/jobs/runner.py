@@ -4,8 +4,6 @@ DBOS is a process-wide singleton, so a process runs the jobs of one service at a
 resumes what this host left unfinished.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Collection
@@ -72,8 +70,7 @@ def workflow(kind: str) -> Callable[..., Json]:
 def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -> None:
     """Resume what this executor left unfinished, and take jobs from the queue.
 
-    Raises:
-        SQLAlchemyError, DBOSException, ImportError: The record cannot be opened.
+    Raises one of ``RECORD_ERRORS``, or ImportError, when the record cannot be opened.
     """
     global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
     _runner = runner
@@ -176,8 +173,7 @@ def tenants_known() -> bool:
 def step(phase: str, work: Callable[[], Json]) -> Json:
     """Within a job: return the recorded answer of its next step, or record that of ``work``.
 
-    Raises:
-        Withdrawn: Another host cancelled the job or took it over, or the record is out of reach.
+    Withdrawn: another host cancelled the job or took it over, or the record is out of reach.
     """
     try:
         return DBOS.run_step({"name": phase}, work)

@@ -7,8 +7,6 @@ was cancelled or taken over, the server stops or the record is away, records not
 that fails because of this host: its device, or a want of memory, threads, files or disk.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import threading
@@ -77,9 +75,7 @@ class JobRun:
     def run(self, stamp: str) -> Json:
         """Take every step in order; return the result, or end as :func:`runner.fail` does.
 
-        Raises:
-            Withdrawn: The context was cancelled, or the job is no longer this run's; what was
-                measured so far is on record.
+        Withdrawn: the context was cancelled, or the job is no longer this run's.
         """
         try:
             return _value(_outcome(partial(self.kind.run, self._spec, stamp, self, self.context)))

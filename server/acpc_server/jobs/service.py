@@ -1,7 +1,5 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
-from __future__ import annotations
-
 import re
 import time
 import uuid
@@ -28,14 +26,7 @@ from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json, Owner
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
-from acpc_server.jobs.record import (
-    QUEUE,
-    RECORD_ERRORS,
-    TENANT_QUEUE,
-    Record,
-    first_line,
-    no_room,
-)
+from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs
 from acpc_server.observe import Metrics
 
@@ -100,9 +91,8 @@ class JobService:
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.
 
-        Raises:
-            FailedPrecondition: The database cannot be opened, or another running server has this
-                one's state folder or name.
+        FailedPrecondition: the record cannot be opened, or another running server has this one's
+        state folder or name.
         """
         folder = self._folder.claim()
         try:
@@ -191,11 +181,8 @@ class JobService:
 
         The same ``request_id`` of the same tenant gives the same job; an empty one a new job every
         time. ``max_queued``: jobs of this caller that may wait; zero: as many as the tenant's.
-
-        Raises:
-            AlreadyExists: The request id belongs to a job with another spec.
-            ResourceExhausted: Too many jobs wait; nothing is recorded.
-            Unavailable: The job record cannot be reached, here and in every call below.
+        AlreadyExists: the request id has another spec; ResourceExhausted: too many jobs wait.
+        Unavailable, here and in every call below: the job record cannot be reached.
         """
         job_id, kind = _job_id(owner.tenant, request_id), self._kind_of[type(spec)]
         job = self._find(job_id, owner.tenant) if request_id else None
@@ -262,11 +249,8 @@ class JobService:
     def find(self, name: str, tenant: str = "") -> str:
         """Return the id of the tenant's job of a name: ``latest``, its request id, or its id.
 
-        Of the id, a beginning of at least 6 characters will do.
-
-        Raises:
-            NotFound: The tenant has no such job, here and in every call below.
-            InvalidArgument: Several ids begin so, here and in every call below.
+        Of the id, a beginning of at least 6 characters will do. NotFound, InvalidArgument, here and
+        in every call below: the tenant has no such job, or several ids begin so.
         """
         if _ID.fullmatch(name):
             return name

@@ -23,7 +23,7 @@ PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 @runtime_checkable
 class FrozenWorldModel(Protocol):
-    """A model in eval mode that gives no gradients. Plug-in families return one of these.
+    """A model in eval mode without gradients, as plug-in families return one.
 
     The engine calls it in inference mode; the model itself uses ``torch.no_grad``, which leaves
     forward-mode derivatives to the sensitivity study.
@@ -54,27 +54,23 @@ class Widens(Protocol):
     """A model that can compute in float64 too, for the mode fp64 and for rounding floors."""
 
     def in_float64(self) -> FrozenWorldModel:
-        """A copy with every weight in float64, which takes and gives float64."""
+        """A copy with every weight in float64, for inputs and answers in float64."""
 
 
 @runtime_checkable
 class TakesProprio(Protocol):
     """A model whose frames come with proprioception, of width ``card.proprio_dim``.
 
-    It may keep more of a predicted frame than a latent says, and so rolls out by itself
-    (:class:`acpc_server.models.rollout.Unrolls`); :meth:`predict_next` is one step from observed
-    frames.
+    It may keep more of a predicted frame than a latent holds, and so rolls out by itself
+    (:class:`acpc_server.models.rollout.Unrolls`).
     """
 
     @property
     def proprio_slot(self) -> int:
-        """Coordinates that it takes in a latent; 0 where frames come without."""
+        """Coordinates of proprioception in a latent; 0 where frames come without."""
 
     def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
-        """Last coordinates of frames' latents, of their normalised proprioception.
-
-        :meth:`encode` leaves them zero.
-        """
+        """Last coordinates of latents, which :meth:`encode` leaves zero, of normalised rows."""
 
 
 class FrozenNetwork(Generic[Network]):
@@ -105,8 +101,8 @@ class FrozenNetwork(Generic[Network]):
     def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
         """This model for calls in float32, or in bfloat16 under autocast; without derivatives.
 
-        The weights of its products are as those want them: packed on the CPU, of that type in
-        bfloat16. Made once, then kept; the model itself where nothing is gained.
+        The weights of its products are packed on the CPU, and of that type in bfloat16. Made once,
+        then kept; the model itself where nothing is gained.
         """
         if kind not in self._prepared:
             self._prepared[kind] = self._prepare(kind)
@@ -200,38 +196,27 @@ def with_proprio(
 
 
 def check_proprio(card: ModelCard, proprio: tuple[int, ...] | None, field: str) -> None:
-    """Reject proprioception of the shape (..., width) that does not fit, or none where it must be.
+    """Raise InvalidArgument for proprioception (..., width) that is too much, missing or another.
 
-    Raises:
-        InvalidArgument: ``field``; the message names both widths.
+    The message names ``field`` and both widths.
     """
-    if not card.proprio_dim and proprio is None:
+    wanted, found = card.proprio_dim, None if proprio is None else proprio[-1]
+    if found == (wanted or None):
         return
-    if not card.proprio_dim:
-        raise InvalidArgument(
-            field, "the checkpoint takes no proprioception; leave it out", reason="PROPRIO_MISMATCH"
+    if not wanted:
+        problem = "the checkpoint takes no proprioception; leave it out"
+    elif found is None:
+        problem = (
+            "missing; the checkpoint's frames come with proprioception of width "
+            f"{wanted}, normalised as in training"
         )
-    if proprio is None:
-        raise InvalidArgument(
-            field,
-            f"missing; the checkpoint's frames come with proprioception of width "
-            f"{card.proprio_dim}, normalised as in training",
-            reason="PROPRIO_MISMATCH",
-        )
-    if proprio[-1] != card.proprio_dim:
-        raise InvalidArgument(
-            field,
-            f"width {proprio[-1]}, but the checkpoint's frames come with {card.proprio_dim}",
-            reason="PROPRIO_MISMATCH",
-        )
+    else:
+        problem = f"width {found}, but the checkpoint's frames come with {wanted}"
+    raise InvalidArgument(field, problem, reason="PROPRIO_MISMATCH")
 
 
 def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
-    """Reject a task whose action blocks are not as wide as the checkpoint's.
-
-    Raises:
-        InvalidArgument: ``frameskip``; the message names both widths.
-    """
+    """Raise InvalidArgument, ``frameskip``, for action blocks of another width than in training."""
     width = frameskip * action_dim
     if width != card.action_block_dim:
         raise InvalidArgument(
@@ -244,11 +229,7 @@ def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
 
 
 def check_history(card: ModelCard, history: int) -> None:
-    """Reject a history the predictor has no positions for.
-
-    Raises:
-        InvalidArgument: ``history``; the message names both lengths.
-    """
+    """Raise InvalidArgument, ``history``, where the predictor has no positions for it."""
     if not 1 <= history <= card.history:
         raise InvalidArgument(
             "history",

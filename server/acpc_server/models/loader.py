@@ -8,6 +8,7 @@ checkpoints they read are not, and reach them as parsed data only.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -75,11 +76,10 @@ def load_checkpoint(
     device: torch.device,
     limits: CheckpointLimits = DEFAULT_LIMITS,
 ) -> FrozenWorldModel:
-    """Read the checkpoint folder ``name`` below ``root`` without executing anything in it.
+    """Load the checkpoint folder ``name`` below ``root`` without executing anything in it.
 
-    Each file is opened once, without following links, and its bytes are what is checked, hashed
-    and parsed; a file changed meanwhile cannot slip past the checks. Without ``weights`` the file
-    is ``weights.pt``, or else the only one.
+    Each file is opened once, without following links, and these bytes are checked, hashed and
+    parsed. Without ``weights`` the file is ``weights.pt``, or else the only one.
 
     Raises:
         InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous.
@@ -95,29 +95,24 @@ def load_checkpoint(
 def read_checkpoint(
     root: Path, name: str, weights: str, limits: CheckpointLimits
 ) -> tuple[bytes, StateReader]:
-    """The bytes of ``config.json``, and a reader of the weights; raises as ``load_checkpoint``."""
+    """Read ``config.json`` as bytes, and make a reader of the weights; raises as the load."""
     with open_folder(root, name) as folder:
         tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
         config = read_config(tree)
         _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
-        options = _read_options(folder, limits)
+        options: JsonObject = {}
+        with suppress(NotFound):
+            options = read_config(
+                read_file(folder, OPTIONS_NAME, limits.config_bytes), OPTIONS_NAME
+            )
     backbone = _read_backbone(root, options.get("backbone"), limits)
     return tree, StateReader(filename, data, config, options, backbone)
 
 
-def _read_options(folder: int, limits: CheckpointLimits) -> JsonObject:
-    """What ``acpc.json`` says; nothing where there is none."""
-    try:
-        data = read_file(folder, OPTIONS_NAME, limits.config_bytes)
-    except NotFound:
-        return {}
-    return read_config(data, OPTIONS_NAME)
-
-
 def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateReader | None:
-    """The weights that ``acpc.json`` names for a backbone, below the checkpoint root."""
+    """Read the weights that ``acpc.json`` names for a backbone, below the checkpoint root."""
     if path is None:
         return None
     folder, _, filename = path.rpartition("/") if isinstance(path, str) else ("", "", "")
@@ -140,7 +135,7 @@ def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateR
 def build_model(
     state: StateReader, device: torch.device, limits: CheckpointLimits
 ) -> FrozenWorldModel:
-    """The frozen model of some weights and their config."""
+    """Make the frozen model of some weights and their config."""
     model = _find_family(state.config).build(state.config, state, device=device, limits=limits)
     size, tokens = model.card.image_size, model.card.latent_tokens * model.card.history
     if size > MAX_IMAGE_SIZE or tokens > MAX_WINDOW_TOKENS:
@@ -153,7 +148,7 @@ def build_model(
 
 
 def _find_family(config: JsonObject) -> ModelFamily:
-    """The family that knows the config's top-level ``_target_``."""
+    """Return the family that knows the config's top-level ``_target_``."""
     target = config.get("_target_")
     if not isinstance(target, str):
         raise bad_config("_target_", "a string naming the model class is wanted")
@@ -176,7 +171,7 @@ def _find_family(config: JsonObject) -> ModelFamily:
 
 
 def _load_plugins() -> list[ModelFamily]:
-    """The families that other installed distributions provide."""
+    """Import the families that other installed distributions provide."""
     families: list[ModelFamily] = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:

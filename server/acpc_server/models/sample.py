@@ -14,11 +14,31 @@ from acpc_server.models.parts import JepaConfig
 
 _MODULE = "stable_worldmodel.wm.lewm.module"
 _DIM, _BLOCK, _SIDE, _HISTORY, _HIDDEN = 32, 4, 28, 3, 64
+_HEAD: dict[str, Any] = {
+    "_target_": f"{_MODULE}.MLP", "input_dim": _DIM, "output_dim": _DIM, "hidden_dim": _HIDDEN,
+    "norm_fn": {"_target_": "torch.nn.BatchNorm1d", "_partial_": True},
+}  # fmt: skip
+_CONFIG: dict[str, Any] = {
+    "_target_": "stable_worldmodel.wm.lewm.LeWM",
+    "encoder": {
+        "_target_": "stable_pretraining.backbone.utils.vit_hf", "size": "tiny", "patch_size": 7,
+        "image_size": _SIDE, "hidden_size": _DIM, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "intermediate_size": _HIDDEN,
+    },
+    "predictor": {
+        "_target_": f"{_MODULE}.Predictor", "num_frames": _HISTORY, "input_dim": _DIM,
+        "hidden_dim": _DIM, "output_dim": _DIM, "depth": 2, "heads": 2, "dim_head": 16,
+        "mlp_dim": _HIDDEN,
+    },
+    "action_encoder": {"_target_": f"{_MODULE}.Embedder", "input_dim": _BLOCK, "emb_dim": _DIM},
+    "projector": _HEAD,
+    "pred_proj": _HEAD,
+}  # fmt: skip
 
 
 def sample_model(device: torch.device) -> FrozenJepa:
     """The same LeWM network every time: two layers each, every part present, gates open."""
-    config = parse_config(JepaConfig, _config())
+    config = parse_config(JepaConfig, _CONFIG)
     # Seeded apart, so that nobody's random numbers change.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -29,42 +49,3 @@ def sample_model(device: torch.device) -> FrozenJepa:
     count = sum(weights.numel() for weights in network.parameters())
     card = ModelCard("lewm", "0" * 64, _SIDE, _DIM, _HISTORY, _BLOCK, count)
     return FrozenJepa(network, card, device)
-
-
-def _config() -> dict[str, Any]:
-    def head() -> dict[str, Any]:
-        return {
-            "_target_": f"{_MODULE}.MLP",
-            "input_dim": _DIM,
-            "output_dim": _DIM,
-            "hidden_dim": _HIDDEN,
-            "norm_fn": {"_target_": "torch.nn.BatchNorm1d", "_partial_": True},
-        }
-
-    return {
-        "_target_": "stable_worldmodel.wm.lewm.LeWM",
-        "encoder": {
-            "_target_": "stable_pretraining.backbone.utils.vit_hf",
-            "size": "tiny",
-            "patch_size": 7,
-            "image_size": _SIDE,
-            "hidden_size": _DIM,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "intermediate_size": _HIDDEN,
-        },
-        "predictor": {
-            "_target_": f"{_MODULE}.Predictor",
-            "num_frames": _HISTORY,
-            "input_dim": _DIM,
-            "hidden_dim": _DIM,
-            "output_dim": _DIM,
-            "depth": 2,
-            "heads": 2,
-            "dim_head": 16,
-            "mlp_dim": _HIDDEN,
-        },
-        "action_encoder": {"_target_": f"{_MODULE}.Embedder", "input_dim": _BLOCK, "emb_dim": _DIM},
-        "projector": head(),
-        "pred_proj": head(),
-    }

@@ -26,10 +26,7 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
 
     Weights are used exactly as given: they are never rescaled. Their sum may miss 1 by at most
     1e-6, the room that weights rounded to float32 need. Empty weights mean uniform ones, 1 / H.
-
-    Raises:
-        InvalidArgument: ``horizon`` is below 1, or ``weights`` has another length, a negative or
-            non-finite entry, or another sum than 1.
+    InvalidArgument: another length or sum, an entry negative or not finite, ``horizon`` below 1.
     """
     if horizon < 1:
         raise InvalidArgument("horizon", f"is {horizon}; predict at least 1 step")

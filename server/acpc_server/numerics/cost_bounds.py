@@ -144,10 +144,7 @@ def pool_bounds(
     bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. Many pools are
     measured at once by leading axes, such as clean endpoints (pools, 1, J, d), perturbed ones
     (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone.
-
-    Raises:
-        InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
-            tolerance that is negative or not finite.
+    InvalidArgument: shapes that do not fit, an empty pool, or a number that is not finite.
     """
     check_tolerance(endpoint_tolerance)
     _check(clean, perturbed, goal)

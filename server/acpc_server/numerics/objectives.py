@@ -77,7 +77,7 @@ class _Term(NamedTuple):
 
 
 class PoolCost:
-    """What an objective asks of one pool.
+    """What an objective asks of one pool; InvalidArgument names a field that does not fit it.
 
     Args:
         objective: The terms and the control penalty.
@@ -86,10 +86,7 @@ class PoolCost:
         reduction: Sum over the coordinates, or their weighted mean.
         endpoint_tolerance: Every predicted latent may be off by this, l2.
         offsets: Added to the costs, float32 (J,); None: nothing.
-        infeasible: Candidates of infinite cost, by index.
-
-    Raises:
-        InvalidArgument: What does not fit the pool, or leaves no feasible candidate.
+        infeasible: Candidates of infinite cost, by index; one must be feasible.
     """
 
     def __init__(

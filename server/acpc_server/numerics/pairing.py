@@ -70,10 +70,8 @@ def off_diagonal_quantile(
 
     Each unordered pair occurs twice in that list, so the upper triangle, every value counted twice,
     gives the same quantile. The distances are selected from as they are computed; some hundred
-    megabytes are held, however many rows there are. ``field`` names the rows in errors.
-
-    Raises:
-        InvalidArgument: Fewer than 2 rows, a value that is not finite, or a bad quantile.
+    megabytes are held. ``field`` names the rows in errors. InvalidArgument: fewer than 2 rows, a
+    value that is not finite, or a bad quantile.
     """
     count = len(points)
     if count < 2:
@@ -101,10 +99,7 @@ def pair_different_labels(
 
     A partner lies within the neighbourhood radius, the ``quantile`` of all pairwise distances (the
     paper's d_0.35), boundary included; of equally near ones the lowest index is taken. An anchor
-    without one is skipped.
-
-    Raises:
-        InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
+    without one is skipped. Raises as :func:`off_diagonal_quantile`.
     """
     radius = off_diagonal_quantile(states, quantile, "endpoint_states", check)
     partner = torch.full_like(labels, -1)

@@ -27,9 +27,7 @@ def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: i
     """Take a quantile with linear interpolation between neighbours, as ``numpy.quantile``.
 
     Each value counts ``copies`` times, without building the list that holds it so often.
-
-    Raises:
-        InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
+    InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
     """
     return linear_quantiles(values[None], quantile, copies)[0]
 

@@ -55,10 +55,8 @@ def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) 
     """Compute raw IR, Eq. ir-raw in the paper: quantile over anchors of the mean over draws.
 
     In units of clean one-step motion, with linear interpolation; the paper has q = 0.90.
-
-    Raises:
-        InvalidArgument: No anchors, no draws, or a bad quantile.
-        FailedPrecondition: A radius is not finite.
+    InvalidArgument: no anchors, no draws, or a bad quantile; FailedPrecondition: a radius is not
+    finite.
     """
     anchors, draws = draw_radius.shape
     if draws == 0:
@@ -115,11 +113,8 @@ def check_eligible(eligible: int, anchors: int) -> None:
 def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float) -> float:
     """Compute SR, Eq. sr in the paper: the share of eligible anchors with D_i > IR_raw + delta.
 
-    D_i is NaN where the anchor has no partner; the paper has delta = 0.10.
-
-    Raises:
-        InvalidArgument: A bad margin.
-        FailedPrecondition: No anchor is eligible.
+    D_i is NaN where the anchor has no partner; the paper has delta = 0.10. InvalidArgument: a bad
+    margin; FailedPrecondition: no anchor is eligible.
     """
     if not (math.isfinite(margin) and margin >= 0):
         raise InvalidArgument("margin", f"is {margin}; give a finite value of at least 0")

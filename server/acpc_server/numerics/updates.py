@@ -21,8 +21,6 @@ not underflow, less than 8 (J + 8) u; the next float64 above is above both. Cost
 above 1 are scaled by 2^-64, so that no difference of costs and no temperature overflows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

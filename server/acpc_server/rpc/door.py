@@ -63,13 +63,10 @@ class Lane:
 
 
 class Door(grpc.GenericRpcHandler):
-    """A gRPC server on a thread and an event loop of its own.
+    """A gRPC server on a thread and an event loop of its own, with channel arguments ``options``.
 
-    Args:
-        admit: Identifies the caller, from method, metadata and TLS identity, or raises. Called
-            before a message is read, at each message of a stream, and every few seconds while a
-            call lasts.
-        options: Channel arguments of the server.
+    ``admit`` identifies the caller, from method, metadata and TLS identity, or raises. It is called
+    before a message is read, at each message of a stream, and every few seconds of a long call.
     """
 
     def __init__(

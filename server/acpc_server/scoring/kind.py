@@ -1,7 +1,5 @@
 """The kind of job that scores a checkpoint: what it accepts, its steps, its answer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from itertools import pairwise

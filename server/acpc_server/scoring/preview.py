@@ -1,7 +1,5 @@
 """Shows what a model saw at some anchors of a job, as pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Takes the steps of a checkpoint job, from reading its anchors to the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Computes IR, SR and the verdict of a checkpoint from its record, and reads them from a job's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any

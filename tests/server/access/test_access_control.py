@@ -1,7 +1,5 @@
 """Who is admitted to what, by each kind of credentials, and what changes under a running server."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading

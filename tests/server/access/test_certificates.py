@@ -1,7 +1,5 @@
 """Client certificates and revocation lists."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every method has a role or is open on purpose, and what changes something is audited."""
 
-from __future__ import annotations
-
 import pytest
 from acpc.v1 import (
     anchor_service_pb2,

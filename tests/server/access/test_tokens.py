@@ -1,7 +1,5 @@
 """Tokens: what is accepted, and that no known way around a signature works."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -13,7 +11,7 @@ from typing import Any
 import jwt
 import pytest
 from acpc_server.access.access_file import IssuerEntry
-from acpc_server.access.signing_keys import KeySource, parse_jwks
+from acpc_server.access.signing_keys import KeySource, SigningKey, parse_jwks
 from acpc_server.access.tokens import (
     MAX_ADDRESSES,
     MAX_FAILED,

@@ -1,7 +1,5 @@
 """The store of anchor sets: what goes in comes out, once, checked, within its quotas."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Anchors of a file that is opened for every read, and must stay what it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

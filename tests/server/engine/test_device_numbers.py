@@ -9,7 +9,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceEngine, require_mode
-from acpc_server.engine.precision import arithmetic
+from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenJepa, FrozenWorldModel

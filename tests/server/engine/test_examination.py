@@ -38,7 +38,7 @@ def engine() -> Iterator[DeviceEngine]:
 
 @pytest.fixture(autouse=True)
 def modes_are_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_server.engine.precision.TURNED_OFF", {})
+    monkeypatch.setattr("acpc_server.engine.arithmetic.TURNED_OFF", {})
     monkeypatch.setattr("acpc_server.engine.examination._FAILED", {})
 
 

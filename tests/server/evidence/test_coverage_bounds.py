@@ -1,7 +1,5 @@
 """Bounds of the share of draws that leave a choice unchanged: exact, anytime-valid, consistent."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -1,7 +1,5 @@
 """The drift alarm: how often it is false, how soon it comes, and what it needs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

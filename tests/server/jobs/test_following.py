@@ -1,7 +1,5 @@
 """Those who follow a job are told of its changes by one thread, whatever that thread meets."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Collection
 from dataclasses import replace

@@ -4,8 +4,6 @@ A pool here is a clean pool under one view. Most are judged in wider floating po
 error; a certificate which that leaves open goes to the judge in exact integers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ A pool here is a clean pool under one view, as in ``test_certificate_million``. 
 wider floating point with a proven error, what that leaves open in fractions.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 

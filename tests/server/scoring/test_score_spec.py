@@ -1,7 +1,5 @@
 """A plan holds all that can change a number of its result, and its digests say so."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest

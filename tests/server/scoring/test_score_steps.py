@@ -1,10 +1,7 @@
 """The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +26,6 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
-from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
@@ -38,7 +34,7 @@ from acpc_server.scoring import measuring, score
 from acpc_server.scoring.measuring import Measurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 from float32_model import Float32Model
-from public_checkpoint import public_config, write_checkpoint
+from public_checkpoint import public_config
 from reference_model import ReferenceModel
 
 COUNT, HISTORY, HORIZON, DRAWS = 23, 3, 4, 3
@@ -57,33 +53,10 @@ class WatchedBatch(AnchorBatch):
 
 
 @pytest.fixture
-def anchors() -> WatchedBatch:
-    generator = np.random.default_rng(2)
-    batch = WatchedBatch(
-        history=HISTORY,
-        frames=generator.integers(0, 256, (COUNT, HISTORY + HORIZON, 28, 28, 3), dtype=np.uint8),
-        action_blocks=generator.standard_normal((COUNT, HISTORY + HORIZON - 1, 10)).astype("f4"),
-        endpoint_states=generator.standard_normal((COUNT, 2)),
-        labels=np.arange(COUNT) % 2,
-        anchor_ids=np.arange(100, 100 + COUNT),
-        trajectory_ids=np.arange(COUNT),
-    )
+def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> WatchedBatch:
+    batch = WatchedBatch(**arrays(COUNT, HORIZON))
     object.__setattr__(batch, "reads", [])
     return batch
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
-    root: Path = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "one", public_config(), seed=4)
-    return load_checkpoint(root, "one", device=torch.device("cpu"))
-
-
-@pytest.fixture
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics())
-    yield opened
-    opened.close()
 
 
 def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:

@@ -1,7 +1,5 @@
 """What a job reports of its shards, against loops written from the paper's text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 

@@ -1,10 +1,9 @@
 """Scores of latents too wide to be kept: held a few anchors at a time, encoded again for pairs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +12,11 @@ from acpc.contract import CheckpointRef, GaussianNoise, NumericMode, ScoreProtoc
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceEngine
-from acpc_server.models import FrozenWorldModel, load_checkpoint
-from acpc_server.observe import Metrics
+from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import Measurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
-from public_checkpoint import public_config, write_checkpoint
 
 COUNT, HISTORY, HORIZON, DRAWS, DIM = 12, 3, 2, 2, 16
 PARTNER = np.array([(7 * i + 3) % COUNT if i % 4 else -1 for i in range(COUNT)])
@@ -34,31 +31,8 @@ SPEC = ScoreSpec(
 
 
 @pytest.fixture(scope="module")
-def anchors() -> AnchorBatch:
-    generator = np.random.default_rng(2)
-    return AnchorBatch(
-        history=HISTORY,
-        frames=generator.integers(0, 256, (COUNT, HISTORY + HORIZON, 28, 28, 3), dtype=np.uint8),
-        action_blocks=generator.standard_normal((COUNT, HISTORY + HORIZON - 1, 10)).astype("f4"),
-        endpoint_states=generator.standard_normal((COUNT, 2)),
-        labels=np.arange(COUNT) % 2,
-        anchor_ids=np.arange(100, 100 + COUNT),
-        trajectory_ids=np.arange(COUNT),
-    )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
-    root = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "one", public_config(), seed=4)
-    return load_checkpoint(root, "one", device=torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics())
-    yield opened
-    opened.close()
+def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> AnchorBatch:
+    return AnchorBatch(**arrays(COUNT, HORIZON))
 
 
 def scored(

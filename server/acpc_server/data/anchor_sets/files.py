@@ -154,11 +154,7 @@ class Usage:
         return self._known.get(folder, NOTHING)
 
     def reserve(self, folder: Path, quota: int, more: int) -> None:
-        """Take bytes for a tenant's folder; the next count corrects them.
-
-        Raises:
-            ResourceExhausted: Over the tenant's quota, when not 0, or the store's limit.
-        """
+        """Take bytes for a tenant's folder, or raise ResourceExhausted; the next count corrects."""
         with self._lock:
             over = self._is_over(folder, quota, more)
         if over:

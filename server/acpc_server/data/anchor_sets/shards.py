@@ -1,9 +1,8 @@
 """Anchors on disk: shards of consecutive ones, written whole, and the stored set they make.
 
 A shard is one NPZ file: the small arrays, ``frames`` (bytes as they arrived, deflated when ``zlib``
-is true), ``frames_shape``, ``frame_digests`` (a sha256 for each anchor), and ``own_trajectories``,
-true when the uploader named no trajectories. Arrays beside those, which ``extras`` lists as JSON,
-have members of their own as frames have, named ``<name>.values`` and so on.
+is true), ``frame_digests`` (a sha256 for each anchor), and ``layout``, a ``ShardLayout`` as JSON.
+Arrays beside those have members of their own as frames have, named ``<name>.values`` and so on.
 """
 
 import json
@@ -66,22 +65,46 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
 
 
-def layouts(shard: AnchorBatch) -> tuple[Layout, ...]:
-    """Return the extra arrays of a shard, by name."""
-    arrays = sorted(shard.arrays.items())
-    return tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
+class ShardLayout(NamedTuple):
+    """What all shards of a set have in common."""
+
+    frame_size: tuple[int, int]
+    block_width: int
+    state_width: int
+    endpoints: int  # future frames that have states
+    own_trajectories: bool
+    extras: tuple[Layout, ...]
+
+    @classmethod
+    def of(cls, shard: AnchorBatch, own_trajectories: bool) -> "ShardLayout":
+        """Return the layout of a shard in memory."""
+        states, width = shard.endpoint_states, shard.action_blocks.shape[2]
+        endpoints = 1 if states.ndim == 2 else states.shape[1]
+        arrays = sorted(shard.arrays.items())
+        extras = tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
+        size = shard.frame_size
+        return cls(size, width, states.shape[-1], endpoints, own_trajectories, extras)
+
+    @classmethod
+    def read(cls, path: Path) -> "ShardLayout":
+        """Read the layout of a stored shard; raises as ``read_members``."""
+        (listed,) = read_members(path, "layout")
+        try:
+            size, width, states, endpoints, own, extras = json.loads(listed.tobytes())
+            found = tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in extras)
+            return cls(tuple(size), width, states, endpoints, own, found)
+        except (TypeError, ValueError) as error:
+            raise damaged(path, str(error)) from error
 
 
 def write_shard(
-    folder: Path, start: int, shard: AnchorBatch, packed: Packed, own_trajectories: bool
+    folder: Path, start: int, shard: AnchorBatch, packed: Packed, layout: ShardLayout
 ) -> int:
     """Write the shard that starts at ``start``; return its size."""
     members = {
         **shard.small_arrays(),
         **_stored(_FRAMES, shard.frames, packed.get("frames")),
-        "frames_shape": np.array(shard.frames.shape, np.int64),
-        "own_trajectories": np.array(own_trajectories),
-        "extras": np.frombuffer(json.dumps(layouts(shard)).encode(), np.uint8),
+        "layout": np.frombuffer(json.dumps(layout).encode(), np.uint8),
     }
     for name, array in shard.arrays.items():
         members |= _stored(_members(name), array, packed.get(name))
@@ -133,16 +156,6 @@ def read_members(path: Path, *names: str) -> list[np.ndarray]:
         raise damaged(path, str(error)) from error
 
 
-def read_layouts(path: Path) -> tuple[Layout, ...]:
-    """Read the extra arrays of a shard; raises as ``read_members``."""
-    (listed,) = read_members(path, "extras")
-    try:
-        parsed = json.loads(listed.tobytes())
-        return tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in parsed)
-    except (TypeError, ValueError) as error:
-        raise damaged(path, str(error)) from error
-
-
 def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray]:
     """Join the small arrays of consecutive shards, with ``starts`` and all digests."""
     names = (*SMALL_ARRAYS, "frame_digests", *(_members(name)[2] for name in extras))
@@ -175,11 +188,7 @@ def set_digest(
 def read_values(
     path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
 ) -> np.ndarray:
-    """Read the frames of a shard, or an extra array; each anchor must have its digest.
-
-    Raises:
-        FailedPrecondition: The file is gone or damaged.
-    """
+    """Read frames or an extra array of a shard; FailedPrecondition unless digests agree."""
     members = _FRAMES if name == "frames" else _members(name)
     stored, deflated = read_members(path, *members[:2])
     size = math.prod(shape) * dtype.itemsize

@@ -58,9 +58,7 @@ class AnchorStore:
     """Immutable sets of anchors of one tenant, named by the digest of their content.
 
     Made for the tenant without a name; :meth:`of` gives those of others, which share its limits.
-
-    Raises:
-        FailedPrecondition: The folder cannot be made.
+    FailedPrecondition: the folder cannot be made.
     """
 
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
@@ -121,11 +119,7 @@ class AnchorStore:
         """Return the digest of the set that a name means: ``latest``, a request id, or its digest.
 
         The request id is that of the upload which made it; of the digest, a beginning of at least
-        8 digits will do.
-
-        Raises:
-            InvalidArgument: It can be no name, or several digests begin so.
-            NotFound: No digest begins so.
+        8 digits will do. InvalidArgument: no possible name, or of several sets; NotFound: of none.
         """
         if _DIGEST.fullmatch(name):
             return name
@@ -197,10 +191,8 @@ class AnchorStore:
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
         """Begin an upload, or continue the one of the same request id.
 
-        Raises:
-            Aborted: Another call, maybe at another server, works on this upload.
-            AlreadyExists: The request id belongs to an upload with another header.
-            ResourceExhausted: Over a quota.
+        Aborted while another call, maybe at another server, works on it; AlreadyExists for another
+        header under this request id; ResourceExhausted over a quota.
         """
         if header.anchors > self.limits.set_anchors:
             raise ResourceExhausted(
