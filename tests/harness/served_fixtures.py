@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
 
 import grpc
 import pytest
 from acpc_client.sync.client import AcpcClient
+from filelock import FileLock
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    from given_wire import write_dino  # loads the public library's networks
-
     written = write_world(tmp_path_factory.mktemp("world"))
-    write_dino(written.checkpoint_root)
+    copytree(_dino_of_all_workers(tmp_path_factory), written.checkpoint_root, dirs_exist_ok=True)
     return written
+
+
+def _dino_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the PreJEPA checkpoint, written by the first worker: it takes seconds."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with FileLock(shared / "dino.lock"):
+        if not (folder := shared / "dino").exists():
+            from given_wire import write_dino  # loads the public library's networks
+
+            write_dino(shared / "part")
+            (shared / "part").rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
