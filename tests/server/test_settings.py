@@ -121,14 +121,14 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
 ) -> None:
     field = Settings.model_fields[name]
     wanted = other_value(name, field, tmp_path)
-    usual = getattr(parse(needed), name)
+    usual = getattr(Settings(**needed), name)
     assert wanted != usual
     text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
-    assert getattr(parse({**needed, name: text}), name) == wanted
-
+    if name in (unset := ("jobs_url", "executor_id", "devices", "listen")):
+        assert getattr(parse({**needed, name: text}), name) == wanted
     monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
-    if name not in ("jobs_url", "executor_id", "devices", "listen"):  # whose default is nothing
+    if name not in unset:  # whose default is nothing
         assert getattr(parse({**needed, name: str(usual)}), name) == usual
 
 
