@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import Cancelled, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -27,7 +27,7 @@ Asked = list[tuple[float, Priority, NumericMode, int]]
 def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], list[Tensor]]:
     """Marks per device call, and answers, of requests that all waited behind a held one."""
     held, metrics = Held(), Metrics()
-    engine, model = DeviceEngine(CPU, metrics, merge=merge), PlainModel(held)
+    engine, model = DeviceClient(CPU, metrics, merge=merge), PlainModel(held)
     with ThreadPoolExecutor(32) as pool:
 
         def ask(mark: float, priority: Priority, mode: NumericMode, rows: int) -> Future[Tensor]:
@@ -82,7 +82,7 @@ def test_a_call_is_no_larger_than_one_request_may_be() -> None:
 def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
     held = Held()
     engine, model, context = (
-        DeviceEngine(CPU, Metrics()),
+        DeviceClient(CPU, Metrics()),
         PlainModel(held),
         RequestContext(INTERACTIVE),
     )
@@ -111,7 +111,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:
         if len(rows) > 2:
             raise torch.OutOfMemoryError
 
-    engine = DeviceEngine(CPU, Metrics())
+    engine = DeviceClient(CPU, Metrics())
     many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
     answer = engine.encode(PlainModel(small), many, RequestContext(INTERACTIVE), FP32)
     assert answer[:, 0].tolist() == list(range(7))
