@@ -17,7 +17,7 @@ from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions
 from acpc_lab.sweeps.tasks import CellStatus, CellTask, SweepFolder, SweepProgress
 
 __all__ = [
-    "COLUMNS", "Cell", "CellResult", "CellStatus", "OutOfTime", "Quantity", "RunEnded",
-    "RunOptions", "ServerAway", "Stopped", "SubmitOptions", "Sweep", "SweepFileError",
-    "SweepProgress", "SweepResults", "SweepSpec", "TaskState", "WatchOptions",
+    "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
+    "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
+    "SweepSpec", "TaskState", "WatchOptions",
 ]  # fmt: skip
