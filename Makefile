@@ -16,6 +16,9 @@ SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute fr
 # Tests run in a process per core, each with one thread; those that wait for programs, in two.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
+# Modules are compiled once, not by every program that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
@@ -104,6 +107,7 @@ lint: $(LINT) ## ruff, the import rules, the wire contract and its generated cod
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
+	@$(BIN)/python client/unasync.py --check
 	@$(BIN)/python proto/lint.py
 
 types: $(READY) ## mypy --strict on server and client
@@ -113,8 +117,9 @@ format: $(LINT) ## Format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-proto: $(LINT) ## Generate the code of the wire contract
+proto: $(LINT) ## Generate the code of the wire contract and of the blocking client
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
+	@$(BIN)/python client/unasync.py
 
 docs: $(DOCS) ## Build the documentation site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

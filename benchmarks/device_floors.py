@@ -13,11 +13,10 @@ from unittest import mock
 
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
-from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.models import FrozenJepa
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Priority
 from common import parser, publish
 from pretended_cuda import CUDA, on_pretended, pretended_cuda
 from score_job import load_model
@@ -60,14 +59,13 @@ def main() -> None:
     real = load_model("cpu")
     if not isinstance(real, FrozenJepa):
         raise TypeError("the paper's model is a FrozenJepa")
-    context, mode = RequestContext(Priority.JOB), NumericMode.FP32
+    context, mode = DeviceContext(Priority.JOB), NumericMode.FP32
     card, weights = real.card, 4 * real.card.parameter_count
-    engine = DeviceEngine(CUDA, Metrics())
+    engine = DeviceClient(CUDA, Metrics())
     with (
-        mock.patch.object(DeviceOwner, "is_here", True),
         # Equal rows are looked for in numbers, which nothing here has.
-        mock.patch("acpc_server.engine.device.share_rows", lambda rows, *_: rows),
-        mock.patch("acpc_server.engine.device.equal_rows", lambda *_: None),
+        mock.patch("acpc_server.engine.client.share_rows", lambda rows, *_: rows),
+        mock.patch("acpc_server.engine.client.equal_rows", lambda *_: None),
     ):
 
         def encode() -> None:

@@ -1,14 +1,15 @@
-"""Writes the figures of the pages, so that they hold none that a benchmark has not written.
+"""Writes the measured figures of the pages, so that no page has one that no benchmark wrote.
 
     python benchmarks/page.py [--collect | --check]
 
-The words of docs/performance.md are in performance.md beside this file. Those of other pages' parts
-are in figures.md: what follows ``<!-- figures: NAME -->`` there stands in a page between that mark
-and ``<!-- end of figures -->``. A figure in the words names its place in the reports, with a goal
-where there is one: ``{score_job[ratio]:.2f >=3.8}``. Where the unit has a prefix, a scale stands
-before the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. ``--collect`` first
-takes the reports of build/benchmarks into measured.json, which is kept beside the words, so that
-the pages can be made and checked anywhere.
+What follows ``<!-- figures: NAME -->`` in figures.md, beside this file, stands in one page between
+that mark and ``<!-- end of figures -->``, filled in from measured.json. A field names its place in
+the reports, with a goal where there is one: ``{score_job[ratio]:.2f>=3.8}``. A scale may precede
+the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with
+``@`` stands for a table row a key, where ``label=key`` gives a key another name:
+``@ sqlite; two devices=two_devices: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
+first takes the reports of build/benchmarks into measured.json, which is kept, so that pages can be
+made and checked anywhere.
 """
 
 from __future__ import annotations
@@ -26,37 +27,33 @@ from typing import Any
 from common import ROOT
 
 HERE = ROOT / "benchmarks"
-PAGE = ROOT / "docs/performance.md"
 PARTS = re.compile(r"(<!-- figures: (.+?) -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 WORDS = re.compile(r"<!-- figures: (.+?) -->\n(.*?)(?=<!-- figures|\Z)", re.DOTALL)
+ROWS = re.compile(r"^@ (.+?): (\|.*)$", re.MULTILINE)
 SCALES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "i": 2**20}
 """Prefixes of units; ``i`` is MiB."""
 GOALS = {">=": operator.ge, "<=": operator.le}
 
 
 class Figures(string.Formatter):
-    """``str.format`` with scales, goals and, of a report, the machine and commit it is from."""
+    """``str.format`` with scales, goals and, of a report, load and commit."""
 
     def format_field(self, value: Any, format_spec: str) -> str:  # noqa: ANN401
         """A figure as the page shows it."""
         if format_spec == "from":
             return _origin(value["machine"])
-        shown, _, goal = format_spec.partition(" ")
+        shown, *goals = re.split("(?=[<>]=)", format_spec)
         if shown[:1] in SCALES and value is not None:
             value, shown = value / SCALES[shown[0]], shown[1:]
         text = "none" if value is None else format(value, shown)
-        if not goal:
-            return text
-        met = GOALS[goal[:2]](value, float(goal[2:]))
-        return f"{text} (goal {goal[2:]}{'' if met else ': missed'})"
+        for goal in goals:
+            met = GOALS[goal[:2]](value, float(goal[2:]))
+            text += f" (goal {goal[2:]}{'' if met else ': missed'})"
+        return text
 
 
 def _origin(machine: Mapping[str, Any]) -> str:
-    memory = machine["memory_bytes"] / 2**30
-    return (
-        f"{machine['processor']}, {machine['cores']} cores, {memory:.0f} GiB, "
-        f"torch {machine['torch']}, load {machine['load']:.1f}, commit {machine['commit']}"
-    )
+    return f"load {machine['load']:.1f}, {machine['commit']}"
 
 
 def pages() -> dict[Path, str]:
@@ -64,7 +61,7 @@ def pages() -> dict[Path, str]:
 
     Raises:
         KeyError: A figure that no report has, or a part of a page without words.
-        ValueError: Words that no page has a place for.
+        ValueError: Words that no page has a place for, or reports of several machines.
     """
     # In a field [4] is a number.
     measured = json.loads(
@@ -72,14 +69,24 @@ def pages() -> dict[Path, str]:
         object_hook=lambda found: {int(k) if k.isdigit() else k: v for k, v in found.items()},
     )
 
+    machines = [report["machine"] for report in measured.values()]
+    if len({(each["processor"], each["cores"], each["torch"]) for each in machines}) > 1:
+        raise ValueError("the reports are from several machines; the pages name one for all")
+
+    def rows(line: re.Match[str]) -> str:
+        keys, row = line.groups()
+        pairs = [key.rpartition("=") for key in keys.split("; ")]
+        made = [row.replace("LABEL", label or key).replace("KEY", key) for label, _, key in pairs]
+        return "\n".join(made)
+
     def filled(words: str) -> str:
-        return Figures().vformat(words, (), measured)
+        return Figures().vformat(ROWS.sub(rows, words), (), measured)
 
     words = dict(WORDS.findall((HERE / "figures.md").read_text()))
-    found, placed = {PAGE: filled((HERE / "performance.md").read_text())}, set()
+    found, placed = {}, set()
     for path in sorted((ROOT / "docs").rglob("*.md")):
         text = path.read_text()
-        if path != PAGE and (names := [name for _, name in PARTS.findall(text)]):
+        if names := [name for _, name in PARTS.findall(text)]:
             placed.update(names)
             found[path] = PARTS.sub(lambda part: part[1] + filled(words[part[2]]), text)
     if unplaced := sorted(set(words) - placed):

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode
 from acpc_client import AcpcClient
-from acpc_server.models.config import JepaConfig, parse_config
-from acpc_server.models.jepa_family import build_network
+from acpc_server.models.config import parse_config
+from acpc_server.models.families import jepa_network
+from acpc_server.models.parts import JepaConfig
 from acpc_server.numerics.pixels import to_model_input
 from common import parser, publish
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
@@ -51,7 +52,7 @@ class PublicWay:
         prefix = "encoder."
         weights = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
         self.encoder.load_state_dict(weights)
-        self.network = build_network(parse_config(JepaConfig, config)).eval()
+        self.network = jepa_network(parse_config(JepaConfig, config)).eval()
         self.network.load_state_dict(state)
 
     def encode(self, frames: Tensor) -> Tensor:

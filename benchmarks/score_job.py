@@ -23,9 +23,9 @@ import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol
 from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.accelerator import synchronise
-from acpc_server.engine.allocator import keep_freed_memory
+from acpc_server.engine.host import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -34,8 +34,8 @@ from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring.score import different_state_distances, summarise_checkpoint
-from acpc_server.scoring.shard import ShardRecord, score_shard
+from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
 from common import parser, publish
 from load import elsewhere
@@ -64,16 +64,16 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
 
 
 def server_path(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
-    records = [score_shard(engine, model, anchors, plan, rows, context) for rows in plan.shards()]
-    record = ShardRecord.concatenate(records)
+    measurement = Measurement(engine, model, anchors, plan, context)
+    record = ShardRecord.concatenate([measurement.shard(rows) for rows in plan.shards()])
     labels = torch.from_numpy(anchors.labels)
     pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)
     partner = pairs.partner.numpy()
-    distances = different_state_distances(engine, model, anchors, plan, record, partner, context)
+    distances = measurement.different_state_distances(record, partner)
     summary = summarise_checkpoint(plan, record, distances, partner)
     return {**summary, "device_seconds": context.compute_seconds}
 
@@ -168,7 +168,7 @@ def load_model(device: str) -> FrozenWorldModel:
 def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
     keep_freed_memory()
-    engine = DeviceEngine(torch.device(device), Metrics(), threads=torch.get_num_threads())
+    engine = DeviceClient(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
     model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import threading
@@ -38,6 +39,7 @@ CHECKED = (
     "scoring",
     "studies",
 )
+gc.disable()  # while tests are collected: nothing that is imported goes away
 torch.set_num_threads(1)
 processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
@@ -81,6 +83,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = tiers.tier_of(item)
         assert tier in tiers.tiers_in(item.path), f"{item.nodeid}: its file does not name {tier}"
         item.add_marker(tier)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, without looking at half a million objects of modules again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)  # the release check has no xdist

@@ -1,15 +1,20 @@
-"""One pair of a stream, and the check of whole numbers that no record of the contract holds."""
+"""Pairs of a stream and its feed, and the check of whole numbers that no record holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from acpc.contract import ArgumentError, Perturbation
-from numpy.typing import NDArray
+from acpc.contract import ArgumentError
+
+if TYPE_CHECKING:
+    from acpc.contract import Perturbation
+    from numpy.typing import NDArray
 
 Count = TypeVar("Count", int, int | None)
+Item = TypeVar("Item")
 
 
 def unsigned(value: Count, name: str, bits: int = 32) -> Count:
@@ -39,3 +44,38 @@ class Pair:
     future_proprio: NDArray[Any] | None = None
     weights: Sequence[float] = ()
     pair_id: str = ""
+
+
+class Feed(Generic[Item]):
+    """Turns pairs into messages, answers into outcomes, and keeps what ended the pairs.
+
+    gRPC reads requests in a thread or task of its own, where an exception would only be logged
+    and the caller would see a bare CANCELLED.
+
+    Args:
+        encode: Makes the message of one pair.
+        read: Makes the outcome of one answer.
+    """
+
+    def __init__(self, encode: Callable[[Pair], Any], read: Callable[[Any], Item]) -> None:
+        self.encode, self.read = encode, read
+        self._failure: BaseException | None = None
+
+    def messages(self, pairs: Iterable[Pair]) -> Iterator[Any]:
+        """The messages of ``pairs``; ends early at the first failure."""
+        with self.kept():
+            for pair in pairs:
+                yield self.encode(pair)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps what the block raises, for :meth:`check`."""
+        try:
+            yield
+        except Exception as failure:  # noqa: BLE001 - raised again by check()
+            self._failure = failure
+
+    def check(self) -> None:
+        """Raises what ended the pairs early, if anything did."""
+        if self._failure is not None:
+            raise self._failure

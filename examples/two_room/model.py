@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from acpc_server.models.config import JepaConfig, parse_config
-from acpc_server.models.jepa import JepaModel
-from acpc_server.models.jepa_family import build_network
+from acpc_server.models.config import parse_config
+from acpc_server.models.families import jepa_network
+from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.parts import JepaConfig
 from torch import nn
 from world import FRAMESKIP, IMAGE_SIZE
 
@@ -75,7 +76,7 @@ def build() -> JepaModel:
     std of 0.02 an encoder this narrow learns too late where its patches are, and the latents of a
     noise-trained one fold along y.
     """
-    network = build_network(parse_config(JepaConfig, CONFIG))
+    network = jepa_network(parse_config(JepaConfig, CONFIG))
     for module in network.encoder.modules():
         if isinstance(module, nn.Linear | nn.Conv2d):
             module.reset_parameters()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from acpc_server.models.jepa import JepaModel
+from acpc_server.models import JepaModel
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from factors import COLOURS, varied
 from model import HISTORY, build, save

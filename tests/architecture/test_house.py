@@ -30,7 +30,7 @@ COMMANDS = ("acpc_lab.cli", "acpc_server.cli")
 DBOS_FILES = ("acpc_server.jobs.record", "acpc_server.jobs.runner")
 # What knows one kind of accelerator from another; all else is the same on each.
 KINDS = {"cuda", "xpu", "mps"}
-KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.engine.graphs", "acpc_server.settings")
+KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.settings")
 
 KNOWN = modules()
 

@@ -141,6 +141,7 @@ def test_without_credentials_the_error_says_what_to_set(side: Any, counterparty:
         ("gpu:1", False),
         ("localhost.evil.example:1", False),
         ("dns://127.0.0.1/gpu:1", False),
+        ("dns://10.255.255.1/localhost:1", False),
         ("ipv4:127.0.0.1:1,10.0.0.1:2", False),
         ("0.0.0.0:1", False),
         ("xds:///localhost", False),

@@ -18,11 +18,15 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None and not required("g++"), reason="no g++"),
 ]
 FILTER = 4711
-# A filter that passes bytes on, declared without HDF5's headers. That it ran is seen by its file.
+# A filter that passes bytes on, declared without HDF5's headers, in a library that leaves a file
+# where it is loaded, as whatever kind of plug-in. That the filter ran is seen by another file.
 SOURCE = """
 #include <cstdio>
 #include <cstdlib>
 #include <cstddef>
+__attribute__((constructor)) static void loaded() {
+  if (FILE* file = fopen(getenv("PLANTED_LOADED"), "w")) fclose(file);
+}
 extern "C" {
 typedef size_t (*Filter)(unsigned, size_t, const unsigned*, size_t, size_t*, void**);
 struct Class {
@@ -69,6 +73,7 @@ def planted(tmp_path: Path) -> dict[str, str]:
         **inherited,
         "HDF5_PLUGIN_PATH": str(library.parent),
         "PLANTED_RAN": str(tmp_path / "ran"),
+        "PLANTED_LOADED": str(tmp_path / "loaded"),
     }
 
 
@@ -78,11 +83,34 @@ def test_a_dataset_cannot_have_a_plug_in_loaded(tmp_path: Path, planted: dict[st
     ran = tmp_path / "ran"
     assert ran.exists(), "HDF5 itself loads it"
     ran.unlink()
+    (tmp_path / "loaded").unlink()
     asked = [sys.executable, "-c", READ, str(tmp_path), "a.h5"]
     answer = processes.run(asked, env=planted, check=False)
     assert not ran.exists(), "nothing of the plug-in ran"
+    assert not (tmp_path / "loaded").exists()
     assert f"needs HDF5 filter {FILTER}" in answer.stderr
     assert "FailedPrecondition" in answer.stderr
+
+
+@pytest.mark.parametrize("named", [{}, {"HDF5_VOL_CONNECTOR": "any"}, {"HDF5_DRIVER": "any"}])
+@pytest.mark.parametrize("before", ["", "import h5py; h5py.h5pl.append(b'{path}')\n"])
+def test_no_connector_or_driver_is_looked_for(
+    before: str, named: dict[str, str], tmp_path: Path, planted: dict[str, str]
+) -> None:
+    """HDF5 asks every connector on its path about a file that it cannot read."""
+    (tmp_path / "a.h5").write_bytes(b"no dataset")
+    loaded = tmp_path / "loaded"
+    opened = f"import h5py; h5py.File({str(tmp_path / 'a.h5')!r})"
+    processes.run([sys.executable, "-c", opened], env=planted, check=False)
+    assert loaded.exists(), "HDF5 itself loads it"
+    loaded.unlink()
+    first = before.format(path=planted["HDF5_PLUGIN_PATH"])
+    # Only what the reader does with a library that another module has imported is looked at there.
+    given = {**planted, "HDF5_PLUGIN_PATH": ""} if before else {**planted, **named}
+    asked = [sys.executable, "-c", first + READ, str(tmp_path), "a.h5"]
+    answer = processes.run(asked, env=given, check=False)
+    assert not loaded.exists()
+    assert "is not a readable HDF5 file" in answer.stderr
 
 
 def test_the_public_compressions_are_still_read(tmp_path: Path, planted: dict[str, str]) -> None:

@@ -39,7 +39,7 @@ ALLOWED = {
         "judged at 99.95 %",
         "deadline 0.5 s",
         "for every 128 MiB",
-        "at most 0.1 s;",
+        "at most 0.1 s.",
     ),
     "follows from shapes, files or definitions": (
         "4 kB an anchor",
@@ -71,14 +71,14 @@ ALLOWED = {
         "or 6 GB where",
         "takes 0.1 GB",
     ),
-    "the paper's": ("keeps 0.03 %", "rises from 59.2 %", "the paper's 99.3 +- 0.5 %"),
+    "the paper's": ("keeps 0.03 %", "rises from 59.2 %"),
 }
 PAGES = sorted(
     (
         {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")}
-        | {ROOT / "benchmarks/performance.md", ROOT / "benchmarks/figures.md"}
+        | {ROOT / "benchmarks/figures.md"}
     )
-    - {ROOT / "docs/performance.md", ROOT / "CHANGELOG.md"}
+    - {ROOT / "CHANGELOG.md"}
 )
 
 

@@ -30,11 +30,11 @@ from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 ACPC = str(Path(sys.executable).with_name("acpc"))
-ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=95)
+ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=35)
 NOISE = GaussianNoise(0.08)
 PROTOCOL = ScoreProtocol(draws=3)
 FLAGS = [
-    "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "95",
+    "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "35",
     "--shift", "gaussian_noise:0.08", "--draws", "3",
 ]  # fmt: skip
 # What a follower is told, line by line; its first line names the job where there is one.

@@ -16,10 +16,10 @@ from kill_series import run_series, sweep
 from server_process import ServerProcess
 from waiting import wait_until
 
-JOBS = 8
+JOBS = 4
 # Calls of a checkpoint after its loading in which a server of the series is killed.
 KILLS = (3, 8, 5)
-LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 95})
+LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 45})
 LONG.protocol.draws = 3
 STEPS = steps_of(LONG)
 # Its SR lies where few anchors do not decide it, so that it looks to the end: eight times.
@@ -43,7 +43,7 @@ def undisturbed(faulty: FaultyWorld) -> bytes:
     with faulty.server("undisturbed") as server, calls(server) as caller:
         done = caller.finished(caller.submit(LONG).name)
         assert metadata(done).attempts == 1
-        assert response(done).checkpoint.anchors == 95
+        assert response(done).checkpoint.anchors == 45
         return done.response.SerializeToString()
 
 

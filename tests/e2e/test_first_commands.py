@@ -16,7 +16,7 @@ from server_process import ServerProcess
 from typer.testing import CliRunner
 
 PAGE = (Path(__file__).parents[2] / "docs" / "connecting.md").read_text()
-ROWS = re.findall(r"^\| `(acpc[^`]*)`[^|]*\| [^|]* \| `([^`]*)` \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(r"^\| `(acpc[^`]*)`[^|]*\| `([^`]*)` \|$", PAGE, re.MULTILINE)
 APPS = {"acpc": acpc_lab.cli.app, "acpc-server": acpc_server.cli.app}
 
 

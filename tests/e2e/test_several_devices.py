@@ -8,7 +8,7 @@ import queue
 import re
 import signal
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -173,60 +173,58 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         wait_until(lambda: not any(map(running, pids)), "workers outlive their supervisor")
 
 
-def test_a_lame_duck_is_told_to_all_and_hurried(world: ServedWorld, tmp_path: Path) -> None:
-    server = several(world, tmp_path, "cpu", lame_duck_seconds=3600)
-    with server, grpc.insecure_channel(server.address) as channel:
+def test_clients_outlast_the_only_worker_and_are_told_of_the_end(
+    world: ServedWorld, tmp_path: Path
+) -> None:
+    authority = Authority()
+    certificate, key = authority.issue("localhost").write(tmp_path, "server")
+    tls = Tls(authority.write(tmp_path, "ca")[0])
+    flags = {"tls_certificate": certificate, "tls_key": key, "lame_duck_seconds": 3600}
+    patient = RetryPolicy(attempts=10**6, maximum=0.5)
+    shift, arguments = GaussianNoise(0.1), ("lewm", wire.frames(2), wire.blocks(3))
+    given = {"tls": tls, "retry": patient, "timeout": 3 * GENEROUS_SECONDS}
+    moment = {"goal": wire.frames(1)[0], "perturbations": shift}
+
+    async def in_a_loop(server: ServerProcess, kill: Callable[[], None]) -> None:
+        async with (
+            AsyncAcpcClient(server.address, **given) as client,
+            client.plan("lewm", wire.frames(1), **moment) as session,
+        ):
+            await session.certify(planning.pool())
+            kill()
+            with pytest.raises(Unavailable, match="open another") as ended:
+                await session.certify(planning.pool())
+            assert ended.value.retry_after
+            assert (await client.compare_pair(*arguments, perturbations=shift)).results
+
+    with (
+        several(world, tmp_path / "state", "cpu", **flags) as server,
+        AcpcClient(server.address, **given) as client,
+        client.plan("lewm", wire.frames(1), **moment) as session,
+    ):
+        session.certify(planning.pool())
+        (started,) = of("worker_started", "cpu", server)
+        asyncio.run(in_a_loop(server, lambda: os.kill(int(str(started["pid"])), signal.SIGKILL)))
+        with pytest.raises(Unavailable, match="open another") as ended:
+            session.certify(planning.pool())
+        assert ended.value.retry_after
+        assert client.compare_pair(*arguments, perturbations=shift).results
+        assert len(of("worker_started", "cpu", server)) == 2
+
         command = [*server.command]
         command[command.index("--port") + 1] = str(server.port)
         refused = processes.run(command, check=False)
         assert refused.returncode == 1
         assert "choose another --port" in refused.stderr
 
-        health = health_pb2_grpc.HealthStub(channel)
-        assert status(health) == Answer.SERVING
-        os.kill(server.pid, signal.SIGTERM)
-        wait_until(lambda: status(health) == Answer.NOT_SERVING)
-        answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
-        assert answer.results
-        assert server.terminate() == 0, "the second signal ends the lame duck"
-
-
-def test_a_client_outlasts_the_death_of_the_only_worker(world: ServedWorld, tmp_path: Path) -> None:
-    authority = Authority()
-    certificate, key = authority.issue("localhost").write(tmp_path, "server")
-    tls = Tls(authority.write(tmp_path, "ca")[0])
-    secure = {"tls_certificate": certificate, "tls_key": key}
-    patient = RetryPolicy(attempts=10**6, maximum=0.5)
-    shift, arguments = GaussianNoise(0.1), ("lewm", wire.frames(2), wire.blocks(3))
-    with (
-        several(world, tmp_path / "state", "cpu", **secure) as server,
-        AcpcClient(server.address, tls=tls, retry=patient, timeout=3 * GENEROUS_SECONDS) as client,
-        client.plan("lewm", wire.frames(1), wire.frames(1)[0], perturbations=shift) as session,
-    ):
-        session.certify(planning.pool())
-        (started,) = of("worker_started", "cpu", server)
-        os.kill(int(str(started["pid"])), signal.SIGKILL)
-        with pytest.raises(Unavailable, match="open another") as ended:
-            session.certify(planning.pool())
-        assert ended.value.retry_after
-        assert client.compare_pair(*arguments, perturbations=shift).results
-
-        async def again() -> None:
-            async with (
-                AsyncAcpcClient(
-                    server.address, tls=tls, retry=patient, timeout=3 * GENEROUS_SECONDS
-                ) as client,
-                client.plan(
-                    "lewm", wire.frames(1), wire.frames(1)[0], perturbations=shift
-                ) as session,
-            ):
-                await session.certify(planning.pool())
-                os.kill(int(str(of("worker_started", "cpu", server)[-1]["pid"])), signal.SIGKILL)
-                with pytest.raises(Unavailable, match="open another") as ended:
-                    await session.certify(planning.pool())
-                assert ended.value.retry_after
-                assert (await client.compare_pair(*arguments, perturbations=shift)).results
-
-        asyncio.run(again())
-        assert len(of("worker_started", "cpu", server)) == 3
-        assert server.terminate() == 0
+        trusted = grpc.ssl_channel_credentials((tmp_path / "ca.pem").read_bytes())
+        with grpc.secure_channel(
+            server.address.replace("127.0.0.1", "localhost"), trusted
+        ) as channel:
+            health = health_pb2_grpc.HealthStub(channel)
+            assert status(health) == Answer.SERVING
+            os.kill(server.pid, signal.SIGTERM)
+            wait_until(lambda: status(health) == Answer.NOT_SERVING)
+            diagnostics = DiagnosticServiceStub(channel)
+            assert diagnostics.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results
+            assert server.terminate() == 0, "the second signal ends the lame duck"

@@ -27,7 +27,7 @@ DATASETS: dict[str, PublicColumns] = {
     "few.h5": public_columns((70, 90, 1, 64), side=40, seed=77),
     "many.h5": public_columns((58,) * 9, side=30, seed=78),
 }
-COUNT, HORIZON, DRAWS, SEED = 20, 6, 3, 12
+COUNT, HORIZON, DRAWS, SEED = 12, 4, 2, 12
 
 
 @pytest.fixture(scope="module")

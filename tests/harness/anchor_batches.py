@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from acpc_server.data import AnchorBatch
+from acpc.datasets import draw_windows
+from acpc_server.data import AnchorBatch, DrawnAnchors
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, SetInfo, UploadHeader
 from acpc_server.observe import Metrics
 
@@ -34,6 +36,11 @@ def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorB
         **changed,
     }
     return AnchorBatch(history=HISTORY, **arrays)
+
+
+def drawn_anchors(*given: Any, **options: Any) -> DrawnAnchors:  # noqa: ANN401
+    """Anchors of an open dataset, drawn as ``draw_windows`` does."""
+    return DrawnAnchors.of(draw_windows(*given, **options))
 
 
 def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:

@@ -19,7 +19,7 @@ from acpc.contract import (
     PlanStart,
 )
 from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
-from acpc_server.interactive.planning import Planner, PlanningSession
+from acpc_server.interactive import EncodedMoment, Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -86,12 +86,10 @@ class PlanningWorld:
             root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
         )
 
-    def open(self, request: PlanStart, *, model: int = 0, **limits: int) -> PlanningSession:
+    def open(self, request: PlanStart, *, model: int = 0, **limits: int) -> EncodedMoment:
         limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
         planner = Planner(self.engine, **limits)
-        session = planner.prepare(self.checkpoint(model), request)
-        planner.encode(session, context())
-        return session
+        return planner.encode(planner.prepare(self.checkpoint(model), request), context())
 
     def checkpoint(self, model: int = 0) -> LoadedCheckpoint:
         return self._checkpoints.get(f"m{model}")

@@ -1,7 +1,5 @@
 """Draws synthetic scores whose true IR, relative IR and SR are known, to test intervals on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache

@@ -12,7 +12,6 @@ import pytest
 import torch
 from public_library import public_module
 from torch import Tensor, nn
-from transformers import Dinov2Config, Dinov2Model
 
 MODULE = "stable_worldmodel.wm.prejepa.module"
 Config = dict[str, Any]
@@ -91,6 +90,8 @@ SMALL = Sizes(
 
 def public_prejepa(sizes: Sizes, seed: int = 0) -> nn.Module:
     """The library's network with weights under which every part matters."""
+    from transformers import Dinov2Config, Dinov2Model
+
     module, config = public_module("wm.prejepa.module"), sizes.config
     torch.manual_seed(seed)
     predictor = {k: v for k, v in config["predictor"].items() if k != "_target_"}

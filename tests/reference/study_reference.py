@@ -14,8 +14,8 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
-from acpc_server.numerics.cem import pool_normals
-from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
+from acpc_server.numerics.local import gaussian_probe, rademacher_probe
+from acpc_server.numerics.updates import pool_normals
 from acpc_server.perturb import DrawKey, Draws
 from acpc_server.studies import controls
 from numpy.typing import NDArray

@@ -17,7 +17,7 @@ from acpc_server.errors import (
     UnknownName,
     UnsafeCheckpoint,
 )
-from acpc_server.rpc.status import to_status
+from acpc_server.rpc.request import to_status
 from google.rpc import error_details_pb2
 
 CLASSES = [

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
 from numpy.typing import NDArray
 
+from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.resources import Resource
+from acpc_client.aio.streams import async_send_upload
 from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls
-from acpc_client.results import UploadProgress
-from acpc_client.sync import Anchors, SyncTransport
-from acpc_client.uploads import OnUpload
+from acpc_client.transport import check_timeout
+from acpc_client.uploads import OnUpload, UploadOptions
 
 
 class AsyncAnchors(Resource):
@@ -33,31 +32,38 @@ class AsyncAnchors(Resource):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AnchorSet:
-        """See ``Anchors.upload``, which runs in a thread; ``progress`` is called in the loop.
+        """Stores anchors of your own at the server, and answers their set.
 
-        grpc.aio tells a stream rejected while it was writing as a fault of its own, so that
-        the server's reason would be lost; the blocking stream keeps it.
+        A broken connection is mended: the upload goes on with the first anchor that the server has
+        not stored. The answer's digest is checked against what was sent. Anchors that the server
+        has already are not stored twice.
+
+        Whole arrays are read once for their digest before they are sent, and the same call in
+        another process goes on where this one ended. Parts are read once, in another thread; the
+        parts of a broken upload can be given again with its ``request_id``.
+
+        Args:
+            anchors: All anchors, or parts of them in order. Frames may be memory maps.
+            views: More groups of views of each history, by name: an array uint8 (n, views, h,
+                height, width, 3), or an iterable of such arrays, each of some anchors, in order;
+                then the upload is one of parts. Score one with ``GivenViews(name)``.
+            count: Anchors of all parts together; needed for parts alone.
+            description: Free text that the server keeps.
+            compress: Send frames deflated, without loss.
+            progress: Called whenever the server has stored more.
+            request_id: Names the upload; None: from the content, or fresh for parts.
+            timeout: Seconds for the whole upload; None: a day.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            DataLoss: What the server stored is not what was sent.
+            AcpcError: What the server rejected, or could not do for too long. Its ``request_id``
+                is the upload's.
         """
-        own, loop = self._transport, asyncio.get_running_loop()
-
-        def tell(told: UploadProgress) -> None:
-            if progress is not None:
-                loop.call_soon_threadsafe(progress, told)
-
-        # Leaving ends the thread's call, also when this task is cancelled.
-        blocking = SyncTransport(own.target, own.options)
-        with closing(blocking):
-            return await asyncio.to_thread(
-                Anchors(blocking).upload,
-                anchors,
-                views=views,
-                count=count,
-                description=description,
-                compress=compress,
-                progress=tell,
-                request_id=request_id,
-                timeout=timeout,
-            )
+        options = UploadOptions(
+            count, description, compress, progress, request_id, check_timeout(timeout)
+        )
+        return await async_send_upload(self._transport, anchors, views, options)
 
     async def create(
         self,
@@ -70,7 +76,17 @@ class AsyncAnchors(Resource):
         request_id: str | None = None,
         timeout: float | None = None,
     ) -> AnchorSet:
-        """See ``Anchors.create``."""
+        """Makes a set from a dataset that the server can see, and answers it once it is stored.
+
+        Args:
+            source: Where the anchors are drawn.
+            history: Frames of history; the paper's models take 3.
+            horizon: Future frames; the paper's 8.
+            description: Free text that the server keeps.
+            reading: Decides the source's ``window_future_frames`` where that is open.
+            request_id: The same id gives the same set; a fresh uuid4 when None.
+            timeout: Seconds for the whole call; None: an hour.
+        """
         return await self._transport.run(
             calls.create(source, history, horizon, description, reading, request_id), timeout
         )
@@ -86,12 +102,22 @@ class AsyncAnchors(Resource):
         neighbourhood: float = 0.35,
         timeout: float | None = None,
     ) -> AnchorContents:
-        """See ``Anchors.contents``."""
+        """The states and labels by which scores pair the anchors of a set.
+
+        Args:
+            anchor_set: The set, or its digest.
+            neighbourhood: Which quantile of the distances between all pairs of endpoint states is
+                told, in (0, 1]; the paper's d_0.35 by default.
+            timeout: Seconds for the call.
+
+        Raises:
+            ResourceExhausted: They are more than an answer holds.
+        """
         return await self._transport.run(calls.contents(anchor_set, neighbourhood), timeout)
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[AnchorSet]:
+    ) -> AsyncListing[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: calls.list_page(page_size, token), timeout)
 

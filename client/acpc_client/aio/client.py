@@ -1,70 +1,59 @@
-"""The asyncio client: the methods of the blocking client, awaited."""
+"""The asyncio client. Tasks of one event loop share it."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import Any, Self, Unpack
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-import grpc
-import grpc.aio
-from acpc.contract import (
-    AnchorPreview,
-    AnchorSet,
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    NumericMode,
-    PairComparison,
-    Perturbation,
-    Score,
-    Study,
-)
-from numpy.typing import NDArray
+from acpc.contract import NumericMode
 
-from acpc_client.aio.anchors import AsyncAnchors
+from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
-from acpc_client.aio.resources import (
-    AsyncCheckpoints,
-    AsyncDatasets,
-    AsyncOperations,
-    AsyncScoreJob,
-    AsyncStudyJob,
-)
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import (
-    CallOptions,
-    Named,
-    PairOptions,
-    ScoreOptions,
-    diagnostics,
-    jobs,
-    studies,
-)
-from acpc_client.inputs import Pair
-from acpc_client.results import (
-    PairOutcome,
-    Result,
-    ScoreComparison,
-    WorstAnchors,
-    choose_worst,
-    compare_scores,
-    job_to_fetch,
-    operation_of,
-    worst_of,
-)
-from acpc_client.retries import Absence, OnAway
-from acpc_client.sync import Feed
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Ending
+from acpc_client.inputs import Feed
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+
+if TYPE_CHECKING:
+    from acpc.contract import (
+        AnchorPreview,
+        AnchorSet,
+        CheckpointRef,
+        DatasetAnchors,
+        EvidenceOptions,
+        PairComparison,
+        Perturbation,
+        Score,
+        Study,
+    )
+    from numpy.typing import NDArray
+
+    from acpc_client.aio.wire import Pairs
+    from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
+    from acpc_client.results import PairOutcome, Result, ScoreComparison, WorstAnchors
+    from acpc_client.retries import Absence, OnAway
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
-    """Asks an ACPC server without blocking the event loop; for arguments see ``AcpcClient``.
+    """Asks an ACPC server.
+
+    Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
+    deadline (``timeout`` in seconds, for the whole call with its retries).
+
+    Args:
+        target: ``host:port`` of the server, any gRPC target, or the IP addresses of several
+            servers, with commas or as a sequence: calls go round them.
+        **options: See ``ClientOptions``: TLS, token, deadlines, retries, patience.
+
+    Raises:
+        ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
+            token that would travel in plain text to another host.
 
     Example:
         >>> async with AsyncAcpcClient("localhost:50051") as client:
         ...     answer = await client.compare_pair(
         ...         "lewm-pusht", history, blocks, perturbations=GaussianNoise(0.08), draws=5
         ...     )
+        ...     print(answer.results[0].acpc)
     """
 
     def __init__(
@@ -90,28 +79,31 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         await self._transport.close()
 
     def absence(self, patience: float | None = None, on_away: OnAway | None = None) -> Absence:
-        """See ``AcpcClient.absence``."""
+        """What decides how a loop of one's own outlasts a server that is away; see ``Absence``.
+
+        Both arguments default to the client's.
+        """
         return self._transport.absence(patience, on_away=on_away)
 
     @property
-    def checkpoints(self) -> AsyncCheckpoints:
+    def checkpoints(self) -> aio.AsyncCheckpoints:
         """The checkpoints below the server's root."""
-        return AsyncCheckpoints(self._transport)
+        return aio.AsyncCheckpoints(self._transport)
 
     @property
-    def datasets(self) -> AsyncDatasets:
+    def datasets(self) -> aio.AsyncDatasets:
         """The datasets below the server's root, and the tasks."""
-        return AsyncDatasets(self._transport)
+        return aio.AsyncDatasets(self._transport)
 
     @property
-    def anchors(self) -> AsyncAnchors:
+    def anchors(self) -> aio.AsyncAnchors:
         """The anchor sets of the server."""
-        return AsyncAnchors(self._transport)
+        return aio.AsyncAnchors(self._transport)
 
     @property
-    def operations(self) -> AsyncOperations:
+    def operations(self) -> aio.AsyncOperations:
         """The jobs of the server."""
-        return AsyncOperations(self._transport)
+        return aio.AsyncOperations(self._transport)
 
     async def compare_pair(
         self,
@@ -122,36 +114,48 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
         **options: Unpack[PairOptions],
     ) -> PairComparison:
-        """See ``AcpcClient.compare_pair``."""
-        call = diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
+        """Do these views of one history lead to the same predicted future?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3), 1 <= h <= the model's history.
+            action_blocks: Normalised blocks, float32 (h + H - 1, block width). Block k leaves
+                frame k; the paper's a_0 is block h - 1.
+            timeout: Seconds for the whole call; None: 30.
+            **options: See ``PairOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
+        call = calls.diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
         return await self._transport.run(call, timeout)
 
-    async def compare_pairs(
+    def compare_pairs(
         self,
         checkpoint: str | CheckpointRef,
-        pairs: Iterable[Pair] | AsyncIterable[Pair],
+        pairs: Pairs,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
         timeout: float | None = None,
     ) -> AsyncIterator[PairOutcome]:
-        """See ``AcpcClient.compare_pairs``; ``pairs`` may be an async iterable."""
-        feed = Feed(lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode))
-        attempts = self._transport.attempts(diagnostics.COMPARE_PAIRS, timeout)
-        stream = self._transport.rpc(diagnostics.COMPARE_PAIRS)(
-            feed.async_items(pairs), timeout=attempts.remaining()
+        """``compare_pair`` over a stream: outcomes come in the order of the pairs.
+
+        A pair that the server rejects is answered in place; the stream goes on. It starts at the
+        first read, and is not sent again when it breaks. ``pairs`` is read in another thread;
+        what it raises, and an ArgumentError in one of its pairs, is raised here.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            pairs: The pairs; read as the server takes them.
+            numeric_mode: Arithmetic of the network.
+            timeout: Seconds for the whole stream; None: 600.
+        """
+        feed = Feed(
+            lambda pair: calls.diagnostics.stream_item(checkpoint, pair, numeric_mode),
+            results.PairOutcome.from_message,
         )
-        ending = Ending(stream)
-        try:
-            async for answer in stream:
-                self._transport.contact.made = True
-                yield PairOutcome.from_message(answer)
-            feed.check()
-        except grpc.RpcError as raised:
-            feed.check()
-            error = self._transport.error(await ending.behind(raised))
-            raise self._transport.policy.hinted(error) from None
-        finally:
-            stream.cancel()
+        return self._transport.stream(calls.diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def score_checkpoint(
         self,
@@ -162,10 +166,27 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[ScoreOptions],
-    ) -> AsyncScoreJob:
-        """See ``AcpcClient.score_checkpoint``."""
-        call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return AsyncScoreJob(self.operations, await self._transport.submit(call, timeout, patience))
+    ) -> aio.AsyncScoreJob:
+        """Submits a job: is this checkpoint fit to ship under this visual shift?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
+            shift: The visual change.
+            timeout: Seconds for the submission, not for the job; None: 30, and none while the
+                server is away.
+            patience: Seconds that the submission waits for a server that is away; None: the
+                client's. It is repeated with its request id, which makes one job.
+            **options: See ``ScoreOptions``; without ``reference`` the screen cannot pass.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
+        call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
+        return aio.AsyncScoreJob(
+            self.operations, await self._transport.submit(call, timeout, patience)
+        )
 
     async def preview_anchors(
         self,
@@ -175,8 +196,20 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         draw: int = 0,
         timeout: float | None = None,
     ) -> tuple[AnchorPreview, ...]:
-        """What the model saw at some anchors of a scoring job that succeeded, as pictures."""
-        return await self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
+        """What the model saw at some anchors of a scoring job that succeeded, as pictures.
+
+        Args:
+            job: ``operations/<id>``, or a job or operation.
+            anchors: Indices of the anchors, in the order of ``AnchorValues``; at most 32.
+            draw: Which draw of the shift.
+            timeout: Seconds for the whole call; None: 60.
+
+        Raises:
+            ArgumentError: An index or the draw cannot be sent as it is.
+            FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
+            AcpcError: What the server rejected, or could not do.
+        """
+        return await self._transport.run(calls.jobs.preview_anchors(job, anchors, draw), timeout)
 
     async def compare_scores(
         self,
@@ -186,9 +219,22 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         *,
         timeout: float | None = None,
     ) -> ScoreComparison:
-        """See ``AcpcClient.compare_scores``."""
-        held = [await self._fetched(answer, name, timeout) for name, answer in (("a", a), ("b", b))]
-        return compare_scores(held[0], held[1], evidence)
+        """What ``b`` differs by from ``a``: paired differences of IR and SR with intervals.
+
+        Args:
+            a: The first score: a job's name, a job, what ``load_result`` gives, or a score.
+            b: The second, of the same anchors, shift, protocol and reference.
+            evidence: Confidence of every interval by itself, resamples, seed; None: 95 %.
+            timeout: Seconds for each job that is fetched; None: 30.
+
+        Raises:
+            ArgumentError: They cannot be compared; the message has every reason.
+            FailedPrecondition: The lab is not installed; the message says how to install it.
+            AcpcError: What the server rejected, or a job ended without a score.
+        """
+        first = await self._fetched(a, "a", timeout)
+        second = await self._fetched(b, "b", timeout)
+        return results.compare_scores(first, second, evidence)
 
     async def worst_anchors(
         self,
@@ -199,16 +245,30 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         draw: int = 0,
         timeout: float | None = None,
     ) -> WorstAnchors:
-        """See ``AcpcClient.worst_anchors``."""
+        """The anchors on which a score is worst, with clean and perturbed frames.
+
+        Args:
+            job: ``operations/<id>``, a job, an operation, or what ``load_result`` gives.
+            count: How many, 1 to 32; fewer where there are fewer.
+            by: ``"radius"``: pushed furthest by the shift, which makes IR; ``"distance"``: least
+                apart from a different state, which makes SR.
+            draw: Which draw of the shift is shown.
+            timeout: Seconds for each call; None: 60 for the frames.
+
+        Raises:
+            ArgumentError: ``count`` or ``by``, or what names no job.
+            FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
+            AcpcError: What the server rejected, or could not do.
+        """
         held = await self._fetched(job, "job", timeout)
-        chosen = choose_worst(held, count, by)
+        chosen = results.choose_worst(held, count, by)
         previews = await self.preview_anchors(
-            operation_of(held), chosen, draw=draw, timeout=timeout
+            results.operation_of(held), chosen, draw=draw, timeout=timeout
         )
-        return worst_of(held, by, draw, previews)
+        return results.worst_of(held, by, draw, previews)
 
     async def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
-        name = job_to_fetch(answer, field)
+        name = results.job_to_fetch(answer, field)
         return await self.operations.get(name, timeout=timeout) if name else answer
 
     async def run_study(
@@ -220,7 +280,24 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[CallOptions],
-    ) -> AsyncStudyJob:
-        """See ``AcpcClient.run_study``."""
-        call = studies.run_study(checkpoint, anchors, study, **options)
-        return AsyncStudyJob(self.operations, await self._transport.submit(call, timeout, patience))
+    ) -> aio.AsyncStudyJob:
+        """Submits a job: the rows of one of the paper's studies on one checkpoint.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
+            study: A DriftStudy, PlannerStudy, GeometryStudy or SensitivityStudy.
+            timeout: Seconds for the submission, not for the job; None: 30, and none while the
+                server is away.
+            patience: Seconds that the submission waits for a server that is away; None: the
+                client's. It is repeated with its request id, which makes one job.
+            **options: See ``CallOptions``.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
+        call = calls.studies.run_study(checkpoint, anchors, study, **options)
+        return aio.AsyncStudyJob(
+            self.operations, await self._transport.submit(call, timeout, patience)
+        )

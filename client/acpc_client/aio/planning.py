@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
-from numpy.typing import NDArray
+from acpc_client import aio, calls
 
-from acpc_client.aio.session import AsyncPlanSession
-from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions, diagnostics, planning
+if TYPE_CHECKING:
+    from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
+    from numpy.typing import NDArray
+
+    from acpc_client.aio.transport import AsyncTransport
+    from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions
 
 
 class AsyncPlanningMethods:
@@ -27,8 +29,21 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         **options: Unpack[PoolOptions],
     ) -> PoolCertificate:
-        """See ``AcpcClient.certify_pool``."""
-        call = diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
+        """Can this visual change alter the planner's choice among these candidates?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            candidates: Action sequences, float32 (candidates, H, block width).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole call; None: 30.
+            **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
+        call = calls.diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
         return await self._transport.run(call, timeout)
 
     def plan(
@@ -40,10 +55,32 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         message_timeout: float | None = None,
         **options: Unpack[CertifyOptions],
-    ) -> AsyncPlanSession:
-        """See ``AcpcClient.plan``; the session is entered with ``async with``."""
-        start = planning.start(checkpoint, history, goal, **options)
-        return AsyncPlanSession(self._transport, start, timeout, message_timeout)
+    ) -> aio.AsyncPlanSession:
+        """A session that certifies one pool after another, as a planner makes them.
+
+        History, goal and views travel once, when the session is entered, and are encoded once.
+        Without an answer to that the call is tried again; a session that breaks later is not.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole session; None: 600.
+            message_timeout: Seconds for each answer; None: the client's timeout, or 30.
+            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+
+        Example:
+            >>> with client.plan("lewm-pusht", history, goal, perturbations=noise) as session:
+            ...     for _ in range(iterations):
+            ...         pool = session.certify_proposal(mean, std, seed=next(seeds))
+            ...         if not pool.certificate.views[0].top1.certified:
+            ...             break
+        """
+        start = calls.planning.start(checkpoint, history, goal, **options)
+        return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
         self,
@@ -55,6 +92,22 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         **options: Unpack[PairedOptions],
     ) -> PairedPlans:
-        """See ``AcpcClient.plan_paired``."""
-        call = planning.plan_paired(checkpoint, history, goal, budget, **options)
+        """Would the planner have made the same plan from another view of its history?
+
+        The server runs CEM from the clean history and from every view, with common random
+        numbers, and certifies every iteration of the clean run.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            budget: Size of both runs.
+            timeout: Seconds for the whole call; None: 300.
+            **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
+
+        Raises:
+            ArgumentError: An array or a number cannot be sent as it is.
+            AcpcError: What the server rejected, or could not do.
+        """
+        call = calls.planning.plan_paired(checkpoint, history, goal, budget, **options)
         return await self._transport.run(call, timeout)

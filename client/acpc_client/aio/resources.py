@@ -1,9 +1,8 @@
-"""Checkpoints, operations and jobs of the asyncio client; see ``sync_resources``."""
+"""Checkpoints, datasets, operations and jobs of the asyncio client."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from acpc.contract import (
     TaskSummary,
 )
 
+from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
@@ -28,22 +28,19 @@ Item = TypeVar("Item")
 
 
 class Resource:
-    """What the resources of the asyncio client share: the transport, and lists in pages."""
+    """What the resources of a client share: the transport, and lists in pages."""
 
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
-    async def _pages(
+    def _pages(
         self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
-    ) -> AsyncIterator[Item]:
-        token = ""
-        while True:
+    ) -> AsyncListing[Item]:
+        async def fetch(token: str) -> tuple[Sequence[Item], str]:
             answer = await self._transport.run(page(token), timeout)
-            for item in answer.items:
-                yield item
-            token = answer.next_token
-            if not token:
-                return
+            return answer.items, answer.next_token
+
+        return AsyncListing(fetch)
 
 
 class AsyncCheckpoints(Resource):
@@ -51,7 +48,7 @@ class AsyncCheckpoints(Resource):
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[Checkpoint]:
+    ) -> AsyncListing[Checkpoint]:
         """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: checkpoints.list_page(page_size, token), timeout)
 
@@ -88,13 +85,13 @@ class AsyncDatasets(Resource):
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[DatasetFile]:
+    ) -> AsyncListing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
         return self._pages(lambda token: datasets.list_page(page_size, token), timeout)
 
     def tasks(
         self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[TaskSummary]:
+    ) -> AsyncListing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
         return self._pages(lambda token: datasets.tasks_page(page_size, token), timeout)
 
@@ -104,8 +101,15 @@ class AsyncOperations(Resource):
 
     def list(
         self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
-    ) -> AsyncIterator[Operation]:
-        """Every operation; pages are fetched as they are read, ``timeout`` seconds each."""
+    ) -> AsyncListing[Operation]:
+        """Every operation, newest first and without its answer, which :meth:`get` has.
+
+        Args:
+            filter: Terms joined by AND: ``state=failed``, ``kind=score_checkpoint``,
+                ``checkpoint=<name>``, ``created>=2026-01-31T08:00:00Z``.
+            page_size: Operations a call; pages are fetched as they are read.
+            timeout: Seconds a call.
+        """
         return self._pages(lambda token: jobs.list_page(filter, page_size, token), timeout)
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
@@ -155,7 +159,7 @@ class AsyncOperations(Resource):
                 delay = plan.ended()
             except grpc.RpcError as raised:
                 delay = plan.failed(self._transport.error(raised))
-            await asyncio.sleep(delay)
+            await self._transport.rest(delay)
 
     async def _updates(self, plan: WatchPlan) -> AsyncGenerator[Operation, None]:
         """One stream of updates, or one poll."""
@@ -193,7 +197,8 @@ class _Job:
 
     async def progress(self, *, timeout: float | None = None) -> Progress:
         """How far the job is now."""
-        return (await self.operation(timeout=timeout)).progress
+        operation = await self.operation(timeout=timeout)
+        return operation.progress
 
     def watch(
         self, *, timeout: float | None = None, patience: float | None = None
@@ -239,7 +244,8 @@ class AsyncScoreJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return (await self._ended(timeout, patience, progress)).result()
+        operation = await self._ended(timeout, patience, progress)
+        return operation.result()
 
 
 class AsyncStudyJob(_Job):
@@ -263,4 +269,5 @@ class AsyncStudyJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return (await self._ended(timeout, patience, progress)).study_result()
+        operation = await self._ended(timeout, patience, progress)
+        return operation.study_result()

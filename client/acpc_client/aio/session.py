@@ -1,41 +1,61 @@
-"""A planning session of the asyncio client."""
+"""A planning session: history and goal once, then pool after pool."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
-import grpc
-import grpc.aio
 from acpc.contract import PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
+from acpc_client.aio.streams import AsyncPlanStream
+from acpc_client.aio.transport import AsyncTransport
+from acpc_client.aio.wire import AsyncLock
 from acpc_client.calls import planning
-from acpc_client.errors import AcpcError, DeadlineExceeded
+from acpc_client.errors import AcpcError
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
-from acpc_client.transport import EPISODE_S, GOODBYE_S, Ending, ReadAnswer, SessionBase
+from acpc_client.transport import EPISODE_S, ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
 
 class AsyncPlanSession(SessionBase):
-    """See ``PlanSession``; tasks of one event loop take turns, and a cancelled one ends it."""
+    """Certificates for the pools of one planner run; a context manager, entered once.
 
-    _stream: Any = None
-    _ending: Ending
+    Any error of the server ends the session: its answers would no longer match the pools. An
+    ArgumentError does not, because nothing was sent.
+
+    Pools that are asked for at the same time are answered one at a time, in the order of their
+    turns. After ``close`` a pool under way fails with Cancelled.
+    """
+
+    _transport: AsyncTransport
+    _stream: AsyncPlanStream
 
     async def __aenter__(self) -> AsyncPlanSession:
-        """See ``PlanSession.__enter__``."""
+        """Sends the start; tried again as any call is, until the server has taken it.
+
+        Raises:
+            AcpcError: What the server rejected.
+            SessionClosed: The session was entered before.
+        """
         self._check(fresh=True)
         await self._open(self._transport.attempts(planning.PLAN, self._timeout))
         return self
 
     async def enter_after(self, before: AsyncPlanSession | None) -> AsyncPlanSession:
-        """See ``PlanSession.enter_after``."""
+        """Enters this session for an episode; returns ``before``, moved here, where it can be.
+
+        It can be where only frames, past blocks, goal and views of the caller's differ; answers
+        keep its request id. Otherwise, and where its stream has broken, it is closed and a stream
+        opened for this one. The stream may last an hour:
+        ``timeout`` covers this call alone, and each later message has its own.
+
+        Raises:
+            AcpcError: As of entering.
+        """
         self._check(fresh=True)
         attempts = self._transport.attempts(planning.PLAN, self._timeout)
         if before is not None:
@@ -43,7 +63,7 @@ class AsyncPlanSession(SessionBase):
                 if await before._moved_to(self, self._opening_limit(attempts)):
                     return before
             except AcpcError as error:
-                await asyncio.sleep(self._unmoved(error, attempts))
+                await self._transport.rest(self._unmoved(error, attempts))
             await before.close()
         await self._open(attempts, EPISODE_S)
         return self
@@ -59,21 +79,20 @@ class AsyncPlanSession(SessionBase):
 
     async def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
         """Open the stream, which may last longer than the call that opens it."""
-        self._turn = asyncio.Lock()
+        self._turn = AsyncLock()
         while True:
             options = self._options(attempts, lasting)
-            self._stream = self._transport.rpc(planning.PLAN)(**options)
-            self._ending = Ending(self._stream)
+            self._stream = AsyncPlanStream(self._transport, self.request_id, options)
             try:
                 limit = self._opening_limit(attempts)
-                self._entered(await self._exchange(self._first, limit))
+                self._entered(await self._stream.exchange(self._first, limit))
                 return
             except AcpcError as error:
                 self._hang_up(error.message)
                 delay = attempts.after(error)
                 if delay is None:
                     raise
-            await asyncio.sleep(delay)
+            await self._transport.rest(delay)
 
     async def __aexit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -93,7 +112,29 @@ class AsyncPlanSession(SessionBase):
         views: NDArray[Any] | None = None,
         timeout: float | None = None,
     ) -> Receipt:
-        """See ``PlanSession.move``."""
+        """Go on at the planner's next moment; later pools are answered as in a new session there.
+
+        All else stays as the session was opened with, the seed and number of draws too. Kept
+        frames and a goal that stays are neither sent nor encoded again.
+
+        Args:
+            history: Frames that follow the kept ones, uint8 (n, height, width, 3).
+            keep: How many of the session's latest frames stay, ahead of these.
+            past_blocks: Blocks that leave the earlier frames, float32 (keep + n - 1, block width).
+            goal: As of ``client.plan``; None: the one before.
+            goal_proprio: That of a goal frame which is given here.
+            proprio: As of ``client.plan``, of all frames of the new history.
+            views: The new history's, where the session has views of the caller's.
+            timeout: Seconds for the answer; None: the session's ``message_timeout``.
+
+        Returns:
+            What the session computes with from now on.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server rejected, or could not do; the session has ended.
+        """
         request = planning.frame(
             history,
             keep=keep,
@@ -114,7 +155,19 @@ class AsyncPlanSession(SessionBase):
         infeasible: NDArray[Any] | None = None,
         timeout: float | None = None,
     ) -> PoolCertificate:
-        """See ``PlanSession.certify``."""
+        """Can the visual change alter the planner's choice among these candidates?
+
+        Args:
+            candidates: Action sequences, float32 (candidates, H, block width).
+            offsets: Added to the cost of each, float32 (candidates,).
+            infeasible: Those that break a constraint on their actions, bool (candidates,).
+            timeout: Seconds for this answer; None: the session's ``message_timeout``.
+
+        Raises:
+            ArgumentError: The candidates cannot be sent as they are; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server rejected, or could not do; the session has ended.
+        """
         answer = await self._ask(planning.pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
@@ -127,7 +180,20 @@ class AsyncPlanSession(SessionBase):
         seed: int,
         timeout: float | None = None,
     ) -> SampledPool:
-        """See ``PlanSession.certify_proposal``."""
+        """``certify`` for a pool that the server samples, which saves sending it.
+
+        Args:
+            mean: Mean of the proposal, float32 (H, block width); it is candidate 0 itself.
+            std: Standard deviations, of the same shape.
+            candidates: Pool size.
+            seed: Seed of the samples; give every iteration another.
+            timeout: Seconds for this answer; None: the session's ``message_timeout``.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is; the session goes on.
+            SessionClosed: The session is not open.
+            AcpcError: What the server rejected, or could not do; the session has ended.
+        """
         answer = await self._ask(planning.proposal(mean, std, candidates, seed), timeout)
         return read_answer(SampledPool, answer)
 
@@ -135,16 +201,8 @@ class AsyncPlanSession(SessionBase):
         """Says goodbye to the server; pools are rejected from now on."""
         if self._why_closed:
             return
-        if self._turn.locked():
-            self._hang_up("it was closed")
-            return
         self._why_closed = "it was closed"
-        # Every answer was read before the goodbye, so nothing is lost with an error here.
-        with suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
-                await self._stream.done_writing()
-                await self._stream.read()
-        self._stream.cancel()
+        await self._stream.close(self._turn)
 
     async def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
         return await self._answered(lambda: self._numbered(pool), self._certified, timeout)
@@ -158,26 +216,11 @@ class AsyncPlanSession(SessionBase):
             self._check(fresh=False)
             request = make()
             try:
-                return read(await self._exchange(request, limit), request)
+                return read(await self._stream.exchange(request, limit), request)
             except BaseException as failure:
                 # The next answer would be this message's.
                 self._hang_up(self._told(failure))
                 raise
-
-    async def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
-        """Sends one message and waits for its answer; None: the server has ended the stream."""
-        try:
-            async with asyncio.timeout(limit):
-                if not self._stream.done():  # else there is only a status left to read
-                    await self._stream.write(request)
-                answer = await self._stream.read()
-        except TimeoutError:
-            overdue = self._overdue(limit)
-            raise DeadlineExceeded(overdue, reason="", request_id=self.request_id) from None
-        except grpc.RpcError as raised:
-            told = await self._ending.behind(raised)
-            raise self._transport.error(told, self.request_id) from None
-        return None if answer is grpc.aio.EOF else answer
 
     def _hang_up(self, why: str) -> None:
         self._why_closed = self._why_closed or why

@@ -1,28 +1,20 @@
-"""The asyncio transport: its channel, and one call with its retries."""
+"""One call of the asyncio client, with its retries."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from typing import TypeVar
 
 import grpc
-import grpc.aio
 
+from acpc_client.aio.wire import AsyncWire
 from acpc_client.calls import Call
 from acpc_client.errors import AcpcError
-from acpc_client.transport import Transport
 
 Answer = TypeVar("Answer")
 
 
-class AsyncTransport(Transport):
-    """A transport whose calls are awaited."""
-
-    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
-        if self.credentials is None:
-            return grpc.aio.insecure_channel(self.target, options)
-        return grpc.aio.secure_channel(self.target, self.credentials, options)
+class AsyncTransport(AsyncWire):
+    """Sends calls."""
 
     async def close(self) -> None:
         """Closes the channels; calls under way fail."""
@@ -44,7 +36,7 @@ class AsyncTransport(Transport):
                 delay = attempts.after(error)
                 if delay is None:
                     raise error from None
-            await asyncio.sleep(delay)
+            await self.rest(delay)
 
     async def submit(
         self, call: Call[Answer], timeout: float | None, patience: float | None
@@ -59,4 +51,4 @@ class AsyncTransport(Transport):
             else:
                 absence.answered()
                 return answer
-            await asyncio.sleep(delay)
+            await self.rest(delay)

@@ -14,8 +14,9 @@ means, what each remedy does to it, and what the remedies were measured to be wo
         act(step.plan[0] if step.plan is not None else stand_still)
 """
 
+from acpc_client.planning.async_policy import AsyncPolicy
 from acpc_client.planning.control import Pools
-from acpc_client.planning.policy import AsyncPolicy, Policy
+from acpc_client.planning.policy import Policy
 from acpc_client.planning.rule import Attempt, ControlStep, Decision
 
 __all__ = ["AsyncPolicy", "Attempt", "ControlStep", "Decision", "Policy", "Pools"]

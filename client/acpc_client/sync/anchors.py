@@ -1,21 +1,21 @@
+# Generated from aio/anchors.py by client/unasync.py; do not edit.
 """Anchor sets of the blocking client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import grpc
 import numpy as np
 from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
 from numpy.typing import NDArray
 
-from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
+from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls
-from acpc_client.errors import AcpcError, NotFound
-from acpc_client.results import Listing
+from acpc_client.sync.listing import Listing
 from acpc_client.sync.resources import Resource
+from acpc_client.sync.streams import send_upload
 from acpc_client.transport import check_timeout
-from acpc_client.uploads import OnUpload, Upload, UploadOptions
+from acpc_client.uploads import OnUpload, UploadOptions
 
 
 class Anchors(Resource):
@@ -61,41 +61,10 @@ class Anchors(Resource):
             AcpcError: What the server rejected, or could not do for too long. Its ``request_id``
                 is the upload's.
         """
-        transport = self._transport
-        if views:
-            count = len(anchors) if isinstance(anchors, AnchorArrays) else count
-            anchors = with_views(anchors, views)
         options = UploadOptions(
             count, description, compress, progress, request_id, check_timeout(timeout)
         )
-        upload = Upload(anchors, options, retries=transport.policy.attempts > 1)
-        upload.prepare()
-        while True:
-            try:
-                done = self._find(upload) if upload.lost else self._send(upload)
-            except AcpcError as error:
-                upload.check()
-                transport.rest(upload.failed(error))
-                continue
-            if done is not None:
-                return done
-
-    def _find(self, upload: Upload) -> AnchorSet | None:
-        """Asks where an upload goes on."""
-        try:
-            return upload.begin(self._transport.run(calls.progress(upload.request_id), None))
-        except NotFound:
-            return upload.begin(None)
-
-    def _send(self, upload: Upload) -> AnchorSet | None:
-        """One stream of an upload."""
-        rpc = self._transport.rpc(calls.UPLOAD)
-        try:
-            answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
-        except grpc.RpcError as raised:
-            raise self._transport.error(raised, upload.request_id) from None
-        upload.check()
-        return upload.stored(answer)
+        return send_upload(self._transport, anchors, views, options)
 
     def create(
         self,

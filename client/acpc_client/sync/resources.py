@@ -1,8 +1,10 @@
-"""Checkpoints, operations and jobs of the blocking client."""
+# Generated from aio/resources.py by client/unasync.py; do not edit.
+"""Checkpoints, datasets, operations and jobs of the blocking client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import grpc
@@ -17,8 +19,9 @@ from acpc.contract import (
 )
 
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
-from acpc_client.results import Listing, OnProgress, Operation, StudyResult, listener
+from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
+from acpc_client.sync.listing import Listing
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import check_timeout
 
@@ -26,7 +29,7 @@ Item = TypeVar("Item")
 
 
 class Resource:
-    """What the resources of the blocking client share: the transport, and lists in pages."""
+    """What the resources of a client share: the transport, and lists in pages."""
 
     def __init__(self, transport: SyncTransport) -> None:
         self._transport = transport
@@ -140,17 +143,18 @@ class Operations(Resource):
         plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
             try:
-                for operation in self._updates(plan):
-                    if plan.news(operation):
-                        yield operation
-                    if operation.done:
-                        return
+                with closing(self._updates(plan)) as updates:
+                    for operation in updates:
+                        if plan.news(operation):
+                            yield operation
+                        if operation.done:
+                            return
                 delay = plan.ended()
             except grpc.RpcError as raised:
                 delay = plan.failed(self._transport.error(raised))
             self._transport.rest(delay)
 
-    def _updates(self, plan: WatchPlan) -> Iterator[Operation]:
+    def _updates(self, plan: WatchPlan) -> Generator[Operation, None, None]:
         """One stream of updates, or one poll."""
         call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
         rpc = self._transport.rpc(call.method)
@@ -159,7 +163,8 @@ class Operations(Resource):
             return
         stream: Any = rpc(call.request, timeout=plan.segment())
         try:
-            yield from map(call.read, stream)
+            for answer in stream:
+                yield call.read(answer)
         finally:
             stream.cancel()
 
@@ -183,7 +188,8 @@ class _Job:
 
     def progress(self, *, timeout: float | None = None) -> Progress:
         """How far the job is now."""
-        return self.operation(timeout=timeout).progress
+        operation = self.operation(timeout=timeout)
+        return operation.progress
 
     def watch(
         self, *, timeout: float | None = None, patience: float | None = None
@@ -229,7 +235,8 @@ class ScoreJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without a score.
         """
-        return self._ended(timeout, patience, progress).result()
+        operation = self._ended(timeout, patience, progress)
+        return operation.result()
 
 
 class StudyJob(_Job):
@@ -253,4 +260,5 @@ class StudyJob(_Job):
             ServerAway: The server was away for too long; the job goes on, or resumes with it.
             AcpcError: Why the job ended without rows.
         """
-        return self._ended(timeout, patience, progress).study_result()
+        operation = self._ended(timeout, patience, progress)
+        return operation.study_result()

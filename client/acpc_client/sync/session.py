@@ -1,24 +1,23 @@
-"""A planning session of the blocking client: history and goal once, then pool after pool."""
+# Generated from aio/session.py by client/unasync.py; do not edit.
+"""A planning session: history and goal once, then pool after pool."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from queue import SimpleQueue
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-import grpc
 from acpc.contract import PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 from numpy.typing import NDArray
 
 from acpc_client.calls import planning
-from acpc_client.errors import AcpcError, DeadlineExceeded
+from acpc_client.errors import AcpcError
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
+from acpc_client.sync.streams import PlanStream
 from acpc_client.sync.transport import SyncTransport
-from acpc_client.transport import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
+from acpc_client.sync.wire import Lock
+from acpc_client.transport import EPISODE_S, ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
@@ -29,13 +28,12 @@ class PlanSession(SessionBase):
     Any error of the server ends the session: its answers would no longer match the pools. An
     ArgumentError does not, because nothing was sent.
 
-    Threads: pools of several threads are answered one at a time, in the order of their turns.
-    ``close`` may be called from any thread; a pool under way then fails with Cancelled.
+    Pools that are asked for at the same time are answered one at a time, in the order of their
+    turns. After ``close`` a pool under way fails with Cancelled.
     """
 
     _transport: SyncTransport
-    _requests: SimpleQueue[pb.PlanRequest | None]
-    _stream: Any = None
+    _stream: PlanStream
 
     def __enter__(self) -> PlanSession:
         """Sends the start; tried again as any call is, until the server has taken it.
@@ -82,14 +80,13 @@ class PlanSession(SessionBase):
 
     def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
         """Open the stream, which may last longer than the call that opens it."""
-        self._turn = threading.Lock()
+        self._turn = Lock()
         while True:
-            # A queue per attempt: the thread that sent for a broken stream may still be reading.
-            self._requests = SimpleQueue()
-            rpc = self._transport.rpc(planning.PLAN)
-            self._stream = rpc(iter(self._requests.get, None), **self._options(attempts, lasting))
+            options = self._options(attempts, lasting)
+            self._stream = PlanStream(self._transport, self.request_id, options)
             try:
-                self._entered(self._exchange(self._first, self._opening_limit(attempts)))
+                limit = self._opening_limit(attempts)
+                self._entered(self._stream.exchange(self._first, limit))
                 return
             except AcpcError as error:
                 self._hang_up(error.message)
@@ -205,17 +202,8 @@ class PlanSession(SessionBase):
         """Says goodbye to the server; pools are rejected from now on."""
         if self._why_closed:
             return
-        if not self._turn.acquire(blocking=False):
-            self._hang_up("it was closed")
-            return
-        try:
-            self._why_closed = "it was closed"
-            self._requests.put(None)
-            # Every answer was read before the goodbye, so nothing is lost with an error here.
-            with self._alarm(GOODBYE_S, threading.Event()), suppress(grpc.RpcError):
-                next(self._stream, None)
-        finally:
-            self._turn.release()
+        self._why_closed = "it was closed"
+        self._stream.close(self._turn)
 
     def _ask(self, pool: pb.PlanPool, timeout: float | None) -> pb.PlanCertificate:
         return self._answered(lambda: self._numbered(pool), self._certified, timeout)
@@ -229,44 +217,12 @@ class PlanSession(SessionBase):
             self._check(fresh=False)
             request = make()
             try:
-                return read(self._exchange(request, limit), request)
+                return read(self._stream.exchange(request, limit), request)
             except BaseException as failure:
                 # The next answer would be this message's.
                 self._hang_up(self._told(failure))
                 raise
 
-    def _exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
-        """Sends one message and waits for its answer; None: the server has ended the stream."""
-        overdue = DeadlineExceeded(self._overdue(limit), reason="", request_id=self.request_id)
-        late = threading.Event()
-        with self._alarm(limit, late):
-            try:
-                self._requests.put(request)
-                answer: pb.PlanResponse | None = next(self._stream, None)
-            except grpc.RpcError as raised:
-                error = overdue if late.is_set() else self._transport.error(raised, self.request_id)
-                raise error from None
-        if late.is_set():
-            raise overdue
-        return answer
-
-    @contextmanager
-    def _alarm(self, seconds: float, late: threading.Event) -> Iterator[None]:
-        """Ends the stream after a while: a blocking read has no deadline of its own."""
-
-        def expire() -> None:
-            late.set()
-            self._stream.cancel()
-
-        timer = threading.Timer(seconds, expire)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
     def _hang_up(self, why: str) -> None:
         self._why_closed = self._why_closed or why
-        self._requests.put(None)
         self._stream.cancel()

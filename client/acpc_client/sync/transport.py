@@ -1,27 +1,21 @@
-"""The blocking transport: its channel, and one call with its retries."""
+# Generated from aio/transport.py by client/unasync.py; do not edit.
+"""One call of the blocking client, with its retries."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
 from typing import TypeVar
 
 import grpc
 
 from acpc_client.calls import Call
 from acpc_client.errors import AcpcError
-from acpc_client.transport import Transport
+from acpc_client.sync.wire import SyncWire
 
 Answer = TypeVar("Answer")
 
 
-class SyncTransport(Transport):
-    """A transport whose calls wait for their answers."""
-
-    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.Channel:
-        if self.credentials is None:
-            return grpc.insecure_channel(self.target, options)
-        return grpc.secure_channel(self.target, self.credentials, options)
+class SyncTransport(SyncWire):
+    """Sends calls."""
 
     def close(self) -> None:
         """Closes the channels; calls under way fail."""
@@ -57,23 +51,3 @@ class SyncTransport(Transport):
                 absence.answered()
                 return answer
             self.rest(delay)
-
-    def rest(self, seconds: float) -> None:
-        """Sleep before the next attempt, while channels that have lost their server connect again.
-
-        A blocking channel of gRPC goes on connecting while it is watched or called; otherwise it
-        looks every five seconds, once a step, and with TLS it may give up before the last one
-        (grpc/grpc#38290).
-        """
-        watched = [] if self._closed else [*self._connections.channels]
-        for channel in watched:
-            channel.subscribe(_ignore)
-        try:
-            time.sleep(seconds)
-        finally:
-            for channel in watched:
-                channel.unsubscribe(_ignore)
-
-
-def _ignore(_: grpc.ChannelConnectivity) -> None:
-    """Whoever watches a channel must be told of it."""

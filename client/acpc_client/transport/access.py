@@ -19,7 +19,7 @@ Token = str | Path | Callable[[], str]
 LAST_PORT = 65535
 # Longest path of a Unix socket.
 SOCKET_PATH_BYTES = 107
-_TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://[^/]*/)?(.*)")
+_TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://([^/]*)/)?(.*)")
 
 
 class Access(TypedDict, total=False):
@@ -172,7 +172,7 @@ def resolved(target: str | Sequence[str]) -> str:
 def _lacking(target: str) -> str:
     """What a target would have to be; empty when it can name a server."""
     found = _TARGET.fullmatch(target)
-    scheme, rest = found.groups() if found else (None, "")
+    scheme, _, rest = found.groups() if found else (None, "", "")
     if scheme == "unix-abstract":
         return "" if rest else "the name of a socket, as unix-abstract:acpc"
     if scheme == "unix":
@@ -208,8 +208,9 @@ def is_local(target: str) -> bool:
     """Whether every address of a target is on this host."""
     if is_socket(target):
         return True
-    _, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
-    return all(_is_loopback(_host(address)) for address in rest.split(","))
+    _, names_by, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
+    # Another host's name server may call any address localhost.
+    return not names_by and all(_is_loopback(_host(address)) for address in rest.split(","))
 
 
 def _host(address: str) -> str:

@@ -38,6 +38,12 @@ DRAWING_SHARE = 0.7
 EPISODE_S = 3600.0
 
 
+def overdue(limit: float, request_id: str) -> DeadlineExceeded:
+    """The error of a message that was not answered within ``limit`` seconds."""
+    text = f"no answer within {limit:g} s; the planning session has ended"
+    return DeadlineExceeded(text, reason="", request_id=request_id)
+
+
 class SessionBase:
     """State of a session.
 
@@ -174,6 +180,3 @@ class SessionBase:
     def _limit(self, timeout: float | None) -> float:
         """Seconds that one answer may take."""
         return check_timeout(timeout) or self._message_timeout
-
-    def _overdue(self, limit: float) -> str:
-        return f"no answer within {limit:g} s; the planning session has ended"

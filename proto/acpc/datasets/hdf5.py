@@ -11,10 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 # No plug-in (filter, connector or driver) is loaded because the environment or a file names one: it
-# is code. HDF5 reads this once, when it is first imported. Ours are registered by hdf5plugin.
+# is code. HDF5 reads these once, when it is first imported. Ours are registered by hdf5plugin.
 os.environ["HDF5_PLUGIN_PRELOAD"] = "::"
+# A file that is no HDF5 file makes the library try every connector on the path, preload or not.
+os.environ["HDF5_PLUGIN_PATH"] = ""
+for _name in ("HDF5_VOL_CONNECTOR", "HDF5_DRIVER", "HDF5_DRIVER_CONFIG"):
+    os.environ.pop(_name, None)
 
 import h5py
+
+while h5py.h5pl.size():  # where h5py was imported before this module
+    h5py.h5pl.remove(0)
+
+# ruff: noqa: E402 - the next import searches the path
 import hdf5plugin  # noqa: F401  registers the compression filters
 import numpy as np
 from jaxtyping import Int64, Shaped

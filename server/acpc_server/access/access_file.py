@@ -1,7 +1,5 @@
 """The access file: tenants, callers, token issuers and quotas, as YAML."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -18,7 +16,7 @@ from pydantic import (
 )
 
 from acpc_server.access.files import read_public
-from acpc_server.access.principal import Role
+from acpc_server.access.roles import Role
 from acpc_server.errors import FailedPrecondition
 from acpc_server.scheduling import Quota
 
@@ -28,15 +26,13 @@ Name = Annotated[str, StringConstraints(pattern=r"^[!-9;-~]{1,256}$")]
 # Part of folder names and of job ids; empty is the tenant of a server without authentication.
 Tenant = Annotated[str, StringConstraints(pattern=r"^([a-z0-9][a-z0-9_-]{0,62})?$")]
 Spiffe = Annotated[str, StringConstraints(pattern=r"^spiffe://[^/*]+(/[^*]+?)?(/\*)?$")]
-# fmt: off
 Algorithm = Literal[
-    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
-]
-# fmt: on
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"
+]  # fmt: skip
 
 
 class Strict(BaseModel):
-    """A part of a file in which an unknown key is a mistake, not a comment."""
+    """Base of the parts of a file; rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -63,7 +59,7 @@ class QuotaEntry(Strict):
     stored_mib: int | None = Field(default=None, ge=0)
 
     def limits(self) -> dict[str, Any]:
-        """What is given, as fields of :class:`Quota`."""
+        """Return what is given, as fields of :class:`Quota`."""
         given = self.model_dump(exclude_none=True)
         if self.stored_mib is not None:
             given["stored_bytes"] = given.pop("stored_mib") * 2**20
@@ -168,7 +164,7 @@ class AccessFile(Strict):
         return not tenant or not self.tenants or tenant in self.tenants
 
     def quota_of(self, name: str, tenant: str, usual: Quota) -> Quota | None:
-        """The limits of a caller: its own, else its tenant's, else the file's, else the usual ones.
+        """Return a caller's limits: its own, else its tenant's, the file's, the usual ones.
 
         None when the file has none for it.
         """
@@ -179,12 +175,7 @@ class AccessFile(Strict):
 
 
 def read_access_file(path: Path) -> AccessFile:
-    """Read and check an access file.
-
-    Raises:
-        FailedPrecondition: It cannot be read, can be changed by anyone, or breaks a rule; names
-            the place in the file and the fix.
-    """
+    """Read and check an access file; FailedPrecondition names the place in it and the fix."""
     data = read_public(path)
     try:
         content = yaml.safe_load(data)
@@ -198,7 +189,7 @@ def read_access_file(path: Path) -> AccessFile:
 
 
 def explained(error: ValidationError) -> str:
-    """The problems that pydantic found, each with its place."""
+    """Describe the problems that pydantic found, each with its place."""
     parts = []
     for problem in error.errors(include_url=False):
         place = ".".join(str(part) for part in problem["loc"] if part != "[key]")

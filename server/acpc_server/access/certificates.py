@@ -1,13 +1,13 @@
-"""Client certificates: whom one names, until when it counts, and whether it was revoked."""
+"""Reads client certificates and revocation lists."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -24,22 +24,17 @@ _CRL = re.compile(rb"-----BEGIN X509 CRL-----.+?-----END X509 CRL-----", re.DOTA
 _Serial = tuple[bytes, int]
 
 
+# SPIFFE-ID, section 2: letters, digits and -._, no empty segment, none that is "." or "..".
+_SPIFFE = re.compile(r"spiffe://[a-z0-9._-]+(/(?!\.{1,2}(/|$))[A-Za-z0-9._-]+)*")
+
+
 @dataclass(frozen=True)
 class CertificateNames:
-    """What a client certificate says of its owner.
+    """The names of a client certificate, and when it counts, in seconds since the epoch."""
 
-    Attributes:
-        spiffe: Its SPIFFE id; empty without one.
-        dns: DNS names of the subject alternative name.
-        common_name: Common name of the subject; empty without one, or with several.
-        serial: What names it in a revocation list.
-        not_before: Start of its validity, seconds since the epoch.
-        not_after: End of its validity, seconds since the epoch.
-    """
-
-    spiffe: str
+    spiffe: str  # empty without a valid one, or with more URIs
     dns: tuple[str, ...]
-    common_name: str
+    common_name: str  # empty without one, or with several
     serial: _Serial
     not_before: float
     not_after: float
@@ -57,7 +52,7 @@ class CertificateNames:
             uris, dns = [], []
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         # A SPIFFE certificate has one URI and no other (SPIFFE X.509-SVID, section 2).
-        spiffe = uris[0] if len(uris) == 1 and uris[0].startswith("spiffe://") else ""
+        spiffe = uris[0] if len(uris) == 1 and _SPIFFE.fullmatch(uris[0]) else ""
         return cls(
             spiffe,
             tuple(dns),
@@ -70,17 +65,11 @@ class CertificateNames:
 
 @dataclass(frozen=True)
 class Revocations:
-    """The revocation lists of one state of the file.
-
-    Attributes:
-        revoked: Certificates that no longer count.
-        issuers: Names of the authorities that a list was given of.
-        expires: When the first list must have been replaced, seconds since the epoch.
-    """
+    """The revocation lists of one state of the file."""
 
     revoked: frozenset[_Serial]
-    issuers: frozenset[bytes]
-    expires: float
+    issuers: frozenset[bytes]  # authorities that a list was given of
+    expires: float  # when the first list must have been replaced, seconds since the epoch
 
     def check(self, serial: _Serial, now: float) -> None:
         """Raise Unauthenticated unless a certificate is known not to be revoked."""
@@ -103,31 +92,20 @@ class PeerCertificates:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._remembered: OrderedDict[bytes, CertificateNames] = OrderedDict()
+        self._read = lru_cache(MAX_REMEMBERED)(_names_of)
 
     def names(
         self, auth_context: Mapping[str, Sequence[bytes]], revocations: Revocations | None
     ) -> CertificateNames | None:
-        """Whom a connection's certificate names; None for one without a certificate.
+        """Return whom a connection's certificate names; None for one without a certificate.
 
-        Connections outlast certificates, so each call asks.
-
-        Raises:
-            Unauthenticated: It has expired since, or was revoked, or that cannot be told.
+        Connections outlast certificates, so each call asks. Unauthenticated: it has expired since,
+        or was revoked, or may have been.
         """
         given = auth_context.get(PEER_CERTIFICATE)
         if not given:
             return None
-        pem = given[0]
-        found = self._remembered.get(pem)
-        if found is None:
-            try:
-                found = CertificateNames.of(x509.load_pem_x509_certificate(pem))
-            except ValueError as error:
-                raise bad_credentials("the client certificate cannot be read") from error
-            self._remembered[pem] = found
-            if len(self._remembered) > MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
+        found = self._read(given[0])
         now = self._clock()
         if now >= found.not_after:
             raise expired_credentials("the client certificate")
@@ -138,8 +116,15 @@ class PeerCertificates:
         return found
 
 
+def _names_of(pem: bytes) -> CertificateNames:
+    try:
+        return CertificateNames.of(x509.load_pem_x509_certificate(pem))
+    except ValueError as error:
+        raise bad_credentials("the client certificate cannot be read") from error
+
+
 def read_authorities(path: Path) -> list[x509.Certificate]:
-    """The certificates of a PEM file; FailedPrecondition when it has none."""
+    """Read the certificates of a PEM file; FailedPrecondition when it has none."""
     try:
         return x509.load_pem_x509_certificates(read_public(path))
     except ValueError as error:
@@ -147,11 +132,7 @@ def read_authorities(path: Path) -> list[x509.Certificate]:
 
 
 def read_revocations(path: Path, authorities: Sequence[x509.Certificate]) -> Revocations:
-    """The revocation lists of a PEM file, each signed by an authority and in force.
-
-    Raises:
-        FailedPrecondition: One cannot be read, is signed by nobody known, or has expired.
-    """
+    """Read the revocation lists of a PEM file; FailedPrecondition unless signed and in force."""
     blocks = _CRL.findall(read_public(path))
     if not blocks:
         raise FailedPrecondition(f"{path}: no PEM revocation list (BEGIN X509 CRL)")
@@ -161,15 +142,25 @@ def read_revocations(path: Path, authorities: Sequence[x509.Certificate]) -> Rev
     for block in blocks:
         try:
             crl = x509.load_pem_x509_crl(block)
-            _require_complete(crl, path)
+            critical = [found.oid.dotted_string for found in crl.extensions if found.critical]
         except ValueError as error:
             raise FailedPrecondition(f"{path}: not a revocation list ({error})") from error
+        if critical:
+            raise FailedPrecondition(
+                f"{path}: the list has the critical extension {critical[0]}, so it may be a delta "
+                "or partial list; give a complete one"
+            )
         _require_signed(crl, authorities, path)
         name = crl.issuer.public_bytes()
         revoked.update((name, entry.serial_number) for entry in crl)
         issuers.add(name)
         if crl.next_update_utc is not None:
-            _require_in_force(crl.next_update_utc, path)
+            if crl.next_update_utc <= datetime.now(UTC):
+                raise FailedPrecondition(
+                    f"{path}: the revocation list expired at {crl.next_update_utc:%Y-%m-%d %H:%M} "
+                    "UTC, so it does not tell who was revoked since; have the authority issue a "
+                    "new one"
+                )
             expires = min(expires, crl.next_update_utc.timestamp())
     return Revocations(frozenset(revoked), frozenset(issuers), expires)
 
@@ -188,21 +179,3 @@ def _require_signed(
         f"{path}: the list of {crl.issuer.rfc4514_string()} is signed by no certificate of "
         "--tls-client-ca; give the list that this authority issues"
     )
-
-
-def _require_complete(crl: x509.CertificateRevocationList, path: Path) -> None:
-    """Reject a list whose critical extensions change what it means: a delta, or a part."""
-    for extension in crl.extensions:
-        if extension.critical:
-            raise FailedPrecondition(
-                f"{path}: the list has the critical extension {extension.oid.dotted_string}, so it "
-                "may be a delta or partial list; give a complete one"
-            )
-
-
-def _require_in_force(next_update: datetime, path: Path) -> None:
-    if next_update <= datetime.now(UTC):
-        raise FailedPrecondition(
-            f"{path}: the revocation list expired at {next_update:%Y-%m-%d %H:%M} UTC, so it does "
-            "not tell who was revoked since; have the authority issue a new one"
-        )

@@ -1,28 +1,27 @@
-"""Says of every call who makes it; the face of access control."""
+"""Decides who makes a call: from its credentials to the caller that the access file names."""
 
-from __future__ import annotations
-
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 
-from acpc_server.access.access_file import AccessFile, IssuerEntry, read_access_file
-from acpc_server.access.callers import Callers
-from acpc_server.access.certificates import PeerCertificates, Revocations, read_revocations
-from acpc_server.access.failures import Failures
-from acpc_server.access.keys import PREFIX, KeyRing, read_keys
-from acpc_server.access.principal import ANYONE, LOCAL, Principal
-from acpc_server.access.reloading import Reloaded, Reloader
-from acpc_server.access.roles import needed_role
+from acpc_server.access.access_file import AccessFile, IssuerEntry, PrincipalEntry, read_access_file
+from acpc_server.access.certificates import CertificateNames, PeerCertificates, read_revocations
+from acpc_server.access.files import Reloaded, Reloader
+from acpc_server.access.keys import PREFIX, ApiKey, read_keys
+from acpc_server.access.roles import ANYONE, LOCAL, Principal, Role, needed_role
 from acpc_server.access.signing_keys import FetchedKeys, KeySource, read_jwks, read_pem_key
 from acpc_server.access.tls import ServerTls, TlsFiles
 from acpc_server.access.tokens import (
+    DeniedLog,
     Issuer,
     TokenVerifier,
+    VerifiedToken,
     bad_credentials,
     expired_credentials,
 )
@@ -30,6 +29,10 @@ from acpc_server.errors import AcpcError, FailedPrecondition, Unauthenticated
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import NO_QUOTA, Quota
 
+# Callers whose quota is not looked up at each of their calls.
+MAX_REMEMBERED = 4096
+_SUBJECT = re.compile(r"[!-~]{1,200}")
+_TENANT = re.compile(r"([a-z0-9][a-z0-9_-]{0,62})?")
 AUTHORIZATION = "authorization"
 Metadata = Iterable[tuple[str, str | bytes]]
 AuthContext = Mapping[str, Sequence[bytes]]
@@ -37,21 +40,13 @@ AuthContext = Mapping[str, Sequence[bytes]]
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What access is decided by; without any of it every caller may do everything.
+    """What decides access; without any of it every caller may do everything."""
 
-    Attributes:
-        access_file: Tenants, callers, issuers of tokens, quotas.
-        keys_file: API keys.
-        tls: The server's certificate, and the authority of its clients'.
-        revocations: Revocation list of the clients' authority.
-        quota: What each caller may use, unless the access file says otherwise.
-    """
-
-    access_file: Path | None = None
+    access_file: Path | None = None  # tenants, callers, issuers of tokens, quotas
     keys_file: Path | None = None
     tls: TlsFiles | None = None
-    revocations: Path | None = None
-    quota: Quota = NO_QUOTA
+    revocations: Path | None = None  # revocation list of the clients' authority
+    quota: Quota = NO_QUOTA  # of a caller, unless the access file has another
 
     @property
     def authenticated(self) -> bool:
@@ -65,9 +60,82 @@ class AccessOptions:
         return self.tls is not None
 
 
+class Callers:
+    """Names the callers of verified credentials; the access file replaces parts of ``usual``."""
+
+    def __init__(self, content: AccessFile, usual: Quota) -> None:
+        self._content = content
+        self._usual = usual
+        self._made = lru_cache(MAX_REMEMBERED)(self._make)
+        self._claimed = lru_cache(MAX_REMEMBERED)(self._of_claims)
+        entries = content.principals
+        self._spiffe = {match: entry for entry in entries for match in entry.spiffe}
+        self._dns = {match: entry for entry in entries for match in entry.dns}
+        self._common = {match: entry for entry in entries for match in entry.common_name}
+        self._jwt = {(m.issuer, m.subject): entry for entry in entries for m in entry.jwt}
+
+    def of_key(self, key: ApiKey) -> Principal:
+        """Return the caller of an API key, with the key's roles and the file's quota."""
+        return self._made(key.principal, key.tenant, key.roles)
+
+    def of_certificate(self, names: CertificateNames) -> Principal:
+        """Return the caller of a certificate: by SPIFFE id, then DNS name, then common name."""
+        entry = self._spiffe.get(names.spiffe)
+        if entry is not None:
+            return self._named(entry)
+        # spiffe://domain/path/* is each workload below the path, as a caller of its own.
+        parent = names.spiffe
+        while "/" in parent.removeprefix("spiffe://"):
+            parent = parent.rpartition("/")[0]
+            entry = self._spiffe.get(f"{parent}/*")
+            if entry is not None:
+                return self._made(names.spiffe, entry.tenant, entry.roles, entry.name)
+        for name in names.dns:
+            if name in self._dns:
+                return self._named(self._dns[name])
+        if names.common_name in self._common:
+            return self._named(self._common[names.common_name])
+        raise bad_credentials("the client certificate names no principal of the access file")
+
+    def of_token(self, token: VerifiedToken) -> Principal:
+        """Return the caller of a token: by its subject, else by its claims."""
+        entry = self._jwt.get((token.issuer.name, token.subject))
+        return self._claimed(token) if entry is None else self._named(entry)
+
+    def _of_claims(self, token: VerifiedToken) -> Principal:
+        if not token.issuer.roles_claim:
+            raise bad_credentials("the token's subject is no principal of the access file")
+        if not _SUBJECT.fullmatch(token.subject):
+            raise bad_credentials("the token's sub is not 1 to 200 printable characters")
+        tenant = self._claimed_tenant(token)
+        roles = _claimed_roles(token.claims, token.issuer)
+        return self._made(f"{token.issuer.name}:{token.subject}", tenant, roles)
+
+    def _claimed_tenant(self, token: VerifiedToken) -> str:
+        if not token.issuer.tenant_claim:
+            return ""
+        tenant = token.claims.get(token.issuer.tenant_claim)
+        # A token without the claim must not end in the tenant of those who need none.
+        if not isinstance(tenant, str) or not tenant or not _TENANT.fullmatch(tenant):
+            raise bad_credentials(
+                f"the token's claim {token.issuer.tenant_claim} is not the name of a tenant "
+                "(small letters, digits, - and _)"
+            )
+        if not self._content.has_tenant(tenant):
+            raise bad_credentials("the token's tenant is not one of the access file")
+        return tenant
+
+    def _named(self, entry: PrincipalEntry) -> Principal:
+        return self._made(entry.name, entry.tenant, entry.roles)
+
+    def _make(self, name: str, tenant: str, roles: frozenset[Role], entry: str = "") -> Principal:
+        quota = self._content.quota_of(entry or name, tenant, self._usual)
+        return Principal(name, tenant, roles, quota)
+
+
 @dataclass(frozen=True)
 class _Rules:
-    """One state of the access file and of the keys it names."""
+    """A state of the access file and of the keys it names."""
 
     content: AccessFile
     callers: Callers
@@ -76,13 +144,10 @@ class _Rules:
 
 
 class AccessControl:
-    """Who calls.
+    """Identifies callers.
 
-    Its files are read when it is made, and again when they change or :meth:`reload` is called; one
-    that cannot be used then leaves what was read before.
-
-    Raises:
-        FailedPrecondition: A file cannot be used.
+    Its files are read when it is made, which raises FailedPrecondition, and again when they change
+    or :meth:`reload` is called; one that cannot be used then leaves what was read before.
     """
 
     def __init__(
@@ -90,21 +155,32 @@ class AccessControl:
     ) -> None:
         self._options = options
         self._clock = clock
-        self._failures = Failures(metrics)
+        self._denied = DeniedLog(metrics)
         self._reloader = Reloader()
         self._fetched: dict[str, FetchedKeys] = {}
         self._certificates = PeerCertificates(clock)
-        self._tls = self._watched_tls(metrics)
-        self._revocations = self._watched_revocations(metrics)
-        self._keys = self._watched_keys(metrics)
-        self._rules: Reloaded[_Rules] = Reloaded(
-            "access", self._read_rules, lambda rules: rules.files, metrics
+        self._tls = tls = ServerTls(options.tls, metrics) if options.tls else None
+        if tls is not None:
+            self._reloader.add(tls.state)
+
+        def watched(what: str, path: Path, load: Callable[[], Any]) -> Reloaded[Any]:
+            return self._reloader.add(Reloaded(what, load, lambda _: [path], metrics))
+
+        path, keys = options.revocations, options.keys_file
+        self._revocations = self._keys = None
+        if path is not None and tls is not None:
+            self._revocations = watched(
+                "revocations", path, lambda: read_revocations(path, tls.state.value.authorities)
+            )
+        if keys is not None:
+            self._keys = watched("keys", keys, partial(read_keys, keys))
+        self._rules = self._reloader.add(
+            Reloaded("access", self._read_rules, lambda rules: rules.files, metrics)
         )
-        self._reloader.add(self._rules)
         self._require_callers()
 
     def start(self) -> None:
-        """Begin to look after changed files."""
+        """Begin to watch the files."""
         self._reloader.start()
 
     def reload(self) -> None:
@@ -112,13 +188,13 @@ class AccessControl:
         self._reloader.poke()
 
     def stop(self) -> None:
-        """Look after nothing any more."""
+        """End every watch."""
         self._reloader.stop()
         for source in self._fetched.values():
             source.close()
 
     def port_credentials(self) -> grpc.ServerCredentials | None:
-        """Credentials of the port; None when it speaks no TLS."""
+        """Return the credentials of the port; None when it speaks no TLS."""
         return self._tls.credentials() if self._tls else None
 
     @property
@@ -131,18 +207,11 @@ class AccessControl:
     def identify(
         self, method: str, metadata: Metadata, auth_context: AuthContext, peer: str = ""
     ) -> Principal:
-        """Who makes a call. Takes microseconds and never waits.
+        """Identify who calls ``/package.Service/Method``; takes microseconds and never waits.
 
-        Args:
-            method: Full name, ``/package.Service/Method``.
-            metadata: The call's metadata.
-            auth_context: What TLS knows of the connection.
-            peer: Where it comes from: for the log, and to bound failures.
-
-        Raises:
-            Unauthenticated: No credentials, or some that do not count.
-            Unavailable: The keys to check a token with could not be fetched yet.
-            ResourceExhausted: Too many tokens from the peer's address have just failed.
+        ``auth_context`` is what TLS knows of the connection; ``peer`` is for the log, and to bound
+        failures. Unauthenticated: no credentials that count; otherwise raises as
+        :meth:`TokenVerifier.verify`.
         """
         if not self._options.authenticated:
             return LOCAL
@@ -151,7 +220,7 @@ class AccessControl:
         try:
             return self._authenticate(metadata, auth_context, peer)
         except AcpcError as error:
-            self._failures.failed(error.reason, method, peer)
+            self._denied.add(error.reason, method, peer)
             raise
 
     def _authenticate(self, metadata: Metadata, auth_context: AuthContext, peer: str) -> Principal:
@@ -182,34 +251,6 @@ class AccessControl:
             raise expired_credentials("the API key")
         return callers.of_key(key)
 
-    def _watched_tls(self, metrics: Metrics) -> ServerTls | None:
-        if self._options.tls is None:
-            return None
-        tls = ServerTls(self._options.tls, metrics)
-        self._reloader.add(tls.state)
-        return tls
-
-    def _watched_revocations(self, metrics: Metrics) -> Reloaded[Revocations] | None:
-        path, tls = self._options.revocations, self._tls
-        if path is None or tls is None:
-            return None
-        found = Reloaded(
-            "revocations",
-            lambda: read_revocations(path, tls.state.value.authorities),
-            lambda _: [path],
-            metrics,
-        )
-        self._reloader.add(found)
-        return found
-
-    def _watched_keys(self, metrics: Metrics) -> Reloaded[KeyRing] | None:
-        path = self._options.keys_file
-        if path is None:
-            return None
-        found = Reloaded("keys", partial(read_keys, path), lambda _: [path], metrics)
-        self._reloader.add(found)
-        return found
-
     def _read_rules(self) -> _Rules:
         path = self._options.access_file
         content = AccessFile() if path is None else read_access_file(path)
@@ -225,7 +266,7 @@ class AccessControl:
         return _Rules(content, callers, verifier, tuple(files))
 
     def _source(self, entry: IssuerEntry, folder: Path) -> KeySource:
-        """Where an issuer's keys are; what is fetched goes on when the file is read again."""
+        """Return an issuer's keys; what is fetched goes on when the file is read again."""
         if entry.jwks_file is not None:
             return read_jwks(folder / entry.jwks_file)
         if entry.key_file is not None:
@@ -249,6 +290,21 @@ class AccessControl:
                 "--tls-client-ca says whose certificates are real, not what they may do; list "
                 "principals with spiffe, dns or common_name in --access-file"
             )
+
+
+def _claimed_roles(claims: Mapping[str, Any], issuer: IssuerEntry) -> frozenset[Role]:
+    """Read the roles of a claim, a list or words; unknown values are left out."""
+    given = claims.get(issuer.roles_claim)
+    values = given.split() if isinstance(given, str) else given
+    found: set[Role] = set()
+    for value in values if isinstance(values, list) else ():
+        if not isinstance(value, str):
+            continue
+        if issuer.roles:
+            found |= issuer.roles.get(value, frozenset())
+        elif value in set(Role):
+            found.add(Role(value))
+    return frozenset(found)
 
 
 def _bearer(given: Sequence[str | bytes]) -> str:

@@ -1,23 +1,26 @@
-"""Reads the files that say who may call, and rejects those that others could read or change."""
-
-from __future__ import annotations
+"""Reads the files that say who may call: rejects exposed ones, reads changed ones again."""
 
 import os
 import shlex
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
-from acpc_server.errors import FailedPrecondition
+import structlog
 
+from acpc_server.errors import AcpcError, FailedPrecondition
+from acpc_server.observe import Metrics
+
+log = structlog.get_logger("acpc.access")
 # Far above any file of keys or certificates; a large revocation list has a few MiB.
 MAX_FILE_BYTES = 64 * 1024 * 1024
+POLL_SECONDS = 2.0
+Value = TypeVar("Value")
 
 
 def read_public(path: Path) -> bytes:
-    """The bytes of a file that decides who may call, but holds no secret.
-
-    Raises:
-        FailedPrecondition: It cannot be read, or everyone may write it.
-    """
+    """Read a file that decides who may call; FailedPrecondition if everyone may write it."""
     data, status = _read(path)
     if status.st_mode & 0o002:
         raise _exposed(path, status, "decides who may call and can be changed by anyone", "o-w")
@@ -25,14 +28,10 @@ def read_public(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """The bytes of a file that holds a secret.
+    """Read a file that holds a secret; FailedPrecondition if others than its owner can.
 
     A group may read the file when root owns it and this process is not root: so do Kubernetes
     (``fsGroup``) and Debian (``ssl-cert``) hand a secret to one service.
-
-    Raises:
-        FailedPrecondition: It cannot be read, or others than its owner can; names the command
-            that mends it.
     """
     data, status = _read(path)
     group, others = status.st_mode & 0o070, status.st_mode & 0o007
@@ -60,3 +59,99 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
     if len(data) > MAX_FILE_BYTES:
         raise FailedPrecondition(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return data, status
+
+
+class Reloaded(Generic[Value]):
+    """A value made from files; while they cannot be used, the value from before them stays.
+
+    Args:
+        what: Name in log lines and metrics.
+        load: Makes the value; raises AcpcError when the files cannot be used.
+        files: The files that a value was made from.
+        metrics: Counts reloads.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        load: Callable[[], Value],
+        files: Callable[[Value], Sequence[Path]],
+        metrics: Metrics,
+    ) -> None:
+        self._what = what
+        self._load = load
+        self._files = files
+        self._reloads = metrics.access_reloads
+        self.value = load()
+        self._seen = self._stamps()
+
+    def refresh(self, *, force: bool) -> None:
+        """Read the files again when one has changed, or when forced."""
+        stamps = self._stamps()
+        if stamps.items() <= self._seen.items() and not force:
+            return
+        try:
+            self.value = self._load()
+        except AcpcError as error:
+            log.error("reload_failed", what=self._what, error=error.message)
+            self._reloads.labels(self._what, "failed").inc()
+            self._seen = stamps
+            return
+        # The new value may name other files; of the same ones the time before reading counts.
+        self._seen = {**self._stamps(), **stamps}
+        log.info("reloaded", what=self._what)
+        self._reloads.labels(self._what, "succeeded").inc()
+
+    def _stamps(self) -> dict[Path, tuple[int, ...]]:
+        return {path: _stamp(path) for path in self._files(self.value)}
+
+
+class Reloader:
+    """A thread that looks for changed files every two seconds, and at once when poked."""
+
+    def __init__(self) -> None:
+        self._entries: list[Reloaded[Any]] = []
+        self._poked = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="access-reload", daemon=True)
+
+    def add(self, entry: Reloaded[Value]) -> Reloaded[Value]:
+        """Watch one more value, from :meth:`start` on; returns it."""
+        self._entries.append(entry)
+        return entry
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Read everything again now. Safe in a signal handler."""
+        self._poked.set()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._poked.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            poked = self._poked.wait(POLL_SECONDS)
+            self._poked.clear()
+            if self._stopping:
+                return
+            for entry in self._entries:
+                try:
+                    entry.refresh(force=poked)
+                except Exception:  # a bug in one file's reader must not stop the others
+                    log.exception("reload_bug")
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What a change moves: times (the second with the mode), size, and the inode of a link."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino

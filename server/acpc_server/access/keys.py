@@ -1,6 +1,4 @@
-"""API keys: made, listed and revoked in one file, which holds no secret that could be used."""
-
-from __future__ import annotations
+"""Makes, lists and revokes API keys in a file that holds no usable secret."""
 
 import fcntl
 import hashlib
@@ -9,18 +7,17 @@ import json
 import os
 import re
 import secrets
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
 from acpc_server.access.access_file import Name, Strict, Tenant, explained
 from acpc_server.access.files import read_secret
-from acpc_server.access.principal import Role
+from acpc_server.access.roles import Role
 from acpc_server.errors import FailedPrecondition, NotFound
 
 PREFIX = "acpc_"
@@ -30,7 +27,7 @@ _NO_DIGEST = "0" * 64
 
 
 class ApiKey(Strict):
-    """One key, as the file holds it.
+    """A key as the file holds it.
 
     The secret is 256 random bits, so a plain sha256 of it can neither be guessed nor looked up; a
     slow hash protects secrets that people choose.
@@ -51,18 +48,14 @@ class _KeyFile(Strict):
 
 
 class KeyRing:
-    """The keys of one state of the file.
-
-    Attributes:
-        keys: All of them, in the order they were made.
-    """
+    """The keys of one state of the file, in the order they were made."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self.keys = keys
         self._by_id = {key.id: key for key in keys}
 
     def find(self, token: str) -> ApiKey | None:
-        """The key a caller has sent, or None; takes as long for an id that does not exist."""
+        """Return the key that a caller has sent, or None; an unknown id takes as long."""
         match = _KEY.fullmatch(token)
         if match is None:
             return None
@@ -73,11 +66,7 @@ class KeyRing:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """The keys of a file.
-
-    Raises:
-        FailedPrecondition: It is missing, damaged, or can be read by others.
-    """
+    """Read a file's keys; FailedPrecondition when it is missing, damaged, or exposed to others."""
     if not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where it may not look
         raise FailedPrecondition(
             f"there is no key file {path}; make one with: "
@@ -94,17 +83,11 @@ def read_keys(path: Path) -> KeyRing:
 
 
 def create_key(
-    path: Path,
-    *,
-    principal: str,
-    tenant: str,
-    roles: frozenset[Role],
-    expires: datetime | None,
+    path: Path, *, principal: str, tenant: str, roles: frozenset[Role], expires: datetime | None
 ) -> str:
-    """Add a key to a file, which is made when it is missing, and return what its owner sends.
+    """Add a key to a file, made when it is missing, and return what its owner sends.
 
-    Raises:
-        FailedPrecondition: The file cannot be used, or an argument is out of its range.
+    FailedPrecondition: the file cannot be used, or an argument is out of its range.
     """
     identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
     try:
@@ -126,12 +109,7 @@ def create_key(
 
 
 def revoke_key(path: Path, identity: str) -> ApiKey:
-    """Remove a key from a file; servers that read the file reject it from then on.
-
-    Raises:
-        FailedPrecondition: The file cannot be used.
-        NotFound: It holds no such key.
-    """
+    """Remove a key, or raise NotFound; servers that read the file reject it from then on."""
     path = path.resolve()
     with _locked(path):
         keys = read_keys(path).keys
@@ -148,7 +126,7 @@ def _digest(secret: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Keep other commands from writing the file; their folder is what both can lock."""
+    """Lock the folder of the file against other commands."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -166,26 +144,17 @@ def _write(path: Path, keys: Sequence[ApiKey]) -> None:
     content = _KeyFile(keys=tuple(keys)).model_dump(mode="json")
     for key in content["keys"]:
         key["roles"].sort()
+    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with _replacing(path) as file:
+        with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             if path.exists():  # root's revocation must not take the file from the server
                 was = path.stat()
                 os.fchown(file.fileno(), was.st_uid, was.st_gid)
             file.write(json.dumps(content, indent=2) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(path)
     except OSError as error:
         raise FailedPrecondition(f"cannot write {path} ({error.strerror})") from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A new file of mode 0600 that takes the place of another when the block ends well."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as file:
-            yield file
-            file.flush()
-            os.fsync(handle)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    finally:
+        written.unlink(missing_ok=True)

@@ -1,63 +1,92 @@
-"""The role that each method needs. A method that is not here needs the role admin."""
+"""Callers and roles: which role each method needs, and what the audit log records of a call."""
 
-from __future__ import annotations
+import enum
+from dataclasses import dataclass
 
-from acpc_server.access.principal import Principal, Role
+from google.protobuf.message import Message
+
 from acpc_server.errors import PermissionDenied
+from acpc_server.scheduling import Quota
 
-_METHODS: dict[str, dict[str, Role]] = {
+
+class Role(enum.StrEnum):
+    """What a caller may do; each method needs one role, and none contains another."""
+
+    READ = "read"
+    SCORE = "score"
+    PLAN = "plan"
+    UPLOAD = "upload"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The caller of an RPC."""
+
+    name: str  # unique on the server: what quotas count by and the audit log names
+    tenant: str = ""  # whose jobs, sets and request ids it sees; empty without access control
+    roles: frozenset[Role] = frozenset(Role)
+    quota: Quota | None = None  # None: what the server gives each caller
+
+
+LOCAL = Principal("local")
+"""The caller of a server without authentication."""
+ANYONE = Principal("anyone", roles=frozenset())
+"""The caller of a method that needs no role, such as a health probe."""
+
+# Methods by service and role; a method that is not here needs the role admin.
+_METHODS: dict[str, dict[Role, str]] = {
     "acpc.v1.AnchorService": {
-        "UploadAnchors": Role.UPLOAD,
-        "GetUpload": Role.UPLOAD,
-        "CreateAnchorSet": Role.UPLOAD,
-        "DeleteAnchorSet": Role.UPLOAD,
-        "GetAnchorSet": Role.READ,
-        "ListAnchorSets": Role.READ,
+        Role.UPLOAD: "UploadAnchors GetUpload CreateAnchorSet DeleteAnchorSet",
+        Role.READ: "GetAnchorSet ListAnchorSets",
     },
     "acpc.v1.CheckpointService": {
-        "ListCheckpoints": Role.READ,
-        "GetCheckpoint": Role.READ,
-        # What one caller loads or unloads, all callers have or lack.
-        "LoadCheckpoint": Role.ADMIN,
-        "UnloadCheckpoint": Role.ADMIN,
+        Role.READ: "ListCheckpoints GetCheckpoint",
+        Role.ADMIN: "LoadCheckpoint UnloadCheckpoint",  # all callers share what is loaded
     },
-    # The datasets and tasks are the server's, as its checkpoints are.
-    "acpc.v1.DatasetService": {"ListDatasets": Role.READ, "ListTasks": Role.READ},
+    "acpc.v1.DatasetService": {Role.READ: "ListDatasets ListTasks"},
     "acpc.v1.DiagnosticService": {
-        "ComparePair": Role.PLAN,
-        "ComparePairs": Role.PLAN,
-        "CertifyPool": Role.PLAN,
-        "Plan": Role.PLAN,
-        "PlanPaired": Role.PLAN,
+        Role.PLAN: "ComparePair ComparePairs CertifyPool Plan PlanPaired"
     },
     "acpc.v1.ScoringService": {
-        "ScoreCheckpoint": Role.SCORE,
-        "WatchOperation": Role.READ,
-        "PreviewAnchors": Role.READ,
+        Role.SCORE: "ScoreCheckpoint",
+        Role.READ: "WatchOperation PreviewAnchors",
     },
-    "acpc.v1.StudyService": {"RunStudy": Role.SCORE},
+    "acpc.v1.StudyService": {Role.SCORE: "RunStudy"},
     "google.longrunning.Operations": {
-        "GetOperation": Role.READ,
-        "ListOperations": Role.READ,
-        "WaitOperation": Role.READ,
-        "CancelOperation": Role.SCORE,
-        "DeleteOperation": Role.SCORE,
+        Role.READ: "GetOperation ListOperations WaitOperation",
+        Role.SCORE: "CancelOperation DeleteOperation",
     },
-    **{
-        f"grpc.reflection.{version}.ServerReflection": {"ServerReflectionInfo": Role.READ}
-        for version in ("v1", "v1alpha")
-    },
+    "grpc.reflection.v1.ServerReflection": {Role.READ: "ServerReflectionInfo"},
+    "grpc.reflection.v1alpha.ServerReflection": {Role.READ: "ServerReflectionInfo"},
 }
 METHOD_ROLES = {
     f"/{service}/{method}": role
-    for service, methods in _METHODS.items()
-    for method, role in methods.items()
+    for service, by_role in _METHODS.items()
+    for role, methods in by_role.items()
+    for method in methods.split()
 }
 """Role by full method name."""
+AUDITED = frozenset(
+    method
+    for method, role in METHOD_ROLES.items()
+    if role in (Role.UPLOAD, Role.SCORE, Role.ADMIN) and not method.endswith("/GetUpload")
+)
+"""Methods that change something, by full name: each call of one is a line of the audit log."""
+MAX_AUDITED_TEXT = 200
+# Fields of an audit line, and where requests and answers have them.
+_AUDITED_FIELDS = (
+    ("operation", "name"),
+    ("anchor_set", "digest"),
+    ("anchor_set", "anchor_set"),
+    ("anchor_set", "anchor_set.digest"),
+    ("checkpoint", "checkpoint.name"),
+    ("checkpoint_digest", "checkpoint.digest"),
+)
 
 
 def needed_role(method: str) -> Role | None:
-    """The role that a method needs, by its full name; None when anyone may call it."""
+    """Return the role that a method needs, by its full name; None when anyone may call it."""
     if method.startswith("/grpc.health.v1.Health/"):
         return None
     return METHOD_ROLES.get(method, Role.ADMIN)
@@ -71,3 +100,15 @@ def require_role(principal: Principal, method: str) -> None:
         raise PermissionDenied(
             f"{method} needs the role {role}; {principal.name} has {has}", reason="ROLE_MISSING"
         )
+
+
+def subject(message: Message) -> dict[str, str]:
+    """Return the operation, anchor set and checkpoint that an audited message names."""
+    found = {}
+    for field, path in _AUDITED_FIELDS:
+        value: object = message
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if isinstance(value, str) and value:
+            found[field] = value[:MAX_AUDITED_TEXT]
+    return found

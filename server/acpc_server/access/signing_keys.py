@@ -1,18 +1,15 @@
 """The public keys with which issuers sign tokens: from a PEM file, a JWKS file, or a URL."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Protocol
 
 import jwt
 import structlog
@@ -40,20 +37,11 @@ _CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 
 @dataclass(frozen=True, eq=False)
 class SigningKey:
-    """One public key and what it may be used for.
-
-    Attributes:
-        key: The key.
-        kid: Its name in tokens; empty when it has none.
-        algorithm: The one algorithm it is for; empty for any that suits its type.
-
-    Raises:
-        ValueError: It is not a public key of a usable type and size.
-    """
+    """A public key; ValueError when it is not one of a usable type and size."""
 
     key: PublicKey
-    kid: str = ""
-    algorithm: str = ""
+    kid: str = ""  # its name in tokens
+    algorithm: str = ""  # the one it is for; empty: any that suits its type
 
     def __post_init__(self) -> None:
         if not isinstance(self.key, PublicKey):
@@ -76,52 +64,41 @@ def _from_jwk(entry: object) -> SigningKey:
     """Read a JSON web key; ValueError when it cannot verify tokens."""
     if not isinstance(entry, dict) or entry.get("kty") == "oct":
         raise ValueError("a symmetric key, which no issuer publishes")
-    if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ["verify"]):
+    uses = entry.get("key_ops")
+    if entry.get("use", "sig") != "sig" or (isinstance(uses, list) and "verify" not in uses):
         raise ValueError("a key that is not for signatures")
     try:
         key = jwt.PyJWK(entry).key
-    except (jwt.PyJWTError, TypeError, KeyError) as error:
+    except (jwt.PyJWTError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(str(error)) from error
     return SigningKey(key, str(entry.get("kid", "")), str(entry.get("alg", "")))
 
 
-class KeySource(Protocol):
-    """Where the keys of an issuer come from. Asked at calls, so it never waits."""
+class KeySource:
+    """The keys of an issuer. Those of a file stay; a changed file makes another source."""
 
-    def keys(self) -> Sequence[SigningKey] | None:
-        """The keys; None while there are none to be had."""
-
-    def look_again(self) -> None:
-        """A token names a key that is not there."""
-
-
-class FixedKeys:
-    """Keys that change only with their file."""
-
-    def __init__(self, keys: Sequence[SigningKey]) -> None:
+    def __init__(self, keys: Sequence[SigningKey] | None = None) -> None:
         self._keys = keys
 
-    def keys(self) -> Sequence[SigningKey]:
-        """The keys of the file."""
+    def keys(self) -> Sequence[SigningKey] | None:
+        """Return the keys at once; None while there are none to be had."""
         return self._keys
 
     def look_again(self) -> None:
-        """The file is read when it changes."""
+        """Note that a token names a key that is not there."""
 
 
-class FetchedKeys:
-    """Keys of a URL, fetched by a thread of its own and kept.
+class FetchedKeys(KeySource):
+    """Keys of a URL, https or http on loopback, fetched by a thread of its own and kept.
 
-    Args:
-        url: Address of the JWKS; https, or http on loopback.
-        clock: Monotonic seconds.
+    ``jwt.PyJWKClient`` fetches in the call that needs a key, bounds neither the size nor the whole
+    time of an answer, and leaves out keys without ``kid``.
     """
 
-    def __init__(self, url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, url: str) -> None:
+        super().__init__()
         require_safe_url(url)
         self.url = url
-        self._clock = clock
-        self._keys: Sequence[SigningKey] | None = None
         self._fetched = -float("inf")
         self._wanted = threading.Event()
         self._tried = threading.Event()
@@ -131,8 +108,8 @@ class FetchedKeys:
         self._tried.wait(FETCH_SECONDS / 2)
 
     def keys(self) -> Sequence[SigningKey] | None:
-        """The keys as last fetched, unless that is a day ago."""
-        fresh = self._clock() - self._fetched < MAX_AGE_SECONDS
+        """Return the keys as last fetched, unless that is a day ago."""
+        fresh = time.monotonic() - self._fetched < MAX_AGE_SECONDS
         return self._keys if fresh else None
 
     def look_again(self) -> None:
@@ -148,9 +125,11 @@ class FetchedKeys:
         while not self._stopped.is_set():
             try:
                 self._keys = parse_jwks(_fetch(self.url), self.url)
-                self._fetched = self._clock()
+                self._fetched = time.monotonic()
             except (AcpcError, OSError, ValueError, HTTPException) as error:
                 log.error("jwks_fetch_failed", url=self.url, error=str(error))
+            except Exception:  # without this thread the keys would never change again
+                log.exception("jwks_fetch_bug", url=self.url)
             self._tried.set()
             self._stopped.wait(MIN_REFRESH_SECONDS)
             self._wanted.wait(REFRESH_SECONDS if self.keys() else MIN_REFRESH_SECONDS)
@@ -158,7 +137,7 @@ class FetchedKeys:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Keys come from the address in the access file, not from where it points to."""
+    """Takes keys from the address in the access file, not from where it points to."""
 
     def redirect_request(self, *_: object) -> None:
         return None
@@ -195,11 +174,7 @@ def require_safe_url(url: str) -> None:
 
 
 def parse_jwks(data: bytes, where: object) -> list[SigningKey]:
-    """The usable keys of a JSON web key set; symmetric ones and those for encryption are left out.
-
-    Raises:
-        FailedPrecondition: It is no key set, or holds no key that can verify tokens.
-    """
+    """Return the keys of a JSON web key set that can verify tokens, or raise FailedPrecondition."""
     try:
         content = json.loads(data)
         entries = content["keys"]
@@ -219,13 +194,13 @@ def parse_jwks(data: bytes, where: object) -> list[SigningKey]:
     return found
 
 
-def read_jwks(path: Path) -> FixedKeys:
-    """The keys of a JWKS file; FailedPrecondition when it has none."""
-    return FixedKeys(parse_jwks(read_public(path), path))
+def read_jwks(path: Path) -> KeySource:
+    """Read a JWKS file; FailedPrecondition when it has no key."""
+    return KeySource(parse_jwks(read_public(path), path))
 
 
-def read_pem_key(path: Path) -> FixedKeys:
-    """The one public key, or certificate, of a PEM file; FailedPrecondition when it has none."""
+def read_pem_key(path: Path) -> KeySource:
+    """Read the one public key, or certificate, of a PEM file; FailedPrecondition without one."""
     data = read_public(path)
     if b"PRIVATE KEY" in data:
         raise FailedPrecondition(f"{path}: holds a private key; give the public key of the issuer")
@@ -235,6 +210,6 @@ def read_pem_key(path: Path) -> FixedKeys:
             if b"BEGIN CERTIFICATE" in data
             else load_pem_public_key(data)
         )
-        return FixedKeys([SigningKey(key)])  # type: ignore[arg-type]
+        return KeySource([SigningKey(key)])  # type: ignore[arg-type]
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise FailedPrecondition(f"{path}: not a PEM public key ({error})") from error

@@ -1,7 +1,7 @@
-"""The server's certificate, key and client authority, replaced without a restart."""
+"""The port: its certificate, replaced without a restart, and where it may listen without one."""
 
-from __future__ import annotations
-
+import ipaddress
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from acpc_server.access.certificates import read_authorities
-from acpc_server.access.files import read_public, read_secret
-from acpc_server.access.reloading import Reloaded
+from acpc_server.access.files import Reloaded, read_public, read_secret
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import Metrics
 
@@ -29,17 +28,11 @@ log = structlog.get_logger("acpc.access")
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """Paths of PEM files.
-
-    Attributes:
-        certificate: The server's certificate chain, its own first.
-        key: Its private key.
-        client_ca: Authorities of client certificates; None when clients need none.
-    """
+    """PEM files: the server's chain and key, and the authorities of client certificates."""
 
     certificate: Path
     key: Path
-    client_ca: Path | None = None
+    client_ca: Path | None = None  # None: clients need no certificate
 
     @property
     def paths(self) -> list[Path]:
@@ -49,7 +42,7 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class TlsState:
-    """One state of the files: what gRPC is given, and the authorities in it."""
+    """One state of the files."""
 
     configuration: grpc.ServerCertificateConfiguration
     authorities: Sequence[x509.Certificate]
@@ -59,9 +52,7 @@ class ServerTls:
     """Credentials of a port whose files may change while it listens.
 
     Open connections keep the certificates they were made with; new ones get the new.
-
-    Raises:
-        FailedPrecondition: A file cannot be used, or certificate and key are no pair.
+    FailedPrecondition: a file cannot be used, or certificate and key are no pair.
     """
 
     def __init__(self, files: TlsFiles, metrics: Metrics) -> None:
@@ -71,7 +62,7 @@ class ServerTls:
         self._lock = threading.Lock()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Credentials for ``add_secure_port``; a client authority makes certificates required."""
+        """Return credentials for ``add_secure_port``; with a client authority they ask for one."""
         return grpc.dynamic_ssl_server_credentials(
             self._given.configuration,
             self._changed,  # type: ignore[arg-type]  # None is allowed, the stubs do not know
@@ -79,7 +70,7 @@ class ServerTls:
         )
 
     def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        """What to use from this connection on; None when nothing changed. Called by gRPC."""
+        """Return what to use from this connection on, None for the same. Called by gRPC."""
         with self._lock:
             if self._given is self.state.value:
                 return None
@@ -110,5 +101,53 @@ def _load(files: TlsFiles, metrics: Metrics) -> TlsState:
     authorities = read_authorities(files.client_ca) if files.client_ca else []
     roots = read_public(files.client_ca) if files.client_ca else None
     metrics.certificate_expiry.labels("server").set(own.not_valid_after_utc.timestamp())
-    configuration = grpc.ssl_server_certificate_configuration([(key, chain)], roots)
-    return TlsState(configuration, authorities)
+    return TlsState(grpc.ssl_server_certificate_configuration([(key, chain)], roots), authorities)
+
+
+def is_local(host: str) -> bool:
+    """Whether only programs of this host can reach an address: loopback or a Unix socket.
+
+    A name counts when every address it has is loopback; one without addresses does not.
+    """
+    if host.startswith(("unix:", "unix-abstract:")):
+        return True
+    bare = host.removeprefix("[").removesuffix("]")
+    try:
+        return _is_loopback(bare)
+    except ValueError:
+        pass
+    try:
+        found = {str(entry[4][0]) for entry in socket.getaddrinfo(bare, None)} if bare else set()
+    except (OSError, UnicodeError):
+        return False
+    return bool(found) and all(_is_loopback(address) for address in found)
+
+
+def _is_loopback(address: str) -> bool:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
+
+
+def require_guarded(host: str, *, authenticated: bool, encrypted: bool, insecure: bool) -> None:
+    """Raise FailedPrecondition for a server that anyone on a network could use or overhear.
+
+    ``insecure``: its owner accepts the risk.
+    """
+    if insecure or is_local(host) or (authenticated and encrypted):
+        return
+    if not authenticated:
+        raise FailedPrecondition(
+            f"--host {host} can be reached from other machines, and no caller would have to say "
+            "who it is. Either listen on this machine alone (--host 127.0.0.1), or set access up "
+            "(--keys-file, --access-file or --tls-client-ca, with --tls-certificate and "
+            "--tls-key; docs/access.md shows how in five minutes), or accept that everyone who "
+            "reaches the port may do everything (--insecure)",
+            reason="UNGUARDED",
+        )
+    raise FailedPrecondition(
+        f"--host {host} can be reached from other machines, and callers would send keys and "
+        "tokens in the clear. Either give --tls-certificate and --tls-key, or listen on this "
+        "machine alone (--host 127.0.0.1) behind something that speaks TLS, or accept it "
+        "(--insecure)",
+        reason="UNGUARDED",
+    )

@@ -1,25 +1,31 @@
 """Bearer tokens: JWTs of known issuers, verified once and remembered until they expire."""
 
-from __future__ import annotations
-
 import hashlib
+import ipaddress
 import time
+import urllib.parse
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
+import structlog
 
 from acpc_server.access.access_file import IssuerEntry
-from acpc_server.access.failures import FailureLimit
 from acpc_server.access.signing_keys import KeySource, SigningKey
-from acpc_server.errors import Unauthenticated, Unavailable
+from acpc_server.errors import ResourceExhausted, Unauthenticated, Unavailable
+from acpc_server.observe import Metrics
 
+log = structlog.get_logger("acpc.access")
 MAX_TOKEN_BYTES = 8192
 MAX_REMEMBERED = 10_000
 KEYS_RETRY_SECONDS = 5.0
-_REQUIRED = ["exp", "iss", "aud", "sub"]
+LOG_SECONDS = 1.0
+# Tokens of one address that may fail in a second; the next are not verified.
+MAX_FAILED = 20
+WINDOW_SECONDS = 1.0
+MAX_ADDRESSES = 4096
 
 
 @dataclass(frozen=True)
@@ -32,24 +38,11 @@ class Issuer:
 
 @dataclass(frozen=True, eq=False)
 class VerifiedToken:
-    """What a token that was verified says; the same object for as long as it is remembered.
-
-    Attributes:
-        issuer: The issuer's entry in the access file.
-        subject: Its ``sub``.
-        claims: All claims.
-    """
+    """A verified token; the same object for as long as its key and both clocks let it stand."""
 
     issuer: IssuerEntry
     subject: str
     claims: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Remembered:
-    """A token's verification, for as long as its key and both clocks let it stand."""
-
-    token: VerifiedToken
     key: SigningKey
     source: KeySource
     not_before: float
@@ -75,17 +68,14 @@ class TokenVerifier:
         self._issuers = {issuer.entry.issuer: issuer for issuer in issuers}
         self._clock = clock
         self._monotonic = monotonic
-        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self._remembered: OrderedDict[bytes, VerifiedToken] = OrderedDict()
         self._failures = FailureLimit(monotonic)
 
     def verify(self, token: str, peer: str = "") -> VerifiedToken:
-        """What a token says that a peer has sent.
+        """Verify a token that a peer has sent.
 
-        Raises:
-            ResourceExhausted: Too many of the peer's tokens have just failed.
-            Unauthenticated: It does not count; the reason is BAD_CREDENTIALS or
-                EXPIRED_CREDENTIALS.
-            Unavailable: Its issuer's keys could not be fetched yet.
+        Unauthenticated (BAD_CREDENTIALS, EXPIRED_CREDENTIALS): it does not count; Unavailable: its
+        issuer's keys are away; ResourceExhausted: many of the peer's have just failed.
         """
         if len(token) > MAX_TOKEN_BYTES:
             raise bad_credentials(f"the token is longer than {MAX_TOKEN_BYTES} bytes")
@@ -93,7 +83,7 @@ class TokenVerifier:
         known = self._remembered.get(digest)
         if known is not None and known.key in (known.source.keys() or ()):
             self._require_current(known)
-            return known.token
+            return known
         self._failures.check(peer)
         try:
             verified = self._verify(token)
@@ -103,15 +93,15 @@ class TokenVerifier:
         self._remembered[digest] = verified
         if len(self._remembered) > MAX_REMEMBERED:
             self._remembered.popitem(last=False)
-        return verified.token
+        return verified
 
-    def _require_current(self, known: _Remembered) -> None:
+    def _require_current(self, known: VerifiedToken) -> None:
         if self._clock() >= known.expires or self._monotonic() >= known.expires_monotonic:
-            raise _expired()
+            raise expired_credentials("the token")
         if self._clock() < known.not_before:
             raise _early()
 
-    def _verify(self, token: str) -> _Remembered:
+    def _verify(self, token: str) -> VerifiedToken:
         try:
             content = jwt.decode_complete(token, options={"verify_signature": False})
             header, claimed = content["header"], content["payload"].get("iss")
@@ -120,48 +110,34 @@ class TokenVerifier:
         issuer = self._issuers.get(claimed) if isinstance(claimed, str) else None
         if issuer is None:
             raise bad_credentials("the token is of an issuer that this server does not know")
-        algorithm = header.get("alg")
-        if algorithm not in issuer.entry.algorithms:
+        entry, algorithm = issuer.entry, header.get("alg")
+        if algorithm not in entry.algorithms:
             raise bad_credentials(
-                "the token's algorithm is not one of " + ", ".join(issuer.entry.algorithms)
+                "the token's algorithm is not one of " + ", ".join(entry.algorithms)
             )
         if "crit" in header:
             raise bad_credentials("the token has critical headers, which this server cannot read")
         key = _choose(issuer, header.get("kid"), str(algorithm))
-        claims = _decode(token, key, str(algorithm), issuer.entry)
-        return self._remember(issuer, key, claims)
-
-    def _remember(self, issuer: Issuer, key: SigningKey, claims: dict[str, Any]) -> _Remembered:
-        leeway = issuer.entry.leeway_seconds
+        claims = _decode(token, key, str(algorithm), entry)
         try:
-            expires, not_before = (
-                float(claims["exp"]) + leeway,
-                float(claims.get("nbf", 0)) - leeway,
-            )
+            expires = float(claims["exp"]) + entry.leeway_seconds
+            not_before = float(claims.get("nbf", 0)) - entry.leeway_seconds
         except OverflowError as error:  # PyJWT takes integers of any size
             raise bad_credentials("the token's exp or nbf is no time") from error
-        return _Remembered(
-            VerifiedToken(issuer.entry, claims["sub"], claims),
-            key,
-            issuer.source,
-            not_before=not_before,
-            expires=expires,
-            expires_monotonic=self._monotonic() + (expires - self._clock()),
+        left = self._monotonic() + (expires - self._clock())
+        return VerifiedToken(
+            entry, claims["sub"], claims, key, issuer.source, not_before, expires, left
         )
 
 
 def bad_credentials(problem: str) -> Unauthenticated:
-    """The error of credentials that do not count."""
+    """Return the error for credentials that do not count."""
     return Unauthenticated(problem, reason="BAD_CREDENTIALS")
 
 
 def expired_credentials(what: str) -> Unauthenticated:
-    """The error of credentials that no longer count."""
+    """Return the error for credentials that no longer count."""
     return Unauthenticated(f"{what} has expired; get a new one", reason="EXPIRED_CREDENTIALS")
-
-
-def _expired() -> Unauthenticated:
-    return expired_credentials("the token")
 
 
 def _early() -> Unauthenticated:
@@ -169,7 +145,7 @@ def _early() -> Unauthenticated:
 
 
 def _choose(issuer: Issuer, kid: object, algorithm: str) -> SigningKey:
-    """The one key that a token can be signed with."""
+    """Return the one key that a token can be signed with."""
     keys = issuer.source.keys()
     if keys is None:
         issuer.source.look_again()
@@ -201,10 +177,10 @@ def _decode(token: str, key: SigningKey, algorithm: str, entry: IssuerEntry) -> 
             issuer=entry.issuer,
             audience=entry.audience,
             leeway=entry.leeway_seconds,
-            options={"require": _REQUIRED},
+            options={"require": ["exp", "iss", "aud", "sub"]},
         )
     except jwt.ExpiredSignatureError as error:
-        raise _expired() from error
+        raise expired_credentials("the token") from error
     except jwt.ImmatureSignatureError as error:
         raise _early() from error
     except jwt.InvalidAudienceError as error:
@@ -213,3 +189,67 @@ def _decode(token: str, key: SigningKey, algorithm: str, entry: IssuerEntry) -> 
         raise bad_credentials(f"the token has no claim {error.claim}") from error
     except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise bad_credentials("the token's signature or claims are not valid") from error
+
+
+class FailureLimit:
+    """Bounds, by address, the work that tokens cost which turn out not to count.
+
+    Remembers the addresses that failed last, no more than ``MAX_ADDRESSES``.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        # By address: when its second began, and how often it has failed since.
+        self._failed: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def check(self, peer: str) -> None:
+        """Raise ResourceExhausted when enough tokens of a peer's address have just failed."""
+        since, times = self._failed.get(address(peer), (0.0, 0))
+        if times >= MAX_FAILED and self._monotonic() - since < WINDOW_SECONDS:
+            raise ResourceExhausted(
+                f"{times} tokens from your address have just failed; no other is looked at for a "
+                "second",
+                reason="TOO_MANY_FAILURES",
+                retry_after=WINDOW_SECONDS,
+            )
+
+    def failed(self, peer: str) -> None:
+        """Count a token that did not count."""
+        key, now = address(peer), self._monotonic()
+        since, times = self._failed.pop(key, (now, 0))
+        self._failed[key] = (since, times + 1) if now - since < WINDOW_SECONDS else (now, 1)
+        if len(self._failed) > MAX_ADDRESSES:
+            self._failed.popitem(last=False)
+
+
+def address(peer: str) -> str:
+    """Return what a peer cannot change at will: its IPv4 address or IPv6 network, no port."""
+    kind, _, rest = peer.partition(":")
+    host = urllib.parse.unquote(rest).rpartition(":")[0].strip("[]").partition("%")[0]
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return kind
+    found = getattr(found, "ipv4_mapped", None) or found
+    return str(ipaddress.ip_network((found, 64 if found.version == 6 else 32), strict=False))
+
+
+class DeniedLog:
+    """Counts rejected callers, and logs one a second: guesses cannot fill the disk."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._denied = metrics.access_denied
+        self._next = 0.0
+        self._unlogged = 0
+
+    def add(self, reason: str, method: str, peer: str) -> None:
+        """Count a rejected call; the next line logged counts those between."""
+        self._denied.labels(reason).inc()
+        now = time.monotonic()
+        if now < self._next:
+            self._unlogged += 1
+            return
+        log.warning(
+            "access_denied", reason=reason, method=method, peer=peer, unlogged=self._unlogged
+        )
+        self._next, self._unlogged = now + LOG_SECONDS, 0

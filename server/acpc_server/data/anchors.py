@@ -66,21 +66,21 @@ class Anchors(ABC):
         """Future frames H."""
         return int(self.action_blocks.shape[1]) + 1 - self.history
 
-    @property
-    @abstractmethod
+    @cached_property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
+        raise NotImplementedError
 
-    @property
-    @abstractmethod
+    @cached_property
     def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``."""
+        """Sha256 of the content, as ``anchors_digest``; by default reads every frame once."""
+        return self.content_digest()
 
     @abstractmethod
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first."""
+        """Return RGB frames of anchors [start, stop), history first."""
 
-    @property
+    @cached_property
     def extras(self) -> tuple[AnchorArray, ...]:
         """The arrays beside these, by name; few anchors have any."""
         if self.proprio is None:
@@ -88,49 +88,48 @@ class Anchors(ABC):
         return (self._described("proprio", self.proprio.dtype, self.proprio.shape[1:]),)
 
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Anchors [start, stop) of one of the ``extras``."""
+        """Return anchors [start, stop) of one of the ``extras``."""
         if name != "proprio" or self.proprio is None:
             raise KeyError(name)
         return self.proprio[start:stop]
 
     def extra_digests(self, name: str) -> bytes:
-        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
         cuts = (self.read_extra(name, start, stop) for start, stop in self.cuts())
         return b"".join(one for part in cuts for one in frame_digests(part))
 
     def small_arrays(self, start: int = 0, stop: int | None = None) -> dict[str, np.ndarray]:
-        """Every array but the frames, of anchors [start, stop), by name; all by default."""
+        """Return every array but the frames, of anchors [start, stop), by name; all by default."""
         return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
 
     def cuts(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Ranges [start, stop) of anchors, from ``start`` on, whose frames fill some megabytes."""
+        """Yield ranges of anchors from ``start`` on whose frames fill some megabytes."""
         one = (self.history + self.horizon) * 3 * int(np.prod(self.frame_size))
         step = max(1, CUT_BYTES // one)
         for first in range(start, self.count, step):
             yield first, min(first + step, self.count)
 
     def content_digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``; reads every frame."""
+        """Return the sha256 of the content, as ``anchors_digest``; reads every frame."""
         cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
         of_frames = (one for frames in cuts for one in frame_digests(frames))
         extras = {array.name: array.digest for array in self.extras}
         return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames, extras)
 
     def _described(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> AnchorArray:
-        """One of the ``extras`` as it is here; ``shape`` is that of an anchor."""
+        """Describe one of the ``extras`` as it is here; ``shape`` is that of an anchor."""
         digests = self.extra_digests(name)
         digest = extra_digest(name, dtype, (self.count, *shape), [digests])
         return AnchorArray(name, dtype.name, shape, digest)
 
     def first(self, count: int) -> "Anchors":
-        """The first ``count`` of them, with the states and labels that they have among all."""
-        return self if count >= self.count else FirstAnchors(self, count)
+        """Return the first ``count`` anchors, with the states and labels they have among all."""
+        return self if count >= self.count else PartialAnchors(self, count, self.horizon)
 
     def at_horizon(self, horizon: int) -> "Anchors":
-        """The same anchors with ``horizon`` future frames, endpoint included; these where they fit.
+        """Return the anchors with ``horizon`` future frames, endpoint included; these if they fit.
 
-        Raises:
-            FailedPrecondition: They have fewer, or states at their own last frame alone.
+        FailedPrecondition: they have fewer, or states at their own last frame alone.
         """
         if horizon == self.horizon and self.labels.ndim == 1:
             return self
@@ -138,99 +137,66 @@ class Anchors(ABC):
             raise FailedPrecondition(
                 f"the anchors have {self.horizon} future frames and cannot be used at {horizon}"
             )
-        return ShorterAnchors(self, horizon)
+        return PartialAnchors(self, self.count, horizon)
 
 
-class ShorterAnchors(Anchors):
-    """Anchors without their last future frames, with states and labels of the last that is left."""
+class PartialAnchors(Anchors):
+    """The first anchors of a set, or all without their last future frames.
 
-    def __init__(self, whole: Anchors, horizon: int) -> None:
-        self.history = whole.history
-        for name, array in endpoints_at(whole.small_arrays(), horizon).items():
+    With fewer frames, states and labels are those of the last that is left.
+    """
+
+    def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
+        self.history, self.frame_size = whole.history, whole.frame_size
+        arrays = whole.small_arrays(0, count)
+        if count == whole.count:
+            arrays = endpoints_at(arrays, horizon)
+        for name, array in arrays.items():
             setattr(self, name, array)
         self._whole = whole
         self._steps = whole.history + horizon
         self.action_blocks = self.action_blocks[:, : self._steps - 1]
 
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self._whole.frame_size
-
     @cached_property
     def digest(self) -> str:
         """Sha256 of the content, as ``anchors_digest``; reads every frame once if some go."""
-        return self._whole.digest if self.horizon == self._whole.horizon else self.content_digest()
+        whole = self._whole
+        same = (self.count, self.horizon) == (whole.count, whole.horizon)
+        return whole.digest if same else self.content_digest()
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first."""
+        """Return RGB frames of anchors [start, stop), history first."""
         return self._whole.read_frames(start, stop)[:, : self._steps]
 
     @cached_property
     def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name, without what belongs to the frames that went."""
+        """The arrays beside these, by name, without what belongs to frames that went."""
         return tuple(
-            self._described(x.name, np.dtype(x.dtype), (self._steps, *x.shape[1:]))
-            if has_steps(x.name)
-            else x
+            self._described(
+                x.name,
+                np.dtype(x.dtype),
+                (self._steps, *x.shape[1:]) if has_steps(x.name) else x.shape,
+            )
             for x in self._whole.extras
         )
 
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Anchors [start, stop) of one of the ``extras``."""
+        """Return anchors [start, stop) of one of the ``extras``."""
         part = self._whole.read_extra(name, start, stop)
         return part[:, : self._steps] if has_steps(name) else part
 
-
-class FirstAnchors(Anchors):
-    """Anchors without the last of them."""
-
-    def __init__(self, whole: Anchors, count: int) -> None:
-        self.history = whole.history
-        for name, array in whole.small_arrays(0, count).items():
-            setattr(self, name, array)
-        self._whole = whole
-
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self._whole.frame_size
-
-    @cached_property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``; reads every frame once."""
-        return self.content_digest()
-
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first."""
-        return self._whole.read_frames(start, stop)
-
-    @cached_property
-    def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name."""
-        return tuple(
-            self._described(x.name, np.dtype(x.dtype), x.shape) for x in self._whole.extras
-        )
-
-    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Anchors [start, stop) of one of the ``extras``."""
-        return self._whole.read_extra(name, start, stop)
-
     def extra_digests(self, name: str) -> bytes:
-        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
+        if has_steps(name) and self.horizon < self._whole.horizon:
+            return super().extra_digests(name)
         return self._whole.extra_digests(name)[: DIGEST_BYTES * self.count]
 
 
 @dataclass(frozen=True)
 class AnchorBatch(Anchors):
-    """Anchors whose frames are in memory.
+    """Anchors whose frames are in memory, and ``arrays`` that ``extras`` describes, by name.
 
-    Attributes:
-        frames: RGB frames, uint8 (n, h + H, height, width, 3). The others as in ``Anchors``.
-        arrays: What ``extras`` describes, by name.
-
-    Raises:
-        InvalidArgument: The arrays do not fit each other, or hold a number that is not finite.
+    InvalidArgument: the arrays do not fit each other, or hold a number that is not finite.
     """
 
     history: int  # the axes "_n" must agree too: __post_init__ says so by name
@@ -259,10 +225,8 @@ class AnchorBatch(Anchors):
                 f"{steps - 1}, one leaving each frame but the last",
             )
         future = self.labels.shape[1:]
-        if (
-            future not in ((), (steps - self.history,))
-            or self.endpoint_states.shape[1:-1] != future
-        ):
+        futures = ((), (steps - self.history,))
+        if future not in futures or self.endpoint_states.shape[1:-1] != future:
             raise InvalidArgument(
                 "endpoint_states",
                 f"has shape {self.endpoint_states.shape} beside labels {self.labels.shape}; give "
@@ -297,18 +261,13 @@ class AnchorBatch(Anchors):
                     f"direction {probe} of anchor {anchor} is 0 throughout and points nowhere",
                 )
 
-    @property
+    @cached_property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
         return self.frames.shape[2], self.frames.shape[3]
 
-    @cached_property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``."""
-        return self.content_digest()
-
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first."""
+        """Return RGB frames of anchors [start, stop), history first."""
         return self.frames[start:stop]
 
     @cached_property
@@ -320,5 +279,5 @@ class AnchorBatch(Anchors):
         )
 
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Anchors [start, stop) of one of the ``extras``."""
+        """Return anchors [start, stop) of one of the ``extras``."""
         return self.arrays[name][start:stop]

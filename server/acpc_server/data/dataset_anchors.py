@@ -1,4 +1,6 @@
-"""Anchors of a dataset file: while it is open, and reopened for every read and checked."""
+"""Anchors drawn from a dataset: while it is open, and reopened for every read and checked."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -7,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, AnchorSource, anchors_digest, frame_digests
-from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, draw_windows
+from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
+from acpc.datasets import Dataset, DrawnWindows
 from jaxtyping import UInt8
 
 from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
@@ -20,26 +22,26 @@ MAX_FRAME_BYTES = 2**32
 
 @dataclass(frozen=True)
 class DrawnAnchors(DrawnWindows, Anchors):
-    """Anchors that ``draw_anchors`` chose. Usable as long as their dataset is open."""
+    """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open."""
 
-    @property
+    @classmethod
+    def of(cls, windows: DrawnWindows) -> DrawnAnchors:
+        """Return drawn windows as anchors."""
+        return cls(**vars(windows))
+
+    @cached_property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
         return self.pixels.shape[1], self.pixels.shape[2]
 
-    @cached_property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``; reads every frame once."""
-        return self.content_digest()
-
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
+        """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
         return self.pixels.gather(self.frame_rows[start:stop])
 
     def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
-        """Anchors [start, stop), all by default, in memory; ResourceExhausted if too many."""
+        """Read anchors [start, stop), all by default, to memory; ResourceExhausted if too many."""
         rows = self.frame_rows[start:stop]
-        size = self._frame_bytes(len(rows))
+        size = int(rows.size * np.prod(self.pixels.shape[1:]))
         if size > MAX_FRAME_BYTES:
             raise ResourceExhausted(
                 f"{len(rows)} anchors of {rows.shape[1]} frames hold "
@@ -52,32 +54,6 @@ class DrawnAnchors(DrawnWindows, Anchors):
             arrays={} if self.proprio is None else {"proprio": self.proprio[start:stop]},
             **small,
         )
-
-    def _frame_bytes(self, anchors: int) -> int:
-        return int(anchors * self.frame_rows.shape[1] * np.prod(self.pixels.shape[1:]))
-
-
-def draw_anchors(
-    dataset: Dataset,
-    task: TaskPreset,
-    source: AnchorSource,
-    *,
-    history: int,
-    horizon: int,
-    every_endpoint: bool = False,
-    statistics: StatisticsCache | None = None,
-) -> DrawnAnchors:
-    """The anchors of ``draw_windows``; arguments and errors as there."""
-    drawn = draw_windows(
-        dataset,
-        task,
-        source,
-        history=history,
-        horizon=horizon,
-        every_endpoint=every_endpoint,
-        statistics=statistics,
-    )
-    return DrawnAnchors(**vars(drawn))
 
 
 # Frames that are held when there are no more of them: opening the file and reading it row by row
@@ -110,39 +86,28 @@ class DatasetAnchors(Anchors):
             setattr(self, name, getattr(drawn, name))
         self.window_blocks = drawn.window_blocks
         self.proprio = drawn.proprio
-        self._frame_size = drawn.frame_size
+        self.frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
         self.frame_digests = _read_digests(drawn, known, check)
-        self._digest = anchors_digest(
+        self.digest = anchors_digest(
             self.history,
-            self._frame_size,
+            self.frame_size,
             self.small_arrays(),
             [self.frame_digests],
             {array.name: array.digest for array in self.extras},
         )
 
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self._frame_size
-
-    @property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``."""
-        return self._digest
-
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first.
+        """Return RGB frames of anchors [start, stop), history first.
 
-        Raises:
-            FailedPrecondition: The file now holds other frames, is damaged, or is not a dataset.
-            NotFound, PermissionDenied: It is gone, or is now a link.
+        FailedPrecondition: the file now holds other frames, or is damaged; NotFound,
+        PermissionDenied: it is gone, or is now a link.
         """
-        if self._rows.size * 3 * int(np.prod(self._frame_size)) > HELD_BYTES:
+        if self._rows.size * 3 * int(np.prod(self.frame_size)) > HELD_BYTES:
             return self._read(start, stop)
         held = self._held
         stamp = self._stamp()
@@ -159,7 +124,7 @@ class DatasetAnchors(Anchors):
         with self._reopen() as dataset:
             column = dataset.pixel_column(self._column)
             rows = self._rows[start:stop]
-            same = column.shape[1:3] == self._frame_size and rows.max(initial=-1) < column.shape[0]
+            same = column.shape[1:3] == self.frame_size and rows.max(initial=-1) < column.shape[0]
             frames = column.gather(rows) if same else None
         wanted = self.frame_digests[DIGEST_BYTES * start : DIGEST_BYTES * stop]
         if frames is None or b"".join(frame_digests(frames)) != wanted:

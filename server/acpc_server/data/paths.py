@@ -17,7 +17,7 @@ MAX_ENTRIES = 100_000
 
 
 def files_below(root: Path, field: str) -> Iterator[str]:
-    """Regular files below ``root`` named as datasets or tasks are, without following links.
+    """Yield regular files below ``root`` named as datasets or tasks are, following no links.
 
     Of datasets also the folders that are one in another format; what is in them is none.
     At most ``MAX_DEPTH`` folders deep, and of a huge tree the first ``MAX_ENTRIES`` only.
@@ -50,7 +50,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def resolve_below(root: Path, name: str, *, field: str) -> Path:
-    """The regular file ``name`` below ``root``.
+    """Return the path of the regular file ``name`` below ``root``.
 
     The root itself may be a link, for it is the operator's; nothing below it may be.
 

@@ -8,36 +8,56 @@ from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
 from acpc.datasets import (
+    MAX_TASK_BYTES,
     StatisticsCache,
     TaskPreset,
     WindowIndex,
     dataset_format,
+    draw_windows,
+    load_preset,
+    parse_task,
     preset_names,
 )
 from acpc.datasets.hdf5 import Hdf5Dataset
 
-from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors, draw_anchors
-from acpc_server.data.paths import files_below, resolve_below
-from acpc_server.data.tasks import load_task
-from acpc_server.errors import FailedPrecondition
+from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
+from acpc_server.data.paths import SUFFIXES, files_below, resolve_below
+from acpc_server.errors import FailedPrecondition, UnknownName
 from acpc_server.numerics import Check, go_on
 
 
 def open_below(root: Path, name: str, check: Check = go_on) -> AbstractContextManager[Hdf5Dataset]:
-    """The dataset ``name`` below ``root``, open for reading inside the ``with``.
+    """Open the dataset ``name`` below ``root`` for reading, inside the ``with``.
 
-    ``check`` is called before every read of rows and may raise to end them.
-
-    Raises:
-        InvalidArgument, PermissionDenied, NotFound: As ``resolve_below``, field ``dataset``.
-        FailedPrecondition: Not a readable HDF5 file, or its episodes make no sense.
+    ``check`` is called before every read of rows and may raise to end them. Raises as
+    ``resolve_below``, and FailedPrecondition for a file that is no HDF5 dataset of episodes.
     """
     return Hdf5Dataset.open(resolve_below(root, name, field="dataset"), name, check)
 
 
+def load_task(name: str, root: Path) -> TaskPreset:
+    """Read a shipped preset by its name, or a task file below the dataset root.
+
+    UnknownName: neither; otherwise raises as ``resolve_below``, field ``task``, and
+    FailedPrecondition, which names the key, for a file that is no task.
+    """
+    if name in preset_names():
+        return load_preset(name)
+    if not name.endswith(SUFFIXES["task"]):
+        raise UnknownName(
+            f"no task preset {name!r}, and no task file, whose name ends in one of "
+            f"{', '.join(SUFFIXES['task'])}",
+            name,
+            lambda: (*preset_names(), *files_below(root, "task")),
+            "acpc tasks",
+        )
+    with resolve_below(root, name, field="task").open("rb") as file:
+        return parse_task(name, file.read(MAX_TASK_BYTES + 1))
+
+
 @dataclass(frozen=True)
 class DatasetFit:
-    """What a dataset, read as a task, offers: windows of the asked length, episodes with one."""
+    """What a dataset offers a task: windows of the asked length, and episodes with one."""
 
     windows: int
     episodes: int
@@ -54,13 +74,13 @@ class DatasetStore:
         self._statistics = StatisticsCache()
 
     def reading(self, task: str) -> Reading:
-        """The reading of requests that do not say one; raises as ``load_task``."""
+        """Return the reading of requests that do not say one; raises as ``load_task``."""
         return load_task(task, self._root).reading
 
     def fit(
         self, dataset: str, task: str, *, steps: int, frameskip: int | None = None
     ) -> DatasetFit:
-        """Checks, without reading rows, that a dataset has what a task needs.
+        """Check, without reading rows, that a dataset has what a task needs.
 
         ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window. Raises as
         ``open_below``, its columns, ``load_task`` and ``WindowIndex``.
@@ -80,11 +100,11 @@ class DatasetStore:
         )
 
     def datasets(self) -> list[DatasetFile]:
-        """Every dataset below the root, unopened, by name."""
+        """List every dataset below the root, unopened, by name."""
         return [self._listed(name) for name in sorted(files_below(self._root, "dataset"))]
 
     def tasks(self) -> list[TaskSummary]:
-        """The presets, then the task files below the root, unopened, by name."""
+        """List the presets, then the task files below the root, unopened, by name."""
         presets = [load_task(name, self._root).summary() for name in preset_names()]
         return presets + [TaskSummary(name) for name in sorted(files_below(self._root, "task"))]
 
@@ -96,7 +116,7 @@ class DatasetStore:
         return DatasetFile(name, 0)
 
     def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
-        """Numbers in a row of actions; FailedPrecondition names the presets that fit instead."""
+        """Return the width of actions; FailedPrecondition names the presets that fit instead."""
         try:
             return _action_width(file, preset)
         except FailedPrecondition as error:
@@ -124,15 +144,15 @@ class DatasetStore:
         every_endpoint: bool = False,
         check: Check = go_on,
     ) -> Iterator[DrawnAnchors]:
-        """Anchors as ``draw_anchors`` draws them; their dataset is open inside the ``with``.
+        """Draw anchors as ``draw_windows`` does; their dataset is open inside the ``with``.
 
         ``check`` is called between reads of the dataset and may raise to end them. Raises as
-        ``open_below``, ``load_task`` and ``draw_anchors``.
+        ``open_below``, ``load_task`` and ``draw_windows``.
         """
         preset = load_task(source.task, self._root)
         with open_below(self._root, source.dataset, check) as file:
             self._action_width(file, preset, source.task)
-            yield draw_anchors(
+            windows = draw_windows(
                 file,
                 preset,
                 source,
@@ -141,6 +161,7 @@ class DatasetStore:
                 every_endpoint=every_endpoint,
                 statistics=self._statistics,
             )
+            yield DrawnAnchors.of(windows)
 
     def anchors(
         self,
@@ -151,7 +172,7 @@ class DatasetStore:
         frame_digests: bytes = b"",
         check: Check = go_on,
     ) -> DatasetAnchors:
-        """``drawn`` for longer than the file is open; raises as that.
+        """Draw anchors that outlive the opening of their file; raises as :meth:`drawn`.
 
         ``check`` is called between reads. Known ``frame_digests`` of the first anchors, joined,
         save reading their frames.
@@ -162,7 +183,7 @@ class DatasetStore:
             return DatasetAnchors(drawn, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
-        """Changes when the dataset file or the task file is replaced or written to.
+        """Return what changes when the dataset or task file is replaced or written to.
 
         Unchanged when their volume is mounted again, so that a job can go on at another host.
         """
@@ -174,7 +195,7 @@ class DatasetStore:
 
 
 def _action_width(file: Hdf5Dataset, preset: TaskPreset) -> int:
-    """Numbers in a row of actions, once a file is known to have every column of a task."""
+    """Return the width of actions, once a file has every column of a task."""
     file.pixel_column(preset.pixels)
     preset.check_state_width(file.numeric_column(preset.state).width)
     return file.numeric_column(preset.action).width

@@ -13,7 +13,7 @@ from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.receipt import make_receipt
-from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import CheckpointCache, DeviceClient, LoadedCheckpoint
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
@@ -39,7 +39,7 @@ class AnchorJobSpec(JobSpec, ABC):
         return list(itertools.pairwise(edges))
 
     def asked(self) -> dict[str, Any]:
-        """The fields that the request of any such job has, digests pinned."""
+        """Return the fields that the request of any such job has, digests pinned."""
         source = self.anchors
         return {
             "checkpoint": self.checkpoint,
@@ -48,17 +48,17 @@ class AnchorJobSpec(JobSpec, ABC):
         }
 
     def drawn(self) -> dict[str, object]:
-        """How the windows of the anchors were drawn, as JSON; empty where that is not known."""
+        """Describe how the windows of the anchors were drawn, as far as known, as JSON."""
         source = self.anchors
-        frames, sample = source.window_future_frames, source.sample
-        return {
-            **({"window_future_frames": frames} if frames is not None else {}),
-            **({"sample": str(sample)} if sample else {}),
-            **self.given(),
-        }
+        drawn: dict[str, object] = {}
+        if source.window_future_frames is not None:
+            drawn["window_future_frames"] = source.window_future_frames
+        if source.sample:
+            drawn["sample"] = str(source.sample)
+        return drawn | self.given()
 
     def given(self) -> dict[str, object]:
-        """The groups of given views and their digests, as JSON; empty where there are none."""
+        """Return the groups of given views and their digests, if there are any, as JSON."""
         return {"given_views": dict(self.view_digests)} if self.view_digests else {}
 
     def reference_digest(self) -> str:
@@ -74,11 +74,11 @@ class AnchorJobSpec(JobSpec, ABC):
         """Everything else that can change a number of the result, as JSON."""
 
     def digested(self) -> Mapping[str, Any]:
-        """The part of the parameters that their digest is made of: see ``contract.digested``."""
+        """Return the part of the parameters that their digest covers (``contract.digested``)."""
         return self.parameters()
 
     def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
-        """Digests behind a result on these anchors and this device."""
+        """Make the receipt of a result on these anchors and this device."""
         shards = {"shard_anchors": SHARD_ANCHORS}
         return make_receipt(
             self.numeric_mode,
@@ -93,23 +93,23 @@ class AnchorJobSpec(JobSpec, ABC):
 
 
 class AnchorJobKind:
-    """Base of the kinds: where their checkpoints and anchors come from."""
+    """Base of the kinds, with their checkpoints and anchors."""
 
     def __init__(
-        self, engine: DeviceEngine, checkpoints: CheckpointCache, readers: AnchorReaders
+        self, engine: DeviceClient, checkpoints: CheckpointCache, readers: AnchorReaders
     ) -> None:
         self.engine = engine
         self.readers = readers
         self._checkpoints = checkpoints
 
     def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
-        """A checkpoint as it was when its job was accepted."""
+        """Load a checkpoint as it was when its job was accepted."""
         return self._checkpoints.get(named.name, named.weights, named.digest)
 
     def stamp(self, spec: AnchorJobSpec) -> str:
-        """Changes when the anchors' data is replaced or written to."""
+        """Return what changes when the anchors' data is replaced or written to."""
         return self.readers.stamp(spec.anchors)
 
     def labels(self, spec: AnchorJobSpec) -> dict[str, str]:
-        """The checkpoint's name."""
+        """Return the checkpoint's name."""
         return {"checkpoint": spec.checkpoint.name}

@@ -35,12 +35,10 @@ KEPT_READERS = 8
 
 @dataclass(frozen=True)
 class AnchorSetSource:
-    """Anchors of a stored set, by the digest of their content; the rest follows from it.
+    """Anchors of a stored set, by the digest of their content, which decides the rest.
 
-    Attributes:
-        count: Anchors n.
-        window_future_frames: Of the windows they were drawn from; None: unknown, as of an upload.
-        sample: How these were drawn, where that is known.
+    ``window_future_frames`` and ``sample`` describe the windows that they were drawn from; unknown
+    for an upload.
     """
 
     digest: str
@@ -51,8 +49,6 @@ class AnchorSetSource:
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
-
-
 _OR_EVERY = ", or one with the states and labels of every future frame"
 
 
@@ -69,7 +65,7 @@ class _Key(NamedTuple):
 class AnchorReaders:
     """Opens anchors for the jobs of a tenant, and checks that they have not changed.
 
-    Made for the tenant without a name; :meth:`of` gives the readers of others.
+    A new one is for the tenant without a name; :meth:`of` makes those of others.
     """
 
     def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
@@ -80,30 +76,24 @@ class AnchorReaders:
         self._lock = threading.Lock()
 
     def of(self, tenant: str) -> AnchorReaders:
-        """The readers of a tenant, which find its own sets only."""
+        """Return the readers of a tenant, which find its own sets only."""
         other = copy.copy(self)
         other._tenant, other._sets = tenant, self._sets.of(tenant)
         return other
 
     def named_set(self, digest: str) -> AnchorSetSource:
-        """The source that a set's digest names, or another name of it.
+        """Return the source of a set by its digest, or another name of it.
 
         Raises:
             InvalidArgument: No name of a set, or of several; the field is ``digest``.
             NotFound: There is no such set.
         """
         info = self._sets.get(digest).info
-        if info.source is None:
-            return AnchorSetSource(info.digest, info.anchors)
-        source = info.source
-        return AnchorSetSource(
-            info.digest, info.anchors, source.window_future_frames, source.sample
-        )
+        drawn = (info.source.window_future_frames, info.source.sample) if info.source else ()
+        return AnchorSetSource(info.digest, info.anchors, *drawn)
 
     def reading(self, source: AnySource) -> Reading:
-        """The reading of a request that does not say one: the task file's, or the paper's.
-
-        A set that was drawn from a dataset follows the task it was drawn for, while that is there.
+        """Return the default reading: that of the source's task file, or the paper's.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: No such task.
@@ -119,18 +109,12 @@ class AnchorReaders:
             raise error.below("dataset") from error
 
     def check(
-        self,
-        source: AnySource,
-        card: ModelCard,
-        *,
-        history: int,
-        horizon: int,
-        exact: bool = True,
+        self, source: AnySource, card: ModelCard, *, history: int, horizon: int, exact: bool = True
     ) -> None:
         """Reject anchors that cannot be used, before a job is queued.
 
-        With ``exact`` also a set that has more frames of history, or more future ones without the
-        states and labels of each: then those that it has belong to its own horizon.
+        ``exact`` also rejects a set that has more frames of history, or more future ones without
+        the states and labels of each.
 
         Raises:
             InvalidArgument: They do not fit; names ``anchor_set`` or the field below ``dataset``.
@@ -147,41 +131,36 @@ class AnchorReaders:
     def given_views(
         self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
     ) -> dict[str, str]:
-        """Digests of the groups of given views among some shifts, by group.
+        """Return digests of the groups of given views among a job's shifts, by group.
 
-        Args:
-            source: The anchors.
-            shifts: The shifts of a job.
-            draws: Views of each that it takes.
-            fields: Path of a shift in the request, with its index as ``{}``, and of the draws.
+        ``fields`` are the path of a shift in the request, with its index as ``{}``, and of draws.
 
         Raises:
             InvalidArgument: The anchors have no such group, or fewer views in it.
         """
         found: dict[str, str] = {}
         for index, shift in enumerate(shifts):
-            if not isinstance(shift, GivenViews):
-                continue
-            path = f"{fields[0].format(index)}.{shift.kind}.group"
-            found[shift.group] = self._group(source, VIEWS, shift.group, draws, (path, fields[1]))
+            if isinstance(shift, GivenViews):
+                paths = f"{fields[0].format(index)}.{shift.kind}.group", fields[1]
+                found[shift.group] = self._group(source, VIEWS, shift.group, draws, paths)
         return found
 
     def given_directions(self, source: AnySource, study: SensitivityStudy) -> dict[str, str]:
-        """Digest of the group of directions that a study takes, by group; empty for random ones.
+        """Return the digest of a study's group of directions, by group; none for random ones.
 
         Raises:
             InvalidArgument: The anchors have no such group, or fewer directions in it.
         """
         fields = f"{study.kind}.directions", f"{study.kind}.probes"
         group = study.directions
-        return (
-            {group: self._group(source, DIRECTIONS, group, study.probes, fields)} if group else {}
-        )
+        if not group:
+            return {}
+        return {group: self._group(source, DIRECTIONS, group, study.probes, fields)}
 
     def _group(
         self, source: AnySource, prefix: str, group: str, count: int, fields: tuple[str, str]
     ) -> str:
-        """Digest of a group; ``fields`` are those of its name and of how many are taken."""
+        """Return the digest of a group; ``fields`` are those of its name and of ``count``."""
         what = prefix.removesuffix("/")
         if not isinstance(source, AnchorSetSource):
             raise InvalidArgument(
@@ -262,7 +241,7 @@ class AnchorReaders:
                 )
 
     def stamp(self, source: AnySource) -> str:
-        """Changes when the data is replaced or written to; of a set, its digest.
+        """Return what changes when the data is replaced or written to; of a set, its digest.
 
         Raises:
             InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
@@ -281,10 +260,10 @@ class AnchorReaders:
         check: Check,
         known: dict[str, Any] | None = None,
     ) -> tuple[Anchors, dict[str, Any]]:
-        """The anchors, and the identity by which :meth:`reopen` knows them again.
+        """Open anchors, and return the identity by which :meth:`reopen` checks them.
 
-        ``stamp`` is what :meth:`stamp` gave when the job was accepted; ``known`` the identity of
-        the first of them, whose frames need not be read again.
+        ``stamp`` is that of the job's acceptance; ``known`` the identity of the first of them,
+        whose frames need not be read again.
 
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.
@@ -293,7 +272,7 @@ class AnchorReaders:
         self._require(source, stamp)
         key = _Key(self._tenant, source, stamp, history, horizon)
         frames = base64.b64decode(known["frames"]) if known else b""
-        anchors = self._find(key) or self._read(key, frames, check)
+        anchors = self._kept.get(key) or self._read(key, frames, check)
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
         self._keep(key._replace(identity=anchors.digest), anchors)
@@ -303,9 +282,9 @@ class AnchorReaders:
     def reopen(
         self, source: AnySource, identity: dict[str, Any], *, history: int, horizon: int
     ) -> Anchors:
-        """The anchors that :meth:`open` identified, in this process or another.
+        """Open the anchors that :meth:`open` identified, in this process or another.
 
-        Frames are checked as they are read, the rest now.
+        Checks frames as they are read, the rest now.
 
         Raises:
             FailedPrecondition: The dataset has changed since, or the set is gone.
@@ -313,7 +292,9 @@ class AnchorReaders:
         self._touch(source)
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
         key = _Key(self._tenant, source, identity["digest"], history, horizon)
-        anchors = self._find(key) or self._read(key, base64.b64decode(identity["frames"]), go_on)
+        anchors = self._kept.get(key) or self._read(
+            key, base64.b64decode(identity["frames"]), go_on
+        )
         if anchors.digest != identity["digest"]:
             raise _changed(source)
         self._keep(key, anchors)
@@ -344,10 +325,6 @@ class AnchorReaders:
                 self._sets.touch(source.digest)
             except NotFound as error:
                 raise _deleted(source) from error
-
-    def _find(self, key: _Key) -> Anchors | None:
-        with self._lock:
-            return self._kept.get(key)
 
     def _keep(self, key: _Key, anchors: Anchors) -> None:
         with self._lock:

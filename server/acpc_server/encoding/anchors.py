@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,14 +15,15 @@ from acpc.contract import VIEWS, GivenViews, NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding.ahead import prepared_ahead
 from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_device, to_host
+from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, with_proprio
 from acpc_server.numerics import to_model_input
 from acpc_server.scheduling import Priority, RequestContext
 
+T = TypeVar("T")
+U = TypeVar("U")
 # Latents of equal frames may differ by this fraction of their length: rows of a batch round
 # differently.
 REPEAT_TOLERANCE = {
@@ -27,6 +32,31 @@ REPEAT_TOLERANCE = {
     NumericMode.TF32: 1e-2,
     NumericMode.BF16: 5e-2,
 }
+
+
+@contextmanager
+def prepared_ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Iterator[Iterator[U]]:
+    """Prepare the items in order, each in a thread while the one before is in use.
+
+    At most one prepared item waits. What ``prepare`` raises is raised in place of its result. The
+    thread has ended when the block is left.
+    """
+    with closing(_ahead(prepare, items)) as results:
+        yield results
+
+
+def _ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Generator[U, None, None]:
+    if len(items) < 2:
+        yield from map(prepare, items)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="prepare") as thread:
+        upcoming = thread.submit(copy_context().run, prepare, items[0])
+        for item in items[1:]:
+            ready = upcoming.result()
+            upcoming = thread.submit(copy_context().run, prepare, item)
+            yield ready
+            del ready  # not held while the next one is waited for
+        yield upcoming.result()
 
 
 @dataclass(frozen=True)
@@ -44,19 +74,15 @@ class EncodedAnchors:
 
 
 class AnchorEncoder:
-    """Encodes anchors for jobs: nothing cached, and cut by its own shape alone.
+    """Encodes anchors for jobs, with nothing cached, in calls cut by the job's shape alone.
 
-    While the device computes a call's worth of frames, those of the next are read and drawn.
-
-    Args:
-        history: Frames of history, the newest ones of each anchor.
-        future: Future frames that are kept too, counted from 0.
-        views: The views of every history; each anchor draws them for its own identity.
+    While the device computes a call's worth of frames, those of the next are read and drawn. Keeps
+    the newest ``history`` frames of each anchor, and ``future`` ones, counted from 0.
     """
 
     def __init__(
         self,
-        engine: DeviceEngine,
+        engine: DeviceClient,
         model: FrozenWorldModel,
         mode: NumericMode,
         anchors: Anchors,
@@ -90,24 +116,20 @@ class AnchorEncoder:
         clean, views = (torch.cat(each) for each in zip(*parts, strict=True))
         if self._model.card.proprio_dim:
             rows = self._anchors.read_extra("proprio", start, stop)[:, self._kept]
-            slots = self._engine.embed_proprio(
-                self._model, torch.from_numpy(rows), context, self._mode
-            )
+            given = torch.from_numpy(rows)
+            slots = self._engine.embed_proprio(self._model, given, context, self._mode)
             own = slots[:, None, : self._history].expand(*views.shape[:3], -1)
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
     def _prepare(self, group: range) -> tuple[Tensor, Tensor]:
-        """Frames of a group as model input, and which views (n, views) equal their history."""
+        """Make the frames of a group, and bool (n, views): which equal their history."""
         dtype = latent_dtype(self._mode)
-        clean = read_inputs(
-            self._anchors, group, self._kept, self._model, dtype, self._engine.device
-        )
+        device = self._engine.device
+        clean = read_inputs(self._anchors, group, self._kept, self._model, dtype, device)
         histories = clean[:, : self._history]
-        views = torch.cat(
-            [self._views_of(spec, group, histories) for spec in range(len(self._views.specs))],
-            dim=1,
-        ).flatten(0, 1)  # (n * views, h, 3, height, width)
+        each = [self._views_of(spec, group, histories) for spec in range(len(self._views.specs))]
+        views = torch.cat(each, dim=1).flatten(0, 1)  # (n * views, h, 3, height, width)
         draws = self._draws(group, distinct_views(self._views))
         same = unchanged(views, histories, draws)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
@@ -156,7 +178,7 @@ class AnchorEncoder:
 
 
 def encode_frames(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     mode: NumericMode,
     anchors: Anchors,
@@ -164,12 +186,7 @@ def encode_frames(
     kept: Sequence[int],
     context: RequestContext,
 ) -> Tensor:
-    """Latents of the kept frames of some anchors, (n, kept, dim).
-
-    Raises:
-        FailedPrecondition: The frames are gone or others.
-        Cancelled, Unavailable, ResourceExhausted: From the engine.
-    """
+    """Encode the kept frames of some anchors, (n, kept, dim); raises as :class:`AnchorEncoder`."""
     parts = []
     for group in anchor_groups(engine, model, rows.start, rows.stop, len(kept)):
         frames = read_inputs(anchors, group, kept, model, latent_dtype(mode), engine.device)
@@ -190,26 +207,17 @@ def read_inputs(
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Tensor:
-    """The kept frames of some anchors as model input, (n, kept, 3, height, width).
-
-    They go to the device as bytes and are normalised there.
-    """
+    """Read kept frames as model input, (n, kept, 3, height, width), normalised on the device."""
     raw = anchors.read_frames(rows.start, rows.stop)[:, list(kept)]
     return _inputs(raw, model.card.image_size, dtype, device)
 
 
 def given_inputs(
-    anchors: Anchors,
-    rows: range,
-    spec: GivenViews,
-    draws: int,
-    size: int,
-    like: Tensor,
+    anchors: Anchors, rows: range, spec: GivenViews, draws: int, size: int, like: Tensor
 ) -> Tensor:
-    """The first given views of some anchors' newest frames as model input.
+    """Read the first given views as model input of side ``size``, (n, draws, h, 3, ...).
 
-    ``size`` is the model's; ``like`` are the histories (n, h, 3, height, width), on whose device
-    and of whose dtype the answer is, (n, draws, h, 3, height, width).
+    ``like`` are the histories (n, h, 3, height, width), whose device and dtype they get.
     """
     raw = anchors.read_extra(f"{VIEWS}{spec.group}", rows.start, rows.stop)
     return _inputs(raw[:, :draws, -like.shape[1] :], size, like.dtype, like.device)
@@ -227,9 +235,9 @@ def _inputs(
 
 
 def anchor_groups(
-    engine: DeviceEngine, model: FrozenWorldModel, start: int, stop: int, frames: int
+    engine: DeviceClient, model: FrozenWorldModel, start: int, stop: int, frames: int
 ) -> list[range]:
-    """Runs of anchors whose frames, ``frames`` of each, fill about one device call."""
+    """Cut anchors into runs whose frames, ``frames`` of each, fill about one device call."""
     size = model.card.image_size
     group = max(1, frames_per_call(engine.device.type, Priority.JOB, size, size) // frames)
     return [range(s, min(s + group, stop)) for s in range(start, stop, group)]

@@ -27,9 +27,8 @@ class FrameSource:
 
     Attributes:
         key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        pixels: The request's frames, uint8 (m, height, width, 3).
-        rows: Which of them.
-        drawn: Which view is drawn of them; None for the frames as they are.
+        pixels: The request's frames, uint8 (m, height, width, 3), of which it takes ``rows``.
+        drawn: The view to draw of them; None for the frames as they are.
     """
 
     key: bytes
@@ -39,11 +38,11 @@ class FrameSource:
 
     @property
     def count(self) -> int:
-        """How many frames."""
+        """Number of frames."""
         return len(self.pixels[self.rows])
 
-    def told(self, error: AcpcError) -> AcpcError:
-        """What became of a view like this one, by the field that has it in this request."""
+    def located(self, error: AcpcError) -> AcpcError:
+        """Return the error of a view like this one with the field of this request."""
         if self.drawn is None or not isinstance(error, InvalidArgument):
             return error
         _, view = self.drawn
@@ -52,7 +51,7 @@ class FrameSource:
 
 
 class FrameSources:
-    """Sources for one checkpoint in one arithmetic; their frames are made on ``device``."""
+    """Makes sources for one checkpoint in one arithmetic, and their frames on ``device``."""
 
     def __init__(self, card: ModelCard, mode: NumericMode, device: torch.device) -> None:
         self._device = device
@@ -61,14 +60,14 @@ class FrameSources:
         self._prefix = f"{card.digest}:{mode!s}:".encode()
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
-        """A source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
+        """Make a source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
         return [
             FrameSource(self._key(frame), frames, slice(row, row + 1))
             for row, frame in enumerate(frames)
         ]
 
     def views(self, history: Sequence[FrameSource], views: Views) -> list[list[FrameSource]]:
-        """Sources of each distinct view of a history that is given by those of its frames.
+        """Make sources of each distinct view of a history that is given by its own sources.
 
         None stand for the history itself: its latents must be the same bits, or rounding would
         make an unchanged view look changed.
@@ -81,13 +80,12 @@ class FrameSources:
     def draws(
         self, history: Sequence[FrameSource], views: PerturbationSet, which: Sequence[View]
     ) -> list[list[FrameSource]]:
-        """Sources per view of ``which``, as :meth:`views`; a draw may be any of the spec's.
+        """Make sources per view of ``which``, as :meth:`views`; a draw may be any of the spec's.
 
         There is one a frame where a perturbation sees each frame alone.
         """
-        whole = FrameSource(
-            b"".join(frame.key for frame in history), history[0].pixels, slice(None)
-        )
+        keys = b"".join(frame.key for frame in history)
+        whole = FrameSource(keys, history[0].pixels, slice(None))
         specs = [(spec, *resolve(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
         for view in which:
@@ -95,15 +93,16 @@ class FrameSources:
             parts = [] if spec.changes_nothing else history if entry.by_frame else [whole]
             draw = f"{views.seed}:{views.anchor}:{view.draw}" if entry.stochastic else ""
             text = f"{spec.digest}:{draw}".encode()
-            found.append([_drawn_of(part, text, (views, view)) for part in parts])
+            found.append(
+                [replace(x, key=_digest(x.key + text), drawn=(views, view)) for x in parts]
+            )
         return found
 
     def make(self, sources: Sequence[FrameSource]) -> tuple[list[Tensor | AcpcError], Tensor]:
-        """The frames of sources of one size as model input, (n, 3, height, width) each.
+        """Make model input of sources of one size, (n, 3, height, width) each, on the device.
 
-        They go to the device as they came; all else is done there, and nothing waits for it. An
-        error where a view cannot be drawn. Beside them, bool (sources,) on the device: which views
-        turned out to be the history itself.
+        Returns an error in place of a view that cannot be drawn, and bool (sources,) on the device:
+        which views are the history itself. Nothing waits for the device.
         """
         inputs: dict[int, Tensor] = {}
         for dtype in (np.uint8, np.float32):
@@ -123,7 +122,7 @@ class FrameSources:
         return [*made], torch.cat(same)
 
     def _inputs(self, arrays: dict[int, np.ndarray]) -> dict[int, Tensor]:
-        """Arrays of one element type and size as model input."""
+        """Make model input of arrays of one element type and size."""
         # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
         pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
         (there,) = to_device(self._device, pixels.dtype, pixels)
@@ -131,20 +130,18 @@ class FrameSources:
         return dict(zip(arrays, torch.split(made, [*map(len, arrays.values())]), strict=True))
 
     def _key(self, frame: np.ndarray) -> bytes:
-        content = hashlib.blake2b(self._prefix, digest_size=KEY_BYTES)
-        content.update(f"{frame.shape}{frame.dtype}".encode())
-        content.update(np.ascontiguousarray(frame).data)
-        return content.digest()
+        shape = f"{frame.shape}{frame.dtype}".encode()
+        return _digest(self._prefix + shape, np.ascontiguousarray(frame).data)
 
 
-def _drawn_of(frames: FrameSource, text: bytes, drawn: tuple[PerturbationSet, View]) -> FrameSource:
-    """A view of frames, whose draw is keyed by ``text``."""
-    key = hashlib.blake2b(frames.key + text, digest_size=KEY_BYTES).digest()
-    return replace(frames, key=key, drawn=drawn)
+def _digest(content: bytes, pixels: memoryview | bytes = b"") -> bytes:
+    found = hashlib.blake2b(content, digest_size=KEY_BYTES)
+    found.update(pixels)
+    return found.digest()
 
 
 def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
-    """Whether a view, of bytes or of float32 in [0, 1], is the history itself."""
+    """Return whether a view, of bytes or of float32 in [0, 1], is the history itself."""
     if view.dtype != history.dtype:
         history = history.astype(np.float32) / np.float32(255)
     return np.array_equal(view, history)
@@ -153,9 +150,9 @@ def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
 def _drawn(
     sources: Sequence[FrameSource], inputs: Mapping[int, Tensor], no: Tensor
 ) -> list[tuple[Tensor | AcpcError, Tensor]]:
-    """Views of as many frames each, together; one by one where one of them cannot be drawn.
+    """Draw views of as many frames each, together; one by one where one of them cannot be.
 
-    With each, bool (1,): whether it is the history; ``no`` for an error.
+    Returns with each bool (1,): whether it is the history; ``no`` for an error.
     """
     seen = {(id(s.pixels), s.rows.start): inputs[id(s.pixels)][s.rows] for s in sources}
     places = {key: place for place, key in enumerate(seen)}

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from acpc_server.encoding.frame_sources import FrameSource, FrameSources
 from acpc_server.encoding.views import View, distinct_views
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_host
+from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
 from acpc_server.numerics import input_size
@@ -43,7 +43,7 @@ class EncodedHistories:
     extra: Tensor
 
     def with_slots(self, slots: Tensor) -> EncodedHistories:
-        """These with the proprioception (h + n, slot) of their frames."""
+        """Put in the proprioception (h + n, slot) of the frames."""
         own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
         return EncodedHistories(
             with_proprio(self.clean, own),
@@ -54,14 +54,13 @@ class EncodedHistories:
 
 @dataclass(frozen=True)
 class HistorySources:
-    """What one request has encoded.
+    """The frames that one request has encoded.
 
     Attributes:
         clean: The frames of its history.
-        views: The distinct views; of one that is the history itself there are none.
+        views: The distinct views; one that is the history itself has no sources.
         extra: Frames beside them.
-        proprio: Of the history's frames and of those beside them, (h + n, width), where they come
-            with it.
+        proprio: That of history and extra frames, (h + n, width), where they come with it.
     """
 
     clean: list[FrameSource]
@@ -71,16 +70,16 @@ class HistorySources:
 
     @property
     def all(self) -> list[FrameSource]:
-        """All that there is to encode."""
+        """All sources."""
         return [*self.clean, *itertools.chain(*self.views), *self.extra]
 
     @cached_property
     def frames(self) -> int:
-        """How many frames that is."""
+        """Number of frames of all sources."""
         return sum(source.count for source in self.all)
 
     def held(self, latents: EncodedHistories) -> dict[bytes, Tensor]:
-        """What was encoded, by the keys of its sources."""
+        """Return encoded latents by the keys of their sources."""
         rows = zip(self.views, latents.views, strict=True)
         frames = zip(self.clean, torch.split(latents.clean, 1), strict=True)
         extra = zip(self.extra, latents.extra[:, None], strict=True)  # split gives none a piece
@@ -89,13 +88,12 @@ class HistorySources:
 
 
 class HistoryEncoder:
-    """Encodes a history, its views and what goes with them in one go, of one request or of many.
+    """Encodes histories, views and extra frames together, of one request or of many.
 
-    Args:
-        max_frames: Frames one request may have encoded beside its history.
+    A request may have ``max_frames`` encoded beside its history.
     """
 
-    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+    def __init__(self, engine: DeviceClient, max_frames: int) -> None:
         self._engine = engine
         self._max_frames = max_frames
 
@@ -108,24 +106,22 @@ class HistoryEncoder:
         mode: NumericMode,
         proprio: Sequence[np.ndarray | None] = (),
     ) -> HistorySources:
-        """What a request has encoded: each view once, however often it is asked for.
+        """List what a request has encoded, each view once.
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
-        are frames (n, height, width, 3) of the same size; ``proprio`` is that of the history's
-        frames and of these, where they come with it.
+        are frames (n, height, width, 3) of the same size; ``proprio`` is that of both, if any.
 
         Raises:
             InvalidArgument: Too many frames.
         """
-        drawn = isinstance(views, PerturbationSet)
-        count = len(distinct_views(views) if isinstance(views, PerturbationSet) else views)
-        field = "perturbations.draws" if drawn else "explicit_views.shape"
+        if isinstance(views, PerturbationSet):
+            count, field = len(distinct_views(views)), "perturbations.draws"
+        else:
+            count, field = len(views), "explicit_views.shape"
         beside = 0 if extra is None else len(extra)
         self._check_frames(count, len(history), beside, field)
-        frames, what = (
-            (1 + count) * len(history) + beside,
-            "the history, its views and what is beside",
-        )
+        frames = (1 + count) * len(history) + beside
+        what = "the history, its views and what is beside"
         check_latents(self._engine, model, mode, frames, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         clean = sources.frames(history)
@@ -138,7 +134,7 @@ class HistoryEncoder:
         )
 
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
-        """Frames of a request, as large as ``pixels`` (n, height, width, 3), that a call takes."""
+        """Return how many frames as large as ``pixels`` (n, height, width, 3) a call takes."""
         size = input_size(pixels.shape, model.card.image_size)
         return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
 
@@ -150,11 +146,10 @@ class HistoryEncoder:
         mode: NumericMode,
         held: Mapping[bytes, Tensor] | None = None,
     ) -> list[EncodedHistories | AcpcError]:
-        """Latents of all that is asked for, frames of one size; an error is that request's alone.
+        """Encode requests with frames of one size; an error in the answer is one request's alone.
 
         It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
-        for a plug-in perturbation that breaks its promise. ``held`` are latents by the keys of
-        their sources, which are not encoded again.
+        for a plug-in perturbation that breaks its promise. ``held`` are known latents by key.
 
         Raises:
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
@@ -173,7 +168,7 @@ class HistoryEncoder:
         context: RequestContext,
         mode: NumericMode,
     ) -> list[EncodedHistories | AcpcError]:
-        """The latents with their frames' proprioception; views have their history's."""
+        """Put in the frames' proprioception; views have their history's."""
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
             return encoded
@@ -194,12 +189,9 @@ class HistoryEncoder:
         context: RequestContext,
         mode: NumericMode,
     ) -> Tensor:
-        """Latents (views, h, dim) of some views of a history that has latents ``clean`` (h, dim).
+        """Encode some views (views, h, dim) of a history that has latents ``clean`` (h, dim).
 
-        ``which`` may be draws beyond those that ``views`` asks for.
-
-        Raises:
-            AcpcError: As :meth:`encode` answers or raises.
+        ``which`` may be draws beyond those of ``views``. Raises as :meth:`encode`, or its answers.
         """
         maker = FrameSources(model.card, mode, self._engine.device)
         sources = maker.draws(maker.frames(history), views, which)
@@ -216,7 +208,7 @@ class HistoryEncoder:
         context: RequestContext,
         mode: NumericMode,
     ) -> _Found:
-        """Latents of every source; only those not seen lately are made and encoded."""
+        """Return latents of every source, from the cache where it has them."""
         cache = self._engine.latents
         found: _Found = {**cache.get([source.key for source in sources])}
         missing = {source.key: source for source in sources if source.key not in found}
@@ -243,7 +235,7 @@ class HistoryEncoder:
     def _grouped(
         self, card: ModelCard, sources: Iterable[FrameSource], context: RequestContext
     ) -> Iterator[list[FrameSource]]:
-        """Sources a device call at a time, so that a request never holds the frames of all."""
+        """Yield sources a device call at a time, so that a request never holds all frames."""
         group: list[FrameSource] = []
         count = 0
         for source in sources:
@@ -278,7 +270,7 @@ def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcErr
 
 
 def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tensor:
-    """Latents of a view, the clean history's (h, dim) where it is the history itself."""
+    """Return latents of a view; where it is the history itself, ``clean`` (h, dim)."""
     if not view:
         return clean
     parts = [(source, _latents_of(source, found)) for source in view]
@@ -286,25 +278,22 @@ def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tenso
 
 
 def _latents_of(source: FrameSource, found: _Found) -> Tensor:
-    """Latents of a source, none where a view turned out to be what it is drawn of."""
+    """Return latents of a source; of a view that is its history there are no rows."""
     latents = found[source.key]
     if isinstance(latents, AcpcError):
-        raise source.told(latents)
+        raise source.located(latents)
     return latents
 
 
 def check_latents(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     mode: NumericMode,
     count: int,
     field: str,
     what: str,
 ) -> None:
-    """Reject, with InvalidArgument, more latents than may be held at a time.
-
-    ``what`` needs ``count`` of them, and fewer with a smaller ``field``.
-    """
+    """Raise InvalidArgument, ``field``, where ``what`` needs more latents than may be held."""
     width, size = model.card.latent_dim, latent_dtype(mode).itemsize
     if (needed := count * width * size) > engine.max_latents:
         raise InvalidArgument(
@@ -316,7 +305,7 @@ def check_latents(
 
 
 def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
-    """Reject, with InvalidArgument, frames too thin or more of them than the model sees."""
+    """Raise InvalidArgument for frames too thin, or more of them than the model sees."""
     height, width = history.shape[1:3]
     if max(height, width) > MAX_ASPECT * min(height, width):
         raise InvalidArgument(
@@ -332,7 +321,7 @@ def check_history_frames(card: ModelCard, history: np.ndarray) -> None:
 
 
 def check_block_width(card: ModelCard, width: int, field: str) -> None:
-    """Reject, with InvalidArgument, action blocks of another width than the checkpoint's."""
+    """Raise InvalidArgument for action blocks of another width than the checkpoint's."""
     if width != card.action_block_dim:
         raise InvalidArgument(
             f"{field}.shape",
@@ -348,7 +337,7 @@ def check_predictions(*latents: Tensor) -> None:
 
 
 def predictions_not_finite() -> FailedPrecondition:
-    """The error of a checkpoint that gave NaN or infinity."""
+    """Return the error of a checkpoint that gave NaN or infinity."""
     return FailedPrecondition(
         "the checkpoint's predictions are not finite for this history and these actions; check "
         "that the action blocks are normalised as in training",

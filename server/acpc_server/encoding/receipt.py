@@ -29,7 +29,7 @@ def make_receipt(
     parameters: Mapping[str, Any],
     digested: Mapping[str, Any] | None = None,
 ) -> Receipt:
-    """The receipt of an answer that this process computes on ``device``.
+    """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
     number; their digest is that of ``digested``, or of all.
@@ -49,18 +49,9 @@ def make_receipt(
     )
 
 
-# The order of a receipt in a job's record, which is older than the contract's.
-RECORD_ORDER = (
-    "checkpoint_digest", "reference_digest", "anchors_digest", "perturbation_digest",
-    "parameters_digest", "numeric_mode", "device", "code_version", "torch_version", "image_codec",
-    "parameters",
-)  # fmt: skip
-
-
 def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
-    """The receipt's form in a job's record."""
-    values = receipt.to_dict()
-    return {name: values[name] for name in RECORD_ORDER}
+    """Return the receipt's form in a job's record."""
+    return receipt.to_dict()
 
 
 def receipt_from_json(record: Mapping[str, Any]) -> Receipt:
@@ -76,14 +67,14 @@ def digest_json(value: Mapping[str, Any]) -> str:
 
 
 class ArraysDigest:
-    """sha256 over names, dtypes, shapes and bytes; an absent array counts as absent."""
+    """sha256 over names, dtypes, shapes and bytes of the arrays that are there."""
 
     def __init__(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> None:
         self._total = hashlib.sha256()
         self._add(arrays)
 
     def followed_by(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> ArraysDigest:
-        """The digest of further arrays too; this one stays as it is."""
+        """Return the digest of further arrays too; this one stays as it is."""
         longer = ArraysDigest(())
         longer._total = self._total.copy()
         longer._add(arrays)

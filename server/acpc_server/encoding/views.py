@@ -16,25 +16,25 @@ from acpc_server.perturb import DRAW_FORMAT, DrawKey, is_stochastic, perturb_his
 
 
 class View(NamedTuple):
-    """Which spec and which draw of it; of a caller's own views, spec 0 and the view's index."""
+    """A spec and a draw of it; for a caller's own views, spec 0 and the view's index."""
 
     spec_index: int
     draw: int
 
 
 def all_views(plan: PerturbationSet) -> list[View]:
-    """Every view asked for, spec-major."""
+    """List every requested view, spec-major."""
     return [View(s, d) for s in range(len(plan.specs)) for d in range(plan.draws)]
 
 
 def distinct_views(plan: PerturbationSet) -> list[View]:
-    """The views that differ: a deterministic spec has one, however often it is drawn."""
+    """List the views that differ: a deterministic spec has one, however often it is drawn."""
     draws = [plan.draws if is_stochastic(spec) else 1 for spec in plan.specs]
     return [View(s, d) for s, count in enumerate(draws) for d in range(count)]
 
 
 def view_rows(views: Views) -> list[tuple[View, int]]:
-    """Every view asked for, and its row among the views that differ."""
+    """List every requested view with its row among the views that differ."""
     if not isinstance(views, PerturbationSet):
         return [(View(0, row), row) for row in range(len(views))]
     rows = {view: row for row, view in enumerate(distinct_views(views))}
@@ -45,19 +45,13 @@ def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
     if not isinstance(views, PerturbationSet):
         return ArraysDigest([("explicit_views", views)]).hex
-    return digest_json(
-        {
-            "draw_format": DRAW_FORMAT,
-            "specs": [spec.digest for spec in views.specs],
-            "draws": views.draws,
-            "seed": views.seed,
-            "anchor": views.anchor,
-        }
-    )
+    specs = [spec.digest for spec in views.specs]
+    numbers = {"draws": views.draws, "seed": views.seed, "anchor": views.anchor}
+    return digest_json({"draw_format": DRAW_FORMAT, "specs": specs, **numbers})
 
 
 class Draw(NamedTuple):
-    """One view to draw: of which of several histories, and how."""
+    """One view to draw, of one of several histories."""
 
     history: int
     plan: PerturbationSet
@@ -67,7 +61,7 @@ class Draw(NamedTuple):
 def draw_views(
     histories: Float[Tensor, "n history 3 height width"], draws: Sequence[Draw]
 ) -> Float[Tensor, "views history 3 height width"]:
-    """Views of several histories, on their device, each with the bits that it has alone.
+    """Draw views of several histories, on their device, each with the bits that it has alone.
 
     Raises:
         InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec.
@@ -94,7 +88,7 @@ def unchanged(
     histories: Float[Tensor, "n history 3 height width"],
     draws: Sequence[Draw],
 ) -> Bool[Tensor, "views"]:
-    """Which views are the history itself, bit for bit; on their device, which nothing waits for."""
+    """Compare views with their histories bit for bit; the result stays on their device."""
     pairs = [(view, histories[draw.history]) for view, draw in zip(views, draws, strict=True)]
     if views.device.type == "cpu":  # stops at the first difference
         return torch.tensor([torch.equal(*pair) for pair in pairs])

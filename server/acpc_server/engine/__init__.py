@@ -7,16 +7,14 @@ from acpc_server.engine.accelerator import (
     to_device,
     to_host,
 )
-from acpc_server.engine.allocator import keep_freed_memory, report_memory
 from acpc_server.engine.answers import equal_rows
-from acpc_server.engine.checkpoints import (
-    CheckpointCache,
-    LoadedCheckpoint,
-)
-from acpc_server.engine.device import DeviceEngine
+from acpc_server.engine.arithmetic import latent_dtype, require_mode
+from acpc_server.engine.caches import CheckpointCache, LoadedCheckpoint
+from acpc_server.engine.client import DeviceClient
+from acpc_server.engine.device import DeviceContext
 from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
-from acpc_server.engine.examined import UNTRIED, Examined
-from acpc_server.engine.precision import latent_dtype, require_mode
+from acpc_server.engine.host import keep_freed_memory, report_memory
+from acpc_server.engine.rates import UNTRIED, Examined
 from acpc_server.engine.sizes import (
     frames_per_call,
     held_rows,
@@ -24,3 +22,5 @@ from acpc_server.engine.sizes import (
     pool_rows_per_call,
     rollouts_per_call,
 )
+
+DeviceEngine = DeviceClient

@@ -1,12 +1,13 @@
 """What the server asks of a device, whichever kind of accelerator torch finds: CUDA, XPU, MPS.
 
-All that differs between kinds, or between releases of torch, is here. Everything else says only on
-which device a tensor is.
+All that differs between kinds, or between releases of torch, is here, graphs included: a captured
+computation is one launch instead of hundreds.
 """
 
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,16 +18,19 @@ from acpc_server.errors import FailedPrecondition
 # Apple's GPUs compute in no float64, and share the memory of their host.
 _NO_FLOAT64 = _NO_PINNING = frozenset({"mps"})
 _TF32 = frozenset({"cuda"})
+_GRAPHS = {"cuda": "CUDAGraph", "xpu": "XPUGraph"}
+WARM_UP = 3
+Compute = Callable[..., Tensor]
+"""Tensors of fixed shapes to one tensor."""
 
 
 def choose_device(name: str, flag: str = "--device") -> torch.device:
-    """The device that ``name`` means: a kind of accelerator, one of its devices, or ``auto``.
+    """Choose a device by name: a kind of accelerator, one of its devices, or ``auto``.
 
     ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
-    ``flag`` is where the name was given.
 
     Raises:
-        FailedPrecondition: There is no such device; the message says what there is.
+        FailedPrecondition: There is no such device; the message names ``flag`` and what there is.
     """
     found = _accelerator()
     if name == "auto":
@@ -44,67 +48,63 @@ def choose_device(name: str, flag: str = "--device") -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """The device as an operator would say it, for example ``"cuda:0 NVIDIA H200"``."""
+    """Name a device for an operator, for example ``"cuda:0 NVIDIA H200"``."""
     named = getattr(_module(device), "get_device_name", None)
     return f"{device} {named(device)}" if named else str(device)
 
 
 def software(device: torch.device) -> str:
-    """Releases of what computes on the device: runtime and driver, or instructions and threads."""
+    """Name the releases of runtime and driver, or a CPU's instructions and threads."""
     if device.type == "cpu":
         threads = torch.get_num_threads()
         return f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads"
-    told = [f"{name} {found}" for name in ("cuda", "hip", "xpu")
-            if (found := getattr(torch.version, name, None))]  # fmt: skip
+    runtimes = [f"{name} {found}" for name in ("cuda", "hip", "xpu")
+                if (found := getattr(torch.version, name, None))]  # fmt: skip
     driver = _nvidia_driver() if device.type == "cuda" and torch.version.cuda else None
     if device.type == "xpu":
         driver = _module(device).get_device_properties(device).driver_version
-    return ", ".join([*told, f"driver {driver or 'unknown'}"])
+    return ", ".join([*runtimes, f"driver {driver or 'unknown'}"])
 
 
 def _nvidia_driver() -> str | None:
-    """As nvidia-smi tells it; torch does not."""
+    """Ask nvidia-smi; torch does not know."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(  # noqa: S603
+        answer = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return told.stdout.strip().partition("\n")[0] or None
+    return answer.stdout.strip().partition("\n")[0] or None
 
 
 def computes_float64(device: torch.device) -> bool:
-    """Whether the device has float64."""
+    """Return whether the device has float64."""
     return device.type not in _NO_FLOAT64
 
 
 def computes_tf32(device: torch.device) -> bool:
-    """Whether the device may be told to multiply float32 in TF32."""
+    """Return whether the device can multiply float32 in TF32."""
     return device.type in _TF32
 
 
 def held_memory(device: torch.device) -> dict[str, int]:
-    """Bytes of an accelerator by what they are: ``allocated`` to tensors, ``reserved`` for them."""
+    """Bytes of an accelerator that are ``allocated`` to tensors and ``reserved`` for them."""
     module = _module(device)
     if device.type == "mps":
-        return {
-            "allocated": module.current_allocated_memory(),
-            "reserved": module.driver_allocated_memory(),
-        }
-    return {
-        "allocated": module.memory_allocated(device),
-        "reserved": module.memory_reserved(device),
-    }
+        found = module.current_allocated_memory(), module.driver_allocated_memory()
+    else:
+        found = module.memory_allocated(device), module.memory_reserved(device)
+    return dict(zip(("allocated", "reserved"), found, strict=True))
 
 
 def free_memory(device: torch.device) -> tuple[int, int] | None:
-    """Free and total bytes of an accelerator; None where its driver does not tell."""
+    """Free and total bytes of an accelerator; None where its driver does not report them."""
     if device.type == "mps":
         total = int(_module(device).recommended_max_memory())
         return total - held_memory(device)["reserved"], total
-    tells = getattr(_module(device), "mem_get_info", None)
-    return tells(device) if tells else None
+    info = getattr(_module(device), "mem_get_info", None)
+    return info(device) if info else None
 
 
 def release_cache() -> None:
@@ -114,23 +114,22 @@ def release_cache() -> None:
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until the device has done what it was given; a CPU always has."""
+    """Wait until an accelerator has finished its work."""
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
-    """Page-locked on its way to a device, which copies it without the processor's help."""
+    """Copy into page-locked memory, from which a device copies without the processor's help."""
     if device.type in ("cpu", *_NO_PINNING) or tensor.device.type != "cpu" or tensor.is_pinned():
         return tensor
     return tensor.pin_memory()
 
 
 def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> list[Tensor]:
-    """The tensors on the device, as ``dtype``: the one way in.
+    """Copy tensors to the device, all in one copy, and convert them to ``dtype`` there.
 
-    Several take one copy together. They are converted there, because a copy that converts does so
-    on the host first, in memory that is not :func:`pinned`, and waits.
+    A copy that converts would do so on the host first, in memory that is not pinned, and wait.
     """
     if device.type == "cpu" or len(tensors) == 1:
         return [pinned(x, device).to(device, non_blocking=True).to(dtype) for x in tensors]
@@ -141,8 +140,74 @@ def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> lis
 
 
 def to_host(tensor: Tensor) -> Tensor:
-    """The tensor on the CPU: the one way out, and the one place that waits for a device."""
+    """Copy a tensor to the CPU; nothing else waits for a device."""
     return tensor.cpu()
+
+
+class DeviceGraphs:
+    """Captures on streams of CUDA, and of XPU where torch has graphs for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._module: Any = torch.get_device_module(device)
+
+    def aside(self, work: Callable[[], object]) -> None:
+        """Do ``work`` on a stream of its own, after what was begun and before what follows."""
+        current = torch.accelerator.current_stream(self._device)
+        side = self._module.Stream(device=self._device)
+        side.wait_stream(current)
+        with self._module.stream(side):
+            work()
+        current.wait_stream(side)
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        """Return what replays ``work`` on the memory that it used, and its answer's tensor.
+
+        Raises:
+            RuntimeError: ``work`` cannot be captured, or the device has no graphs.
+        """
+        make = getattr(self._module, _GRAPHS.get(self._device.type, ""), None)
+        if make is None:
+            raise RuntimeError(f"torch {torch.__version__} has no graphs of {self._device.type}")
+        graph = make()
+        with self._module.graph(graph):
+            out = work()
+        return graph.replay, out
+
+
+def capture(
+    compute: Compute, inputs: tuple[Tensor, ...], device: DeviceGraphs | None = None
+) -> Compute:
+    """Capture ``compute`` for inputs of these very shapes; each answer is a copy of its own.
+
+    Raises:
+        RuntimeError: The computation cannot be captured.
+    """
+    device = device or DeviceGraphs(inputs[0].device)
+    held = [x.clone() for x in inputs]
+
+    def warm_up() -> None:
+        for _ in range(WARM_UP):
+            compute(*held)
+
+    # A cast that autocast cached before the capture would not be part of the graph.
+    torch.clear_autocast_cache()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        device.aside(warm_up)
+        replay, out = device.record(lambda: compute(*held))
+    finally:
+        torch.set_autocast_cache_enabled(True)
+
+    def replayed(*tensors: Tensor) -> Tensor:
+        for buffer, tensor in zip(held, tensors, strict=True):
+            buffer.copy_(tensor)
+        replay()
+        return out.clone()
+
+    # The graph reads the weights where they lie, so they must stay when the checkpoint is unloaded.
+    replayed.compute = compute  # type: ignore[attr-defined]
+    return replayed
 
 
 def _accelerator() -> torch.device | None:
@@ -151,5 +216,5 @@ def _accelerator() -> torch.device | None:
 
 
 def _module(device: torch.device) -> Any:  # noqa: ANN401
-    """torch.cuda, torch.xpu and so on: memory came to ``torch.accelerator`` after 2.6."""
+    """Return torch.cuda, torch.xpu and so on: ``torch.accelerator`` lacks memory in 2.6."""
     return torch.get_device_module(device)

@@ -1,8 +1,4 @@
-"""Tries a device on a model: whether its arithmetic is what it says.
-
-Every number of a device is set beside the same network in float64 on the CPU, every draw beside the
-CPU's.
-"""
+"""Tries a device on a model: beside the same network in float64, and draws, on the CPU."""
 
 from __future__ import annotations
 
@@ -13,25 +9,10 @@ from contextlib import contextmanager
 
 import structlog
 import torch
-from acpc.contract import (
-    Brightness,
-    ColorJitter,
-    Contrast,
-    DefocusBlur,
-    Gamma,
-    GaussianBlur,
-    GaussianNoise,
-    Jpeg,
-    MotionBlur,
-    NumericMode,
-    Occlusion,
-    RandomShift,
-    Resize,
-    Shadow,
-    VisualChange,
-)
+from acpc import contract
 from torch import Tensor
 
+from acpc_server import models
 from acpc_server.engine.accelerator import (
     computes_float64,
     computes_tf32,
@@ -41,33 +22,32 @@ from acpc_server.engine.accelerator import (
     to_device,
     to_host,
 )
-from acpc_server.engine.device import PREPARED, DeviceEngine
-from acpc_server.engine.examined import FAILS, OK, UNTRIED, Examined, Trial, apart
-from acpc_server.engine.precision import turn_off
-from acpc_server.engine.rates import examine_fast_path, examine_rates
-from acpc_server.errors import AcpcError, FailedPrecondition
-from acpc_server.models import (
-    PACKED_TOLERANCES,
-    FrozenWorldModel,
-    Widens,
-    packs,
-    rollout,
-    rollout_pool,
-    sample_model,
-    tried_products,
-    wrong_products,
+from acpc_server.engine.arithmetic import turn_off
+from acpc_server.engine.client import DeviceClient
+from acpc_server.engine.device import PREPARED
+from acpc_server.engine.rates import (
+    FAILS,
+    OK,
+    UNTRIED,
+    Examined,
+    Trial,
+    apart,
+    examine_fast_path,
+    examine_rates,
 )
+from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.perturb import DrawKey, Draws, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 
+MakeModel = Callable[[torch.device], models.FrozenWorldModel]
 log = structlog.get_logger("acpc.engine")
 # Largest error of a mode, relative to the largest number of the answer. Float32 that is multiplied
 # in TF32 by mistake is off by some 1e-3.
 TOLERANCES = {
-    NumericMode.FP64: 1e-9,
-    NumericMode.FP32: 1e-4,
-    NumericMode.TF32: 2e-2,
-    NumericMode.BF16: 1e-1,
+    contract.NumericMode.FP64: 1e-9,
+    contract.NumericMode.FP32: 1e-4,
+    contract.NumericMode.TF32: 2e-2,
+    contract.NumericMode.BF16: 1e-1,
 }
 SAME = 1e-5  # of a draw, in units of the normalised input
 FREE_BYTES = 2**30
@@ -76,26 +56,27 @@ _PLAIN = "computed plain: scores repeat on such machines alone; report processor
 # Modes at which devices of this process have failed, once tried.
 _FAILED: dict[torch.device, list[Examined]] = {}
 _TRYING = threading.Lock()
-KINDS: tuple[VisualChange, ...] = (
-    GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=5), DefocusBlur(2.5), MotionBlur(9),
-    Resize(scale=0.5), Brightness(change=0.2), Contrast(0.4), ColorJitter(0.5), Jpeg(20),
-    Gamma(exponent=2.0), Shadow(strength=0.5), Occlusion(size=0.25), RandomShift(pixels=2),
+KINDS: tuple[contract.VisualChange, ...] = (
+    contract.GaussianNoise(sigma=0.1), contract.GaussianBlur(kernel_size=5),
+    contract.DefocusBlur(2.5), contract.MotionBlur(9), contract.Resize(scale=0.5),
+    contract.Brightness(change=0.2), contract.Contrast(0.4), contract.ColorJitter(0.5),
+    contract.Jpeg(20), contract.Gamma(exponent=2.0), contract.Shadow(strength=0.5),
+    contract.Occlusion(size=0.25), contract.RandomShift(pixels=2),
 )  # fmt: skip
 
 
 def examine(
-    engine: DeviceEngine,
-    model: FrozenWorldModel,
-    exact: FrozenWorldModel,
+    engine: DeviceClient,
+    model: models.FrozenWorldModel,
+    exact: models.FrozenWorldModel,
     *,
     judged: bool,
     fast_path: bool,
 ) -> Iterator[Examined]:
-    """Everything that can be tried; ``exact`` is the model again, on the CPU.
+    """Try everything; ``exact`` is the model again, on the CPU.
 
-    ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged``: the
-    model is large enough for its shares of the device to mean something. ``fast_path``: also what
-    stands in for a pool that comes often, which takes a minute to make on a CPU.
+    ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged`` gives
+    verdicts on rates, for a model that keeps its device busy. ``fast_path`` tries graphs too.
     """
     device = engine.device
     yield Examined("device", device_name(device))
@@ -113,12 +94,12 @@ def examine(
 
 
 def examine_modes(
-    engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel
+    engine: DeviceClient, model: models.FrozenWorldModel, exact: models.FrozenWorldModel
 ) -> list[Examined]:
-    """Latents, rollouts and pools in every mode of the device, against float64 on the CPU.
+    """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
     Raises:
-        FailedPrecondition: The model itself fails there, so that it says nothing of the device.
+        FailedPrecondition: The model itself fails there, so that the device cannot be judged.
     """
     trial = Trial.of(model)
     wanted = _in_float64(exact, trial)
@@ -130,13 +111,13 @@ def examine_modes(
 
 
 def turn_off_failing(
-    engine: DeviceEngine, make: Callable[[torch.device], FrozenWorldModel] = sample_model
+    engine: DeviceClient,
+    make: Callable[[torch.device], models.FrozenWorldModel] = models.sample_model,
 ) -> list[Examined]:
-    """Turn off every mode at which the device fails; what failed, with the mode as ``what``.
+    """Turn off every mode at which the device fails; return the failures, modes as ``what``.
 
-    A mode fails by a wrong answer, or by one that the device cannot give: never by being slow, and
-    never for want of memory. ``make`` gives the model that it is tried on, and the same on the CPU.
-    What a device is found to be holds for all engines of the process.
+    A mode fails by a wrong answer, or by none: never by being slow, and never for want of memory.
+    ``make`` makes the model for a device. Findings hold for all engines of the process.
     """
     where = device_name(engine.device)
     with _TRYING:
@@ -144,15 +125,13 @@ def turn_off_failing(
             failed = _FAILED[engine.device] = _failing(engine, make)
     for one in failed:
         why = f"on {where} it is off by {one.measured}, and may by {one.expected}"
-        turn_off(NumericMode[one.what.upper()], engine.device, why)
+        turn_off(contract.NumericMode[one.what.upper()], engine.device, why)
         engine.metrics.modes_off.labels(one.what).set(1)
         log.error("numeric_mode_turned_off", mode=one.what, why=why, hint=one.advice)
     return failed
 
 
-def _failing(
-    engine: DeviceEngine, make: Callable[[torch.device], FrozenWorldModel]
-) -> list[Examined]:
+def _failing(engine: DeviceClient, make: MakeModel) -> list[Examined]:
     started = time.perf_counter()
     exact = model = make(torch.device("cpu"))
     if engine.device.type != "cpu":
@@ -166,10 +145,10 @@ def _failing(
     return failed
 
 
-def _has(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> bool:
-    if mode is NumericMode.FP64:
-        return computes_float64(device) and isinstance(model, Widens)
-    return mode is not NumericMode.TF32 or computes_tf32(device)
+def _has(mode: contract.NumericMode, device: torch.device, model: models.FrozenWorldModel) -> bool:
+    if mode is contract.NumericMode.FP64:
+        return computes_float64(device) and isinstance(model, models.Widens)
+    return mode is not contract.NumericMode.TF32 or computes_tf32(device)
 
 
 @contextmanager
@@ -185,17 +164,17 @@ def _blamed_on_the_model() -> Iterator[None]:
         ) from error
 
 
-def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
-    """The right answers; of a family without float64 its own in float32."""
-    wide = exact.in_float64() if isinstance(exact, Widens) else exact
-    dtype = torch.float64 if isinstance(exact, Widens) else torch.float32
+def _in_float64(exact: models.FrozenWorldModel, trial: Trial) -> list[Tensor]:
+    """Compute the right answers; of a family without float64 in float32."""
+    wide = exact.in_float64() if isinstance(exact, models.Widens) else exact
+    dtype = torch.float64 if isinstance(exact, models.Widens) else torch.float32
     frames, histories, past, pools = (
         x.to(dtype) for x in (trial.frames, trial.histories, trial.past, trial.pools)
     )
     with torch.inference_mode(), _blamed_on_the_model():
         blocks = torch.cat([past, pools[0, 0]]).expand(len(histories), -1, -1)
-        answers = [wide.encode(frames), rollout(wide, histories, blocks)]
-        answers.append(rollout_pool(wide, histories, past, pools))
+        answers = [wide.encode(frames), models.rollout(wide, histories, blocks)]
+        answers.append(models.rollout_pool(wide, histories, past, pools))
     if not all(bool(torch.isfinite(x).all()) for x in answers):
         raise FailedPrecondition(
             "the checkpoint answers numbers that are not finite, in float64 on the CPU too, so it "
@@ -205,9 +184,9 @@ def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
 
 
 def _mode(
-    engine: DeviceEngine,
-    model: FrozenWorldModel,
-    mode: NumericMode,
+    engine: DeviceClient,
+    model: models.FrozenWorldModel,
+    mode: contract.NumericMode,
     trial: Trial,
     wanted: list[Tensor],
 ) -> Examined:
@@ -235,17 +214,23 @@ def _mode(
 
 
 def _products() -> Iterator[Examined]:
-    """Packed products of every shape tried so far: those of the model too, once its modes were."""
+    """Judge packed products of every shape tried so far, the model's too after its modes."""
     for mode, kind in PREPARED.items():
-        what, tried, wrong = f"packed {mode}", tried_products(kind), wrong_products(kind)
-        if not packs(kind) and not wrong:
+        what, tried, wrong = (
+            f"packed {mode}",
+            models.tried_products(kind),
+            models.wrong_products(kind),
+        )
+        if not models.packs(kind) and not wrong:
             yield Examined(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
             continue
         off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
         plain, exact = off.amax(0).tolist()
-        told = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
+        errors = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
         verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
-        yield Examined(what, told, f"{PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain)
+        yield Examined(
+            what, errors, f"{models.PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain
+        )
 
 
 def _memory(device: torch.device) -> list[Examined]:
@@ -253,13 +238,13 @@ def _memory(device: torch.device) -> list[Examined]:
     if known is None:
         return []
     free, total = known
-    told = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    room = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     verdict = (OK, "") if free >= FREE_BYTES else (FAILS, "end what else computes on this device")
-    return [Examined("memory", told, "1 GiB free", *verdict, float(free))]
+    return [Examined("memory", room, "1 GiB free", *verdict, float(free))]
 
 
 def _numbers(device: torch.device) -> Examined:
-    """Normals of one key, which have the same bits everywhere."""
+    """Compare normals of one key, which have the same bits everywhere."""
     there, here = (
         to_host(Draws("gaussian_noise", [DrawKey(1, 2, 3)], where).normals((1, 2**12)))
         for where in (device, torch.device("cpu"))

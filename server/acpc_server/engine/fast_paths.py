@@ -1,10 +1,9 @@
-"""Serves computations that come often by a captured graph, which never answers unchecked.
+"""Serves pools that come often by a captured graph, which never answers unchecked.
 
-A planner asks for the same shape thousands of times. Once a key has come often enough, its
-computation is captured as a graph of the device. The fast path serves after its first
-answers have agreed with the eager ones. From then on every answer is looked at, and a part of each
-computed eagerly too; an answer that is wrong is computed eagerly instead, and ends the path.
-Whatever goes wrong, the caller gets the eager answer.
+A planner sends the same shape thousands of times. Once a key has come often enough, its computation
+is captured as a graph of the device, which serves after its first answers have agreed with the
+eager ones. From then on a part of every answer is computed eagerly too; a wrong answer is computed
+eagerly instead, and ends the path. Whatever goes wrong, the caller gets the eager answer.
 """
 
 from __future__ import annotations
@@ -13,21 +12,23 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 import torch
+from acpc.contract import NumericMode
 from torch import Tensor
 
-from acpc_server.engine.accelerator import to_host
+from acpc_server.engine.accelerator import Compute, capture, to_host
 from acpc_server.engine.answers import accelerator_failed
-from acpc_server.engine.graphs import Compute, capture
+from acpc_server.models import FrozenWorldModel, TakesProprio, rollout_pool
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
 # A fast path holds the memory of a graph.
 MAX_PATHS = 4
-# Another key may have the place of a path that was not asked for in so many computations. More keys
-# than places that all keep coming would else be made, and dropped, for ever.
+# Another key may take the place of a path that was idle for so many computations. More keys than
+# places that all keep coming would otherwise be made and dropped for ever.
 STALE = 4096
 # Keys whose calls are counted.
 MAX_KEYS = 64
@@ -35,21 +36,23 @@ MAX_KEYS = 64
 TRIALS = 2
 # An answer so many times larger than any eager one of its path is compared, too.
 LARGER = 4.0
+# Of the largest number of an answer. In bfloat16 either answer is off by about 1e-2.
+TOLERANCE, REDUCED_TOLERANCE = 1e-5, 5e-2
 GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 NOT_FINITE, IMPLAUSIBLE, DIFFERS, RAISED = "not_finite", "implausible", "differs", "raised"
 
 
 @dataclass(frozen=True)
 class Computation:
-    """What a fast path stands in for.
+    """A computation that a fast path may replace.
 
     Attributes:
         primitive: Its kind, a label of metrics.
         key: Equal for computations with equal answers; shapes of inputs need not be in it.
         eager: Computes the answer.
         tolerance: Largest difference from the eager answer, relative to its largest number.
-        part: Given a place in [0, 1), an answer and the inputs, a small part of the answer there
-            as it is, and as it must be by the eager computation.
+        part: Takes a place in [0, 1), an answer and the inputs; returns a small part of the answer
+            there, and the same part computed eagerly.
     """
 
     primitive: str
@@ -61,7 +64,7 @@ class Computation:
 
 @dataclass
 class _Path:
-    """What is known about one key."""
+    """State of one key."""
 
     primitive: str  # no more of the computation, which would keep an unloaded model
     key: Hashable
@@ -78,10 +81,9 @@ class _Path:
 
 
 class FastPaths:
-    """Computes, keys that come often by a fast path. For the device's thread only.
+    """Computes eagerly, or by a fast path after ``after`` calls of a key (0: never).
 
-    Args:
-        after: Calls of one key before a fast path is made for it; 0: never.
+    For the device's thread only.
     """
 
     def __init__(self, device: torch.device, metrics: Metrics, *, after: int) -> None:
@@ -94,14 +96,11 @@ class FastPaths:
 
     @property
     def wanted(self) -> bool:
-        """Whether any are made."""
+        """Return whether any are made."""
         return self._after > 0
 
     def compute(self, what: Computation, *inputs: Tensor) -> Tensor:
-        """The answer to ``inputs``, on the CPU, as ``what.eager(*inputs)`` gives it.
-
-        Raises whatever the eager computation raises.
-        """
+        """Return ``what.eager(*inputs)`` on the CPU; raises what that raises."""
         key = (what.primitive, what.key, *((tuple(x.shape), x.dtype) for x in inputs))
         if not self._after or key in self._ended:
             return to_host(what.eager(*inputs))
@@ -118,7 +117,7 @@ class FastPaths:
     def _watched(
         self, what: Computation, path: _Path, compute: Compute, inputs: tuple[Tensor, ...]
     ) -> Tensor:
-        """The answer of the fast path where it can be believed, else the eager one."""
+        """Return the answer of the fast path where it passes the checks, else the eager one."""
         try:
             answer = compute(*inputs)
             fast = to_host(answer)
@@ -138,7 +137,7 @@ class FastPaths:
         eager = to_host(what.eager(*inputs))
         scale = float(eager.abs().max())
         if not scale < math.inf:
-            return eager  # nothing can be said of the path
+            return eager  # the path cannot be judged
         difference = _difference(fast, eager)
         if not difference <= what.tolerance:  # NaN does not pass
             self._end(path, doubt or DIFFERS, difference)
@@ -162,7 +161,7 @@ class FastPaths:
         return path
 
     def _has_place(self) -> bool:
-        """Whether a path may be made now; one that is not asked for any more makes room."""
+        """Return whether a path may be made now, after dropping one that is stale."""
         made = [path for path in self._paths.values() if path.fast is not None]
         if len(made) < MAX_PATHS:
             return True
@@ -193,14 +192,62 @@ class FastPaths:
 
 
 def _difference(found: Tensor, wanted: Tensor) -> float:
-    """The largest difference from ``wanted``, relative to its largest number."""
+    """Largest difference from ``wanted``, relative to its largest number."""
     largest = torch.stack([(found - wanted).abs().max(), wanted.abs().max().clamp(min=1e-30)])
     difference, scale = to_host(largest).tolist()  # both at once: a device is waited for
     return float(difference / scale)
 
 
 def _doubt(largest: float, before: float) -> str:
-    """Why an answer with numbers up to ``largest`` cannot be believed as it is, or ''."""
+    """Return why an answer with numbers up to ``largest`` must be compared, or ''."""
     if not largest < math.inf:  # NaN is not
         return NOT_FINITE
     return IMPLAUSIBLE if largest > LARGER * before else ""
+
+
+def pool_computation(model: FrozenWorldModel, mode: NumericMode) -> Computation | None:
+    """Return ``rollout_pool`` of a model; None where a fast path would gain nothing."""
+    if mode is NumericMode.FP64:  # what seldom comes often
+        return None
+    reduced = mode is NumericMode.BF16
+    return Computation(
+        "pool",
+        (model.card.digest, mode),
+        partial(rollout_pool, model),
+        REDUCED_TOLERANCE if reduced else TOLERANCE,
+        partial(_one_rollout, model),
+    )
+
+
+def _one_rollout(
+    model: FrozenWorldModel,
+    place: float,
+    answer: Tensor,
+    histories: Tensor,
+    past: Tensor,
+    pools: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """One history under one candidate, (horizon, dim): as answered, and predicted again.
+
+    Predicts every step from the answered steps before it, all in one pass or a few.
+    """
+    v, j, horizon, _ = answer.shape
+    view, candidate = divmod(int(place * v * j), j)
+    row = view * len(pools) // v
+    history, found = histories[view], answer[view, candidate]
+    before, future = past.expand(len(pools), -1, -1)[row], pools[row, candidate]
+    if isinstance(model, TakesProprio):  # whose predictions hold more than a latent says
+        again = rollout_pool(model, history[None], before, future[None, None])
+        return found, again[0, 0]
+    latents, blocks = torch.cat([history, found[:-1]]), torch.cat([before, future])
+    actions = model.embed_actions(blocks[None])[0]
+    ends: dict[int, list[int]] = {}  # of windows, by their length
+    for end in range(len(history), len(history) + horizon):
+        ends.setdefault(min(end, model.card.history), []).append(end)
+    predicted = [
+        model.predict_next(
+            *(torch.stack([x[end - t : end] for end in of]) for x in (latents, actions))
+        )
+        for t, of in ends.items()
+    ]
+    return found, torch.cat(predicted)

@@ -1,8 +1,8 @@
 """The thread that owns the device, and its verdict on whether the device can be trusted.
 
-A device call that fails is the call's own fault (a request or a plug-in family that cannot work),
-a shortage of memory, or the device's. The first two are answered and the device lives on. After the
-third nothing it says can be believed: every caller gets DeviceFailed, and the server has to leave.
+A device call fails by its own fault (a request or a plug-in family that cannot work), for want of
+memory, or by the device's fault. The first two are answered and the device lives on; after the
+third every caller gets DeviceFailed, and the server has to leave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from acpc import tracing
 
 from acpc_server.engine.answers import accelerator_failed, wrong_answer
-from acpc_server.engine.threads import own_threads
+from acpc_server.engine.host import own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -48,12 +48,10 @@ INTERRUPTED = ("encode", "rollout", "pool")
 
 
 class DeviceOwner:
-    """Computes what the queue gives it, in a thread of its own.
+    """Computes queued chunks in a thread of its own, with ``threads`` CPU threads (0: torch's).
 
-    Args:
-        threads: CPU threads of the device; torch's default when 0.
-        on_failed: Called once with what is wrong when the device cannot be trusted any more, in
-            the thread that found out.
+    Calls ``on_failed`` once with what is wrong when the device cannot be trusted any more, in the
+    thread that noticed.
     """
 
     def __init__(
@@ -87,20 +85,14 @@ class DeviceOwner:
         self._ready.wait()
 
     @property
-    def is_here(self) -> bool:
-        """Return whether the caller is the owner itself, in a device call."""
-        return threading.current_thread() is self._thread
-
-    @property
     def call(self) -> str:
-        """The device call under way, another text for every call; '' when there is none."""
+        """The device call under way, with another text for every call; '' for none."""
         return self._under_way
 
     def trouble(self, max_idle_seconds: float) -> str:
-        """Return what was wrong with the last product of known result, or ''.
+        """Return what was wrong with the last product of known result, or ''; never waits.
 
-        Sends another one when the device has computed nothing for so long. Never waits: a device
-        that is busy is the business of whoever watches :attr:`call`.
+        Sends another one when the device has computed nothing for so long.
         """
         if self._canary is not None and self._canary.done():
             error = self._canary.exception()

@@ -1,12 +1,13 @@
-"""How fast a device is, beside the best that it shows at the time: shares of a matrix product.
+"""Findings about a device, and how fast it is: shares of the rate of a matrix product.
 
-A rate that is low is told with what to do about it. It fails nothing: a machine may be busy.
+A low rate is reported with what to do about it. It fails nothing: a machine may be busy.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from acpc.contract import NumericMode
@@ -14,16 +15,16 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from acpc_server.engine.accelerator import synchronise, to_device, to_host
-from acpc_server.engine.device import DeviceEngine
-from acpc_server.engine.examined import FAILS, LOW, OK, TOLD, Examined, Trial, apart
-from acpc_server.engine.graphs import capture
-from acpc_server.engine.pools import TOLERANCE
-from acpc_server.engine.precision import arithmetic
+from acpc_server.engine.accelerator import capture, synchronise, to_device, to_host
+from acpc_server.engine.arithmetic import arithmetic
+from acpc_server.engine.client import DeviceClient
+from acpc_server.engine.fast_paths import TOLERANCE
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.scheduling import Priority, RequestContext
 
+FRAMES, STEPS, CANDIDATES = 4, 3, 8
+OK, FAILS, LOW, UNTRIED, SEEN = "ok", "FAILS", "low", "not tried", "-"
 INTERACTIVE = RequestContext(Priority.INTERACTIVE)
 # Shares of the matrix product's rate, and bytes a second, below which something is in the way.
 LOW_ENCODE, LOW_POOL, LOW_COPY = 0.25, 0.05, 4e9
@@ -33,12 +34,71 @@ NARROW = "look at the card's slot (lanes, generation) and at the limit of locked
 DTYPES = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
-def examine_rates(
-    engine: DeviceEngine, model: FrozenWorldModel, exact: FrozenWorldModel, *, judged: bool
-) -> Iterator[Examined]:
-    """Encoding and pools in float32 and bfloat16, copies; ``exact`` is the model on the CPU.
+@dataclass(frozen=True)
+class Examined:
+    """One finding.
 
-    Without ``judged`` shares have no verdict: a small model's say nothing of its device.
+    Attributes:
+        what: Name of the check, stable across releases.
+        measured: The outcome, for people.
+        expected: The outcome of a sound device; empty where there is none to name.
+        verdict: ``ok``, ``FAILS``, ``low`` for right and slow, ``not tried`` where the device had
+            no room, or ``-`` for what is not judged.
+        advice: What to do about it, if anything.
+        value: The number behind ``measured``, in SI units or relative, if there is one.
+    """
+
+    what: str
+    measured: str
+    expected: str = ""
+    verdict: str = SEEN
+    advice: str = ""
+    value: float | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Return whether the device gave a wrong answer, or cannot give one."""
+        return self.verdict == FAILS
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Inputs of one model, on the CPU in float32."""
+
+    frames: Tensor
+    histories: Tensor
+    past: Tensor
+    pools: Tensor
+
+    @classmethod
+    def of(cls, model: FrozenWorldModel) -> Trial:
+        """Draw the same numbers every time."""
+        card, generator = model.card, torch.Generator().manual_seed(1)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        side = card.image_size
+        return cls(
+            normal(FRAMES, 3, side, side),
+            normal(2, card.history, card.latent_dim),
+            normal(card.history - 1, card.action_block_dim),
+            normal(1, CANDIDATES, STEPS, card.action_block_dim),
+        )
+
+
+def apart(found: Tensor, wanted: Tensor) -> float:
+    """Largest difference, relative to the largest number that is wanted."""
+    difference = (found.double() - wanted.double()).abs().max()
+    return float(difference / wanted.abs().max().clamp_min(1e-30))
+
+
+def examine_rates(
+    engine: DeviceClient, model: FrozenWorldModel, exact: FrozenWorldModel, *, judged: bool
+) -> Iterator[Examined]:
+    """Time encoding and pools in float32 and bfloat16, and copies; ``exact`` is on the CPU.
+
+    Without ``judged`` shares have no verdict: a small model cannot keep a device busy.
     """
     device, trial = engine.device, Trial.of(model)
     side = model.card.image_size
@@ -74,13 +134,13 @@ def examine_rates(
 def _share(what: str, share: float, low: float, *, judged: bool) -> Examined:
     if not judged:
         small = "give --checkpoint: this network is too small to keep a device busy"
-        return Examined(what, f"{share:.1%}", "", TOLD, small, share)
+        return Examined(what, f"{share:.1%}", "", SEEN, small, share)
     verdict = (OK, "") if share >= low else (LOW, BUSY)
     return Examined(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
 
 
 def _copies(device: torch.device) -> Iterator[Examined]:
-    """64 MiB to an accelerator and back."""
+    """Time 64 MiB to an accelerator and back."""
     if device.type == "cpu":
         return
     block = torch.zeros(2**24, dtype=torch.float32)
@@ -97,7 +157,7 @@ def _copies(device: torch.device) -> Iterator[Examined]:
 
 
 def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Examined]:
-    """A pool as a captured graph of the device, beside the pool computed eagerly."""
+    """Compare a pool as a captured graph of the device with the pool computed eagerly."""
     name, trial = "graph", Trial.of(model)
     advice = "serve without --graph-pools-after"
     with arithmetic(NumericMode.FP32, device):
@@ -124,7 +184,7 @@ def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Exa
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Best rate of a matrix product on this device now, FLOP/s."""
+    """Measure the best rate of a matrix product on this device now, FLOP/s."""
     side = 1024 if device.type == "cpu" else 8192
     with arithmetic(NumericMode.FP32, device):
         a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
@@ -133,14 +193,14 @@ def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:
 
 @torch.inference_mode()
 def flops(work: Callable[[], object]) -> int:
-    """Floating-point operations of ``work``; attention is spelled out to be counted."""
+    """Count the floating-point operations of ``work``, attention spelled out."""
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
 
 
 def best_seconds(work: Callable[[], object], device: torch.device, rounds: int = 5) -> float:
-    """Shortest of some rounds, after one that does not count."""
+    """Measure the shortest of some rounds, after one that does not count."""
     seconds = []
     for _ in range(rounds + 1):
         started = time.perf_counter()

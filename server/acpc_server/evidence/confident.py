@@ -1,6 +1,4 @@
-"""The verdict that bounds support, how sure it is, and what it would take."""
-
-from __future__ import annotations
+"""The verdict that bounds support, how sure it is, and how many anchors would decide it."""
 
 import math
 from collections.abc import Callable
@@ -18,7 +16,7 @@ _ENDLESS = 10**9
 
 
 class ConfidentVerdict:
-    """What the bounds of relative IR and SR say against both thresholds, at 1 - ``alpha``."""
+    """Compares the bounds of relative IR and SR with both thresholds, at 1 - ``alpha``."""
 
     def __init__(self, numbers: Numbers, thresholds: Thresholds, alpha: float) -> None:
         self._ratio, self._sr = numbers.ir_relative, numbers.sr
@@ -26,7 +24,7 @@ class ConfidentVerdict:
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
 
     def outcome(self) -> tuple[Outcome, Doubt]:
-        """The confident outcome, and what leaves it undecided."""
+        """Return the confident outcome, and what leaves it undecided."""
         alpha, ratio, sr = self._alpha, self._ratio, self._sr
         sr_passed = sr.lower(alpha) >= self._t_sr
         ir_passed = ratio is not None and ratio.upper(alpha) <= self._t_ir
@@ -40,22 +38,22 @@ class ConfidentVerdict:
         return Outcome.UNDECIDED, Doubt.IR if sr_passed else Doubt.BOTH
 
     def p_passed(self) -> float:
-        """Both requirements have to be shown: the larger p-value (intersection-union)."""
+        """Return the larger p-value: both requirements must be shown (intersection-union)."""
         if self._ratio is None:
             return 1.0
         return max(self._ratio.p_at_most(self._t_ir), self._sr.p_at_least(self._t_sr))
 
     def p_failed(self) -> float:
-        """Either suffices: the smaller p-value, each twice that of one side (Bonferroni)."""
+        """Return the smaller p-value, each twice that of one side: either suffices (Bonferroni)."""
         missed = self._sr.p_below(self._t_sr)
         return missed if self._ratio is None else min(missed, self._ratio.p_above(self._t_ir))
 
     def point(self) -> float:
-        """S, of the numbers themselves."""
+        """Return S of the numbers themselves."""
         return self._score(lambda estimate: estimate.point, lambda estimate: estimate.point)
 
     def score(self) -> Interval | None:
-        """The interval of S: as good as both requirements at one of their ends."""
+        """Return the interval of S: as good as both requirements at one of their ends."""
         if self._ratio is None:
             return None
         alpha = self._alpha
@@ -68,7 +66,7 @@ class ConfidentVerdict:
         return verdict.screen_score(ir(self._ratio), sr(self._sr), self._t_ir, self._t_sr)
 
     def delta_score(self) -> Interval | None:
-        """The interval of delta S, from those of S and the reference's own (Zou, Donner 2008)."""
+        """Return the interval of delta S, from those of S and the reference (Zou, Donner 2008)."""
         score, reference = self.score(), self._reference_sr
         if score is None or reference is None:
             return None
@@ -84,7 +82,7 @@ class ConfidentVerdict:
         return Interval(point - at - float(below), point - at + float(above), DERIVED)
 
     def anchors_to_decide(self, anchors: int) -> int | None:
-        """Anchors in all at which the bounds would probably clear the thresholds."""
+        """Return anchors in all at which the bounds would probably clear the thresholds."""
         if self.outcome()[0] is not Outcome.UNDECIDED:
             return None
         ratio, sr = self._ratio, self._sr
@@ -101,7 +99,7 @@ class ConfidentVerdict:
 
 
 def _growth_of_ratio(ratio: Resampled, threshold: float, alpha: float) -> float:
-    """How many times the anchors bring the bound to the threshold: widths go as their root."""
+    """Return how many times more anchors bring the bound to the threshold: widths go as a root."""
     passes = ratio.point <= threshold
     bound = ratio.upper(alpha) if passes else ratio.lower(alpha)
     reach = abs(bound - ratio.point) if bound else np.inf
@@ -110,7 +108,7 @@ def _growth_of_ratio(ratio: Resampled, threshold: float, alpha: float) -> float:
 
 
 def _growth_of_share(sr: Proportion, threshold: float, alpha: float) -> float:
-    """The same of SR, whose exact bounds are computed for so many trials."""
+    """Return how many times more anchors would decide SR, by its exact bounds."""
     if sr.point == threshold:
         return np.inf
 

@@ -1,4 +1,4 @@
-"""How large a share of all draws leaves a choice unchanged, as far as some draws can tell.
+"""Bounds how large a share of all draws leaves a choice unchanged, from some draws.
 
 Of ``n`` independent draws ``c`` change the choice. Let ``t`` be the unknown rate of change, so that
 the coverage is 1 - t. Two one-sided bounds of it are kept, each wrong with a chance of at most
@@ -17,14 +17,11 @@ McAuliffe and Sekhon, Ann. Statist. 49, 2021). With a Beta(a, b) density w over 
 is a martingale that begins at 1 where t is the true rate, so it ever reaches 1 / error with a
 chance of at most ``error`` (Ville). The bound of the rate from above is the t > c / n at which
 M_n(t) = 1 / error, from below the t < c / n. Beyond c / n M_n(t) grows with the distance of t, so
-that each bound holds for all rates on its side, at every n together, however drawing is stopped: by
-the draws themselves, by a deadline or by another caller.
+that each bound holds for all rates on its side, at every n together, however drawing is stopped.
 
 For the bound from above, w is Beta(1/2, 2 / t0) with t0 = 1 - coverage, whose mean is t0 / 4; from
 below it is Beta(1/2, 1/2). docs/certificates.md compares the draws this takes with other choices.
 """
-
-from __future__ import annotations
 
 import math
 from bisect import bisect_left
@@ -41,7 +38,7 @@ TINY, EPSILON = 1e-300, 2.0**-53
 
 
 def error_share(error: float, pool: int, pools: int) -> float:
-    """What the pool-th of ``pools`` may take of an error, from 1; of unknown many, where 0.
+    """Return what the pool-th of ``pools`` may take of an error, from 1; of unknown many, where 0.
 
     All shares together are the error, since the sum of 6 / (pi^2 k^2) over all k is 1.
     """
@@ -52,26 +49,19 @@ def error_share(error: float, pool: int, pools: int) -> float:
 
 @dataclass(frozen=True)
 class CoverageTest:
-    """What is to be shown.
+    """What is to be shown of the share of draws that leave the choice unchanged."""
 
-    Attributes:
-        coverage: Share of draws that leave the choice unchanged, in (0, 1).
-        error: Chance of a wrong decision, in (0, 1).
-        max_draws: Draws at most.
-        one_look: Whether the draws are looked at once, when all are there.
-    """
-
-    coverage: float
-    error: float
+    coverage: float  # in (0, 1)
+    error: float  # chance of a wrong decision, in (0, 1)
     max_draws: int
-    one_look: bool = False
+    one_look: bool = False  # look once, when all draws are there
 
     def bounds(self, draws: int, changed: int) -> tuple[float, float]:
-        """Bounds of the coverage from below and from above, of one look."""
+        """Bound the coverage from below and from above, in one look."""
         return 1.0 - self._rate_above(draws, changed), 1.0 - self._rate_below(draws, changed)
 
     def fewest(self, changed: int) -> int | None:
-        """Fewest draws that would show the coverage with so many changes; None: too many."""
+        """Return the fewest draws that show the coverage with so many changes; None: too many."""
         # At a rate below the goal's, each draw without a change makes the bound better.
         candidates = range(int(changed / (1.0 - self.coverage)) + 1, self.max_draws + 1)
         index = bisect_left(candidates, True, key=lambda n: self._shown(n, changed))
@@ -98,7 +88,7 @@ class CoverageTest:
     def _crossing(
         self, draws: int, changed: int, prior: tuple[float, float], between: tuple[float, float]
     ) -> float:
-        """The rate at which the mixture reaches 1 / error, from the observed one to 0 or 1."""
+        """Find the rate at which the mixture reaches 1 / error, from the observed one to 0 or 1."""
         a, b = prior
         observed, extreme = between
         mixed = betaln(a + changed, b + draws - changed) - betaln(a, b) + math.log(self.error)
@@ -118,22 +108,13 @@ class CoverageTest:
 
 @dataclass
 class CoverageSequence:
-    """The draws so far and what they say; a bound that once held stays.
-
-    Attributes:
-        test: What is to be shown.
-        draws: Draws so far.
-        changed: Those that changed the choice.
-        looks: Times it was looked.
-        lower: Bound of the coverage from below.
-        upper: Bound of it from above.
-    """
+    """The draws so far and what they show; a bound that once held stays."""
 
     test: CoverageTest
     draws: int = field(default=0, init=False)
     changed: int = field(default=0, init=False)
     looks: int = field(default=0, init=False)
-    lower: float = field(default=0.0, init=False)
+    lower: float = field(default=0.0, init=False)  # bounds of the coverage
     upper: float = field(default=1.0, init=False)
 
     def add(self, draws: int, changed: int) -> None:
@@ -148,7 +129,7 @@ class CoverageSequence:
 
     @property
     def outcome(self) -> CoverageOutcome:
-        """What the draws say."""
+        """What the draws show."""
         if self.lower >= self.test.coverage:
             return CoverageOutcome.HOLDS
         if self.upper < self.test.coverage:
@@ -156,7 +137,7 @@ class CoverageSequence:
         return CoverageOutcome.UNDECIDED
 
     def wanted(self) -> int:
-        """Draws until the next look that may show the coverage; 0: none within ``max_draws``."""
+        """Return the draws until the next look that may show the coverage; 0: none will."""
         if self.test.one_look:
             return self.test.max_draws - self.draws
         fewest = self.test.fewest(self.changed)

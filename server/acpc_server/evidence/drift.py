@@ -1,4 +1,4 @@
-"""Whether live observations still come from where a reference did, asked after each of them.
+"""Tests whether live observations still come from where a reference did, after each of them.
 
 **The test.** A conformal test martingale (Vovk, Nouretdinov and Gammerman 2003). The smoothed
 conformal p-value of an observation is its rank among all before it, the reference included, with
@@ -9,7 +9,7 @@ probability that it ever reaches 1 / alpha, over a life of any length, is at mos
 
 Several bets are mixed, and so are the moments at which betting begins: Shiryaev's statistic with
 the prior 1 / (k (k + 1)) for observation k. What has not begun is kept, so a long quiet life delays
-an alarm by the logarithm of its length only. Values are told apart on a fixed logarithmic grid,
+an alarm by the logarithm of its length only. Values are compared on a fixed logarithmic grid,
 which bounds the state and leaves the p-values exact.
 
 **What it needs.** Exchangeable means: independent of each other, without a trend. Sessions of one
@@ -17,8 +17,6 @@ episode resemble each other, so only every so-many-th is an observation. A :clas
 doubles that spacing for as long as the reference shows that neighbours resemble each other.
 docs/operate/drift.md has simulations of what is left.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
@@ -37,38 +35,23 @@ MAX_SPACING = 4096
 
 @dataclass(frozen=True)
 class DriftTerms:
-    """How drift is sought.
+    """How drift is sought."""
 
-    Attributes:
-        observations: Size of a reference.
-        spacing: Sessions from one observation to the next, at least.
-        alpha: Bound of the probability that a life without drift ever raises an alarm.
-    """
-
-    observations: int = 200
-    spacing: int = 50
-    alpha: float = 0.001
+    observations: int = 200  # in a reference
+    spacing: int = 50  # sessions from one observation to the next, at least
+    alpha: float = 0.001  # chance, at most, that a life without drift ever raises an alarm
 
 
 @dataclass(frozen=True)
 class Reference:
-    """What observations looked like.
-
-    Attributes:
-        values: In their order, a column a signal, within LEAST and MOST.
-        spacing: Sessions from one observation to the next.
-    """
+    """What observations looked like: values in their order, a column a signal, on the grid."""
 
     values: Float64[np.ndarray, "observations signals"]
-    spacing: int
+    spacing: int  # sessions from one observation to the next
 
 
 class Calibration:
-    """Collects a reference.
-
-    Attributes:
-        spacing: Sessions from one observation to the next.
-    """
+    """Collects a reference; ``spacing`` sessions lie from one observation to the next."""
 
     def __init__(self, terms: DriftTerms) -> None:
         self._size = terms.observations
@@ -76,7 +59,7 @@ class Calibration:
         self.spacing = terms.spacing
 
     def add(self, row: Sequence[float]) -> Reference | None:
-        """Take the next observation; the reference once it is complete."""
+        """Take the next observation; return the reference once it is complete."""
         self._rows.append(tuple(map(clipped, row)))
         if len(self._rows) < self._size:
             return None
@@ -89,14 +72,14 @@ class Calibration:
 
 
 def clipped(value: float) -> float:
-    """A value as it is compared: within the grid's ends, NaN as the largest."""
+    """Return a value as it is compared: within the grid's ends, NaN as the largest."""
     return MOST if math.isnan(value) else min(max(value, LEAST), MOST)
 
 
 def persistence(
     values: Float64[np.ndarray, "observations signals"],
 ) -> Float64[np.ndarray, "signals"]:
-    """How long observations resemble the ones before: the sum of their rank autocorrelations.
+    """Measure how long observations resemble those before: sums of their rank autocorrelations.
 
     Over lags up to an eighth of their number, with Bartlett's weights. About 0 without dependence;
     twice this is by how much it inflates the variance of a mean.
@@ -118,12 +101,7 @@ def persistence(
 
 
 class DriftTest:
-    """The test of one signal.
-
-    Args:
-        reference: Its values.
-        random: Breaks ties.
-    """
+    """The test of one signal; ``random`` breaks ties."""
 
     def __init__(
         self, reference: Float64[np.ndarray, "observations"], random: np.random.Generator
@@ -134,7 +112,7 @@ class DriftTest:
         self._observations = 0
 
     def observe(self, value: float) -> float:
-        """Bet against the next value; the logarithm of the capital, which was 1, afterwards."""
+        """Bet against the next value; return the logarithm of the capital, which began at 1."""
         (cell,) = _cells(np.array([clipped(value)]))
         self._counts[cell] += 1
         larger = self._counts[cell + 1 :].sum()
@@ -150,15 +128,11 @@ class DriftWatch:
     """Seeks drift of some signals that are observed together.
 
     Attributes:
-        reference: What they are compared with; None while it is collected.
+        reference: What they are compared with, maybe of an earlier calibration; None while it is
+            collected.
         log_evidence: Of each signal's test; while its alarm stands, the largest since the alarm.
         alarms: Whether each signal has drifted: from its alarm, at which its test starts again,
             until as many observations as the reference has have raised none.
-
-    Args:
-        signals: How many.
-        reference: Of an earlier calibration.
-        seed: Of the random numbers that break ties.
     """
 
     def __init__(
@@ -178,7 +152,7 @@ class DriftWatch:
             self._tests = [self._test(reference, signal) for signal in range(signals)]
 
     def observe(self, row: Sequence[float]) -> bool:
-        """Take the signals of the next session; whether it was an observation."""
+        """Take the signals of the next session; return whether it was an observation."""
         if self._passing:
             self._passing -= 1
             return False

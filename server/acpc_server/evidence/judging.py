@@ -1,19 +1,39 @@
-"""Weighs a score: intervals of its numbers, and the verdict that these support."""
+"""Weighs a score: intervals of its numbers, the verdict they support, and looks as it grows.
 
-from __future__ import annotations
+**Looks.** The error of a verdict is spent over looks. A wrong "passed" is possible only where the
+truth fails, and a wrong "failed" only where it passes, so each has the whole error to itself. What
+is spent by a share t of the looks is alpha t^rho (Kim and DeMets 1987): evenly for failing, which
+few anchors can show, and late for passing, which few cannot. The errors of all looks add up to
+alpha, so nothing is assumed of how they depend on each other.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from acpc.contract import Evidence, EvidenceOptions, Interval, ScoreProtocol, Thresholds
+from acpc.contract import (
+    MAX_RESAMPLES,
+    Evidence,
+    EvidenceOptions,
+    Interval,
+    Look,
+    Outcome,
+    ScoreProtocol,
+    Thresholds,
+)
 from acpc.evidence import BOOTSTRAP, AnchorSample, Estimate, interval
 
 from acpc_server.evidence.confident import ConfidentVerdict
-from acpc_server.evidence.numbers import Numbers
-from acpc_server.evidence.separation import FEW_PAIRS
+from acpc_server.evidence.numbers import FEW_PAIRS, Numbers
 from acpc_server.numerics import Check, go_on
 
 METHOD = f"{BOOTSTRAP}; binomial bounds at effective sample sizes"
 MIN_TRAJECTORIES = 20
 _FLOORS_IN_DOUBT = 10
+PASSING_POWER = 3
+SPENDING = f"Kim-DeMets, rho 1 for failing and {PASSING_POWER} for passing, added over looks"
+_IN_TAILS = 4
 
 
 def judge(
@@ -24,19 +44,10 @@ def judge(
     options: EvidenceOptions,
     check: Check = go_on,
 ) -> Evidence:
-    """Intervals of a score's numbers, and the verdict that they support.
+    """Compute the intervals of a score's numbers, and the verdict that they support.
 
-    Args:
-        checkpoint: What the checkpoint gave on the anchors.
-        reference: What the reference gave on the same anchors, the checkpoint's own sample where
-            they are one; None without a reference.
-        protocol: The quantile of IR and the margin of SR.
-        thresholds: Of the screen.
-        options: Confidence, resamples and seed.
-        check: Called again and again; what it raises ends the resampling.
-
-    Raises:
-        FailedPrecondition: The reference's raw IR is 0.
+    ``reference`` is the checkpoint's own sample where they are one. ``check`` is called again and
+    again; what it raises ends the resampling. FailedPrecondition where the reference's raw IR is 0.
     """
     numbers = Numbers.of(checkpoint, reference, protocol, options, check)
     verdict = ConfidentVerdict(numbers, thresholds, 1 - options.confidence)
@@ -88,3 +99,53 @@ def _notes(sample: AnchorSample, ir_raw: float) -> list[str]:
     if sample.rounding_floor and ir_raw <= _FLOORS_IN_DOUBT * sample.rounding_floor:
         notes.append("raw IR is near its rounding floor; the intervals leave rounding out")
     return notes
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a look saw."""
+
+    look: Look
+    options: EvidenceOptions  # at which its evidence contradicts no verdict
+    decided: bool  # whether the confident outcome is certain
+
+
+def take_look(
+    weigh: Callable[[EvidenceOptions], Evidence],
+    options: EvidenceOptions,
+    t_sr: float,
+    before: Sequence[Look],
+    looks: int,
+    *,
+    anchors: int,
+    eligible: int,
+) -> Seen:
+    """Judge the anchors that are measured by now.
+
+    Args:
+        weigh: The evidence of these anchors; not called where none is eligible.
+        options: Confidence of the verdict over all looks, and what else the evidence is made of.
+        t_sr: Threshold of SR.
+        before: The looks so far.
+        looks: How many there are at most.
+        anchors: Measured by now.
+        eligible: Those that take part in SR, which follow from the states alone.
+    """
+    alpha, share = 1 - options.confidence, (len(before) + 1) / looks
+    failing = alpha * share - sum(look.failing for look in before)
+    passing = alpha * share**PASSING_POWER - sum(look.passing for look in before)
+    if t_sr**eligible > passing:  # not even if all of them are separated
+        passing = 0.0
+    if not eligible:
+        return Seen(Look(anchors, 0, 0.0, 0.0, 1.0, 1.0), options, decided=False)
+    resamples = min(max(options.resamples, math.ceil(_IN_TAILS / failing)), MAX_RESAMPLES)
+    strict = replace(options, confidence=1 - failing, resamples=resamples)
+    found = weigh(strict)
+    look = Look(anchors, eligible, passing, failing, found.p_passed, found.p_failed)
+    if found.confident_outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE):
+        return Seen(look, strict, decided=True)
+    if found.p_passed <= passing:
+        able = replace(strict, confidence=1 - passing)
+        if weigh(able).confident_outcome is Outcome.PASSED:
+            return Seen(look, able, decided=True)
+    return Seen(look, strict, decided=False)

@@ -1,4 +1,4 @@
-"""The numbers of a score, each with bounds at any level."""
+"""The numbers of a score, raw IR, relative IR and SR, each with bounds at any level."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ from acpc.evidence import (
 )
 from jaxtyping import Float64, Int64
 
-from acpc_server.evidence.separation import separation
 from acpc_server.numerics import Check, go_on, verdict
+
+FEW_PAIRS = 30
+"""Fewer pairs than these have exact bounds, and a warning."""
+_ONE_ERROR = 0.3173
+"""Probability beyond one standard error on either side."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Raw IR, relative IR and SR of a checkpoint and its reference; None without one."""
+    """Numbers of a checkpoint and its reference; None without one."""
 
     ir_raw: OrderStatistics
     sr: Proportion
@@ -43,21 +47,20 @@ class Numbers:
         options: EvidenceOptions,
         check: Check = go_on,
     ) -> Numbers:
-        """The numbers of these samples, their raw IR resampled together.
+        """Compute the numbers of these samples, their raw IR resampled together.
 
-        Raises:
-            FailedPrecondition: The reference's raw IR is 0.
+        FailedPrecondition where the reference's raw IR is 0.
         """
         group = groups(checkpoint)
         confidence = options.confidence
         ir_raw = _radius(checkpoint, group, protocol.quantile, confidence)
-        sr = separation(checkpoint, group, protocol.margin, ir_raw, confidence)
+        sr = _separation(checkpoint, group, protocol.margin, ir_raw, confidence)
         if reference is None:
             return cls(ir_raw, sr)
         against, against_sr = ir_raw, sr
         if reference is not checkpoint:
             against = _radius(reference, group, protocol.quantile, confidence)
-            against_sr = separation(reference, group, protocol.margin, against, confidence)
+            against_sr = _separation(reference, group, protocol.margin, against, confidence)
         radii = [checkpoint.radius, reference.radius]
         few = FewGroups(effective_groups(group), confidence=confidence)
         point = verdict.relative_ir(ir_raw.point, against.point)
@@ -72,7 +75,7 @@ class Numbers:
 def _radius(
     sample: AnchorSample, group: Int64[np.ndarray, "n"], quantile: float, confidence: float
 ) -> OrderStatistics:
-    """Raw IR, with as many independent anchors as the share below it, or below half, is worth."""
+    """Bound raw IR with the independent anchors that the share below it, or half, is worth."""
     radius = sample.radius
     point, count, ends = float(np.quantile(radius, quantile)), len(radius), np.stack([group, group])
     below = (radius <= point, radius <= np.median(radius))
@@ -84,3 +87,38 @@ def _radius(
 def _ratios(values: Float64[np.ndarray, "2 resamples"]) -> Float64[np.ndarray, "resamples"]:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.sort(np.nan_to_num(values[0] / values[1], nan=np.inf, posinf=np.inf))
+
+
+def _separation(
+    sample: AnchorSample,
+    group: Int64[np.ndarray, "n"],
+    margin: float,
+    ir_raw: OrderStatistics,
+    confidence: float,
+) -> Proportion:
+    """Return SR beyond raw IR, with the number of independent pairs that its variance is worth.
+
+    Its variance has two parts. One is that of the pairs, which depend on each other: where few are
+    not separated it is known badly, so its design effect is the mean of that and of the one of the
+    distances' median split, which alone counts where all agree. The other is what SR moves while
+    raw IR, its threshold, goes one standard error to either side.
+    """
+    pairs = np.flatnonzero(sample.eligible)
+    distance, count = sample.distance[pairs], len(pairs)
+    ends = np.stack([group[pairs], group[sample.partner[pairs]]])
+    separated = distance > ir_raw.point + margin
+    share = float(separated.mean())
+    design = design_effect(distance > np.median(distance), ends)
+    if 0 < share < 1:
+        design = (design + design_effect(separated, ends)) / 2
+    # One standard error: the allowance for few trajectories comes once, below.
+    known = FewGroups(effective_groups(group), len(group), confidence).factor * ir_raw.trials
+    threshold = replace(ir_raw, trials=known)
+    ends_of_ir = np.clip(
+        [threshold.lower(_ONE_ERROR), threshold.upper(_ONE_ERROR)], *ir_raw.ordered[[0, -1]]
+    )
+    low, high = (float((distance > end + margin).mean()) for end in ends_of_ir)
+    smooth = (separated.sum() + 0.5) / (count + 1)
+    design = max(1.0, design) + ((low - high) / 2) ** 2 * count / (smooth * (1 - smooth))
+    few = FewGroups(effective_groups(ends), count, confidence)
+    return Proportion(share, count / (design * few.factor), count < FEW_PAIRS, few)

@@ -6,26 +6,34 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from acpc.contract import CleanGaps, SelectionCertificate, ViewCertificate
+from acpc.contract import (
+    CertifiedSeverity,
+    CleanGaps,
+    PerturbationSet,
+    SelectionCertificate,
+    ViewCertificate,
+    Views,
+)
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from acpc_server.interactive.costs import chained, softmax_bounds
-from acpc_server.interactive.pieces import Measures
-from acpc_server.interactive.planning import PlanningSession
+from acpc_server.encoding import all_views
+from acpc_server.interactive.moment import EncodedMoment, Moment
+from acpc_server.interactive.pieces import Measures, chained, softmax_bounds
 from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, updates
+from acpc_server.perturb import resolve
 
 QUANTILE = 0.90
 
 
 def certify_pools(
-    session: PlanningSession,
+    moment: Moment,
     measures: Measures,
     weights: Tensor,
     elites: int,
     pool: Tensor,
 ) -> list[list[ViewCertificate]]:
-    """Certificates of some pools under each of their views, with horizon weights (H,).
+    """Certify some pools under each of their views, with horizon weights (H,).
 
     There is an elite set of ``elites``, 0 for none. With a softmax update there is one pool,
     ``pool``, (J, H, block width). A certificate calls its view (0, row).
@@ -39,8 +47,8 @@ def certify_pools(
     chosen[0] = _selections(cost_bounds.top1_certificate(bounds))
     if elites:
         chosen[1] = _selections(cost_bounds.elite_certificate(bounds, elites))
-    if session.kept_elites:
-        chosen[2] = _selections(updates.kept_certificate(bounds, elites, session.kept_elites))
+    if moment.kept_elites:
+        chosen[2] = _selections(updates.kept_certificate(bounds, elites, moment.kept_elites))
     by_candidate = (
         bounds.perturbed_costs, bounds.displacements, bounds.bounds, through,
         steps[..., 0].contiguous(), acpc,
@@ -51,39 +59,33 @@ def certify_pools(
     columns = (
         itertools.cycle(range(views)), *(x.numpy() for x in arrays),
         *(x.flatten().tolist() for x in scalars), *chosen[:2], *quantiles, chosen[2],
-        softmax_bounds(session, bounds, pool, elites),
+        softmax_bounds(moment, bounds, pool, elites),
     )  # fmt: skip
     rows = [ViewCertificate(0, *row) for row in zip(*columns, strict=False)]
     return [rows[pool * views : (pool + 1) * views] for pool in range(count)]
 
 
-def clean_gaps(costs: Tensor, elites: int) -> CleanGaps:
-    """Gaps of clean costs (J,), and of an elite set of ``elites``, 0 for none."""
-    return ordered_gaps(costs.sort().values.tolist(), elites)
-
-
 def ordered_gaps(ordered: Sequence[float], elites: int) -> CleanGaps:
-    """The same of clean costs in order, of which the lowest ``elites + 1``, and two, suffice."""
-    return CleanGaps(
-        top1=ordered[1] - ordered[0] if len(ordered) > 1 else math.inf,
-        elite=_gap(ordered[elites], ordered[elites - 1]) if elites else None,
-    )
+    """Return the gaps of clean costs in ascending order, of an elite set of ``elites`` too.
 
-
-def _gap(outside: float, inside: float) -> float:
-    """0 where both are infeasible: a tie."""
-    return outside - inside if inside < math.inf else 0.0
+    Of the costs the lowest ``elites + 1``, and two, suffice.
+    """
+    elite = None
+    if elites:  # 0 where both are infeasible: a tie
+        inside, outside = ordered[elites - 1], ordered[elites]
+        elite = outside - inside if inside < math.inf else 0.0
+    return CleanGaps(ordered[1] - ordered[0] if len(ordered) > 1 else math.inf, elite)
 
 
 def broken_bounds(
-    session: PlanningSession,
+    moment: EncodedMoment,
     clean: Float[Tensor, "j horizon dim"],
     perturbed: Float[Tensor, "views j horizon dim"],
     weights: Tensor,
     measures: Measures,
     costs: Float64[Tensor, "j"],
 ) -> list[int]:
-    """Candidates of each view that break a proposition of the paper: none, or the code is wrong.
+    """Count the candidates of each view that break a proposition: none, or the code is wrong.
 
     Two bounds are checked for each: its cost, from the clean history ``costs``, changes by at most
     b_j, and the distance of the rollout from the goal, held for all steps, by at most ACPC (Prop.
@@ -91,7 +93,7 @@ def broken_bounds(
     rollouts of one pool.
     """
     horizon, dim = clean.shape[-2:]
-    target = session.goal.expand(1, horizon, dim)
+    target = moment.goal.expand(1, horizon, dim)
     errors = consistency.prediction_error(clean, target, weights)  # (J,)
     changed = consistency.prediction_error(perturbed, target, weights)  # (views, J)
     bounds, acpc = measures.bounds, consistency.acpc(measures.steps[0], weights)  # (views, J)
@@ -100,6 +102,40 @@ def broken_bounds(
     moved = (bounds.perturbed_costs - costs).abs()
     broken |= (moved > bounds.bounds).reshape(broken.shape)
     return [int(count) for count in broken.sum(dim=-1)]
+
+
+def certified_severities(
+    views: Views, *, top1: Sequence[bool], elite: Sequence[bool]
+) -> tuple[CertifiedSeverity, ...]:
+    """Return one per perturbation of the plan, in order of first appearance.
+
+    The specs of one perturbation are its severity grid. A severity counts when every draw of it and
+    of every milder one on the grid is certified; between grid points nothing is known.
+    """
+    if not isinstance(views, PerturbationSet):
+        return ()
+    grids: dict[str, list[tuple[float, bool, bool]]] = {}
+    for view, winner, elites in zip(all_views(views), top1, elite, strict=True):
+        spec = views.specs[view.spec_index]
+        grids.setdefault(resolve(spec)[0].name, []).append((spec.severity, winner, elites))
+    return tuple(
+        CertifiedSeverity(
+            kind,
+            largest_severity([(severity, winner) for severity, winner, _ in grid]),
+            largest_severity([(severity, elites) for severity, _, elites in grid]),
+        )
+        for kind, grid in grids.items()
+    )
+
+
+def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:
+    """Return the largest severity up to which everything holds, in whatever order it comes."""
+    largest = None
+    for severity, group in itertools.groupby(sorted(found), key=lambda one: one[0]):
+        if not all(holds for _, holds in group):
+            break
+        largest = severity
+    return largest
 
 
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:

@@ -1,4 +1,4 @@
-"""Draws until it can be said how large a share of all draws leaves a planner's choice unchanged.
+"""Draws until a bound on the share of all draws that leave a planner's choice unchanged is known.
 
 The choice is computed again under every draw, so that no bound is needed; the certificate of each
 draw is counted beside it. Draws come in batches. Each is admitted, queued and cancelled as a
@@ -18,23 +18,32 @@ import torch
 from acpc.contract import (
     CertifiedSeverity,
     CoverageFinding,
+    CoverageGoal,
     CoverageOutcome,
     CoverageStatement,
     CoverageStop,
     PoolCertificate,
     PoolRequest,
     StepCoverage,
+    VisualChange,
 )
 from torch import Tensor
 
 from acpc_server.encoding import View
 from acpc_server.errors import DeadlineExceeded, ResourceExhausted
 from acpc_server.evidence import CoverageSequence, CoverageTest, error_share
-from acpc_server.interactive.certify import MeasuredPool, largest_severity
-from acpc_server.interactive.costs import bounds_of, within
-from acpc_server.interactive.pieces import group_size, pieces_of, room_for, share_clean, shared_rows
-from acpc_server.interactive.planning import PlanningSession
-from acpc_server.interactive.tally import count_statements
+from acpc_server.interactive.certificates import largest_severity
+from acpc_server.interactive.certify import MeasuredPool
+from acpc_server.interactive.moment import EncodedMoment
+from acpc_server.interactive.pieces import (
+    bounds_of,
+    group_size,
+    pieces_of,
+    room_for,
+    share_clean,
+    shared_rows,
+    within,
+)
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
 from acpc_server.numerics import cost_bounds
 from acpc_server.perturb import is_stochastic, resolve
@@ -54,24 +63,16 @@ HEADROOM = 1.5
 
 @dataclass
 class _Choice:
-    """What the draws say of the winner, or of the elite set, until it is decided.
+    """Counts how draws change the winner, or the elite set, until that is decided."""
 
-    Attributes:
-        what: Which of the two, as ``CHOICES`` names it.
-        clean: Indices of the candidates chosen from the clean history, ascending.
-        sequence: Which draws changed the choice.
-        certified: Draws under which it provably stays.
-        near_ties: Unchanged ones that the tolerance leaves open.
-    """
-
-    what: str
-    clean: list[int]
+    what: str  # which of the two, as ``CHOICES`` names it
+    clean: list[int]  # candidates chosen from the clean history, ascending
     sequence: CoverageSequence
-    certified: int = 0
-    near_ties: int = 0
+    certified: int = 0  # draws under which the choice provably stays
+    near_ties: int = 0  # unchanged ones that the tolerance leaves open
 
     def add(self, costs: Tensor, certified: Sequence[bool], moved: Tensor) -> None:
-        """Look at further draws: their costs (draws, J), which are certified, and near ties."""
+        """Count further draws: their costs (draws, J), which are certified, and near ties."""
         size = len(self.clean)
         chosen = cost_bounds.elite_indices(costs, size).sort(dim=-1).values
         same = (chosen == chosen.new_tensor(self.clean)).all(dim=-1)  # (draws,)
@@ -80,35 +81,32 @@ class _Choice:
         self.sequence.add(len(same), int((~same).sum()))
 
 
-def cover_pool(
-    session: PlanningSession, pool: MeasuredPool, context: RequestContext, admit: Admit
-) -> PoolCertificate:
-    """The pool's answer with a statement about all draws of each perturbation, if asked for.
+def cover_pool(pool: MeasuredPool, context: RequestContext, admit: Admit) -> PoolCertificate:
+    """Add statements about all draws of each perturbation to a pool's answer, if asked for.
 
-    ``context`` is that of the request that measured the pool; what the draws take is added to its
-    times. Where time or room ends, the statements say so.
+    ``context`` is that of the request that measured the pool; the time of the draws is added to
+    its times. Where time or room ends, the statements say so.
 
     Raises:
         FailedPrecondition: A prediction is not finite.
         Cancelled, Unavailable: From the engine.
     """
-    goal = session.coverage_goal
+    moment, goal, answer = pool.moment, pool.moment.coverage_goal, pool.answer
     if goal is None:
-        return pool.answer
+        return answer
     left = context.remaining()
     assert left is not None  # noqa: S101 - every interactive request has a deadline
     left -= min(max(ANSWER_SHARE * left, ANSWER_LEAST), ANSWER_LONGEST)
-    drawing = _Drawing(session, pool, context, admit, min(left, goal.time_limit or math.inf))
-    specs = session.drawn_views.specs
+    drawing = _Drawing(pool, goal, context, admit, min(left, goal.time_limit or math.inf))
+    specs = moment.drawn_views.specs
     mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
     statements = {index: drawing.statement(index) for index in mild_first}
-    coverage = tuple(_with_step(session, statements[index]) for index in range(len(specs)))
-    count_statements(session, coverage)
+    coverage = tuple(_with_step(moment, goal, statements[index]) for index in range(len(specs)))
+    moment.tally.count_statements(coverage)
     severities = tuple(
-        _with_confidence(session, severity, coverage)
-        for severity in pool.answer.certified_severities
+        _with_confidence(specs, one, coverage) for one in answer.certified_severities
     )
-    return replace(pool.answer, coverage=coverage, certified_severities=severities)
+    return replace(answer, coverage=coverage, certified_severities=severities)
 
 
 class _Drawing:
@@ -116,32 +114,30 @@ class _Drawing:
 
     def __init__(
         self,
-        session: PlanningSession,
         pool: MeasuredPool,
+        goal: CoverageGoal,
         context: RequestContext,
         admit: Admit,
         seconds: float,
     ) -> None:
-        assert session.coverage_goal is not None  # noqa: S101 - checked
-        self._goal = session.coverage_goal
-        self._session = session
+        self._goal = goal
         self._pool = pool
+        self._moment = moment = pool.moment
         self._context = context
         self._admit = admit
         self._ends = time.monotonic() + seconds
         self._halted: CoverageStop | None = None
-        self._draw_seconds = 0.0  # what a draw took in the slowest batch so far
-        pools = self._goal.pools
-        if isinstance(session.request, PoolRequest):
+        self._draw_seconds = 0.0  # that a draw took in the slowest batch so far
+        pools, number = goal.pools, moment.tally.pools
+        if isinstance(moment.request, PoolRequest):
             pools = max(1, pools)
-        self._error = error_share(self._goal.error, session.pools, pools)
+        self._error = error_share(goal.error, number, pools)
         # A pool may depend on earlier answers, so it has draws that those have not seen.
-        most = max(self._goal.max_draws, session.drawn_views.draws)
-        self._first = (session.pools - 1) * most
+        self._first = (number - 1) * max(goal.max_draws, moment.drawn_views.draws)
 
     def statement(self, index: int) -> CoverageStatement:
-        """The statement about one perturbation."""
-        spec = self._session.drawn_views.specs[index]
+        """Make the statement about one perturbation."""
+        spec = self._moment.drawn_views.specs[index]
         exact = spec.changes_nothing or not is_stochastic(spec)
         top1, *others = self._exact(index) if exact else self._drawn(index)
         return CoverageStatement(
@@ -151,11 +147,11 @@ class _Drawing:
             first_draw=self._first,
             confidence=1.0 - self._error,
             coverage=self._goal.coverage,
-            assumptions=assumptions(spec, self._session.mode),
+            assumptions=assumptions(spec, self._moment.mode),
         )
 
     def _choices(self) -> list[_Choice]:
-        """The winner and, where asked for, the elite set."""
+        """Begin to count the winner and, where asked for, the elite set."""
         answer, goal = self._pool.answer, self._goal
         test = CoverageTest(goal.coverage, self._error or goal.error, goal.max_draws, goal.one_look)
         clean = [[answer.clean_winner], sorted(answer.clean_elites)]
@@ -166,7 +162,7 @@ class _Drawing:
         ]
 
     def _exact(self, index: int) -> list[CoverageFinding]:
-        """Of a perturbation without chance, whose one view was measured with the pool."""
+        """Decide a perturbation without chance, whose one view was measured with the pool."""
         view = next(view for view in self._pool.answer.views if view.spec_index == index)
         choices = self._choices()
         for choice, certificate in zip(choices, (view.top1, view.elite), strict=False):
@@ -176,7 +172,7 @@ class _Drawing:
         return [self._finding(index, choice, CoverageStop.EXACT) for choice in choices]
 
     def _drawn(self, index: int) -> list[CoverageFinding]:
-        """Of one with chance, from as many draws as it takes."""
+        """Decide one with chance, from as many draws as it takes."""
         choices = self._choices()
         done, size = 0, FIRST_BATCH
         while undecided := [choice for choice in choices if self._stop(choice) is None]:
@@ -189,7 +185,7 @@ class _Drawing:
         return [self._finding(index, *pair) for pair in zip(choices, stops, strict=True)]
 
     def _stop(self, choice: _Choice) -> CoverageStop | None:
-        """Why no more draws are looked at for a choice; None: they are."""
+        """Return why a choice needs no more draws; None: it does."""
         seen = choice.sequence
         if not self._error:
             return CoverageStop.SPENT
@@ -200,16 +196,16 @@ class _Drawing:
         return self._halted if seen.wanted() else CoverageStop.OUT_OF_REACH
 
     def _batch(self, wanted: int) -> int:
-        """How many draws to make at once, at most so many; 0 where there is no time for one."""
+        """Return how many draws to make at once; 0 where there is no time for one."""
         candidates, horizon = self._pool.candidates.shape[:2]
-        count: int = min(wanted, group_size(self._session, candidates, horizon))
+        count: int = min(wanted, group_size(self._moment, candidates, horizon))
         if self._draw_seconds:
             left = self._ends - time.monotonic()
             count = min(count, int(max(0.0, left) / (HEADROOM * self._draw_seconds)))
         return count
 
     def _look(self, which: Sequence[View], choices: Sequence[_Choice]) -> None:
-        """Draw views and look at what they change, or note why there was no time or room."""
+        """Draw views and count what they change, or note why there was no time or room."""
         seconds = self._ends - time.monotonic()
         if not which or seconds <= 0:
             self._halted = CoverageStop.DEADLINE
@@ -229,43 +225,43 @@ class _Drawing:
         self._context.queue_seconds += batch.queue_seconds
         self._context.compute_seconds += batch.compute_seconds
         certificates = {"top1": cost_bounds.top1_certificate(bounds)}
-        if k := self._session.elite_count:
+        if k := self._moment.elite_count:
             certificates["elite"] = cost_bounds.elite_certificate(bounds, k)
         for choice in choices:
             certified = certificates[choice.what].certified.flatten().tolist()
             self._add(choice, bounds.perturbed_costs, certified, bounds.bounds)
 
     def _measure(self, which: Sequence[View], context: RequestContext) -> cost_bounds.PoolBounds:
-        """Costs and bounds of the pool under draws."""
-        session, (candidates, known, _, cost) = self._session, self._pool
+        """Compute costs and bounds of the pool under draws."""
+        moment, candidates, known, _, cost = self._pool
         assert known is not None  # noqa: S101 - there is a coverage goal
         pool = torch.from_numpy(candidates)
-        pieces = pieces_of(session, len(which), *pool.shape[:2])
+        pieces = pieces_of(moment, len(which), *pool.shape[:2])
         found = []
-        room = room_for(session, len(which) * len(pool), pool.shape[1], context)
-        with room, session.slot(context):
-            histories = session.draw(which, context)
+        room = room_for(moment, len(which) * len(pool), pool.shape[1], context)
+        with room, moment.slot(context):
+            histories = moment.draw(which, context)
             for rows in pieces:
                 clean = known[rows]  # (J, steps, dim)
-                rollouts = session.rollout(histories, pool[None, rows], context)
+                rollouts = moment.rollout(histories, pool[None, rows], context)
                 rollouts = rollouts[..., -clean.shape[1] :, :]
-                rollouts = share_clean(histories, session.clean, rollouts, clean)
-                rolled = clean[None], rollouts[None], session.goal[None]
-                found.append(bounds_of(session, cost and cost.of(rows), rolled))
+                rollouts = share_clean(histories, moment.clean, rollouts, clean)
+                rolled = clean[None], rollouts[None], moment.goal[None]
+                found.append(bounds_of(moment, cost and cost.of(rows), rolled))
         return cost_bounds.join_bounds(found, shared_rows(pieces, pool))
 
     def _add(
         self, choice: _Choice, costs: Tensor, certified: Sequence[bool], bounds: Tensor
     ) -> None:
         costs, bounds = (part.flatten(0, -2) for part in (costs, bounds))  # (draws, J)
-        moved = within(self._session, self._pool.cost, costs, bounds)
+        moved = within(self._moment, self._pool.cost, costs, bounds)
         choice.add(costs, certified, moved)
 
     def _finding(self, index: int, choice: _Choice, stop: CoverageStop) -> CoverageFinding:
         seen = choice.sequence
         if stop is CoverageStop.EXACT:
             seen.lower = seen.upper = 0.0 if seen.changed else 1.0
-        spec = self._session.drawn_views.specs[index]
+        spec = self._moment.drawn_views.specs[index]
         return CoverageFinding(
             outcome=seen.outcome,
             draws=seen.draws,
@@ -280,26 +276,29 @@ class _Drawing:
         )
 
 
-def _with_step(session: PlanningSession, statement: CoverageStatement) -> CoverageStatement:
-    """A statement of a session's pool, with what all pools so far say together."""
-    goal = session.coverage_goal
-    if goal is None or isinstance(session.request, PoolRequest):
+def _with_step(
+    moment: EncodedMoment, goal: CoverageGoal, statement: CoverageStatement
+) -> CoverageStatement:
+    """Add to a statement of a session's pool what all pools so far show together."""
+    if isinstance(moment.request, PoolRequest):
         return statement
     index = statement.spec_index
     for what in CHOICES:
         finding: CoverageFinding | None = getattr(statement, what)
         if finding is not None:
-            before = session.step.get((index, what), CoverageOutcome.HOLDS)
-            session.step[index, what] = _both(before, finding.outcome)
+            before = moment.tally.step.get((index, what), CoverageOutcome.HOLDS)
+            moment.tally.step[index, what] = _both(before, finding.outcome)
     outcomes = {
-        what: session.step[index, what] for what in CHOICES if (index, what) in session.step
+        what: moment.tally.step[index, what]
+        for what in CHOICES
+        if (index, what) in moment.tally.step
     }
     step = StepCoverage(
-        pool=session.pools,
+        pool=moment.tally.pools,
         confidence=goal.confidence,
         top1=outcomes["top1"],
         elite=outcomes.get("elite", CoverageOutcome.UNSPECIFIED),
-        sentence=about_step(session.pools, session.drawn_views.specs[index], goal, outcomes),
+        sentence=about_step(moment.tally.pools, moment.drawn_views.specs[index], goal, outcomes),
     )
     return replace(statement, step=step)
 
@@ -312,14 +311,15 @@ def _both(one: CoverageOutcome, other: CoverageOutcome) -> CoverageOutcome:
 
 
 def _with_confidence(
-    session: PlanningSession, severity: CertifiedSeverity, coverage: Sequence[CoverageStatement]
+    specs: Sequence[VisualChange],
+    severity: CertifiedSeverity,
+    coverage: Sequence[CoverageStatement],
 ) -> CertifiedSeverity:
-    """The largest severities of one kind up to which the statements hold.
+    """Add the largest severities of one kind up to which the statements hold.
 
     From mild to strong each is tested at the full error and the first that does not hold ends the
     sequence, so that the error is not split (fixed-sequence testing).
     """
-    specs = session.drawn_views.specs
     own = [
         (specs[one.spec_index].severity, one)
         for one in coverage

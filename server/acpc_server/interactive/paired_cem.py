@@ -32,23 +32,23 @@ from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
     certify_pools,
-    clean_gaps,
+    ordered_gaps,
 )
-from acpc_server.interactive.costs import costs_of, pool_cost
+from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
     check_held,
+    costs_of,
     group_size,
     join_costs,
     join_measures,
     measure,
     pieces_of,
+    pool_cost,
     room_for,
     share_clean,
     shared_rows,
 )
-from acpc_server.interactive.planning import PlanningSession
-from acpc_server.interactive.tally import count_plans
 from acpc_server.numerics import (
     Proposal,
     elite_indices,
@@ -66,13 +66,23 @@ RETURNS: dict[CemReturn, Returns] = {CemReturn.MEAN: "mean", CemReturn.BEST: "be
 UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 
-class _Run:
-    """The state of one CEM run, and for a perturbed one what became of each iteration.
+def check_budget(moment: Moment, budget: CemBudget) -> None:
+    """Raise InvalidArgument for a budget that is out of range or over a limit; names its field."""
+    check(budget, "budget")
+    moment.check_work(
+        f"{budget.iterations} iterations of {budget.candidates} candidates of {budget.horizon} "
+        f"steps for a clean run and two pools for each of {moment.view_count} views",
+        budget.candidates,
+        budget.iterations * budget.horizon * (1 + 2 * moment.view_count),
+        "budget.candidates",
+    )
+    check_held(moment, budget.horizon, "budget.horizon")
+    start = initial_proposal(budget.horizon, moment.card.action_block_dim)
+    pool_cost(moment, start.mean[None])
 
-    Attributes:
-        choice: In the latest iteration.
-        record: Its iterations beside the clean run's.
-    """
+
+class _Run:
+    """The state of one CEM run, and a perturbed one's iterations beside the clean run's."""
 
     def __init__(self, cem: PairedCem) -> None:
         self._cem = cem
@@ -82,11 +92,11 @@ class _Run:
         self.record: list[PairedIteration] = []
 
     def pool(self, iteration: int) -> Tensor:
-        """The candidates of this run at an iteration, (J, H, block width)."""
+        """Sample the candidates of this run at an iteration, (J, H, block width)."""
         return sample_pool(self._proposal, self._cem.normals(iteration))
 
     def advance(self, pool: Tensor, costs: Tensor) -> Tensor:
-        """Fit the next proposal to the elites of a pool of such costs; return them sorted, (k,)."""
+        """Fit the next proposal to a pool's elites by costs (J,); returns them sorted, (k,)."""
         elites = elite_indices(costs, self._cem.budget.elites)
         self._proposal = fit_proposal(pool, elites)
         self._best = pool[elites[0]]
@@ -96,77 +106,52 @@ class _Run:
 
     @property
     def plan(self) -> Tensor:
-        """What the run returns, (H, block width)."""
+        """The plan that the run returns, (H, block width)."""
         return self._proposal.mean if self._cem.returns == "mean" else self._best
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Views that are rolled forward together, each with its run.
+    """Views that are rolled out together, each with its run."""
 
-    Attributes:
-        views: Their histories, (views, h, dim).
-        runs: One of each.
-        apart: Those whose elites have differed, and who so have pools of their own.
-    """
-
-    views: Tensor
+    views: Tensor  # histories, (views, h, dim)
     runs: list[_Run]
+    # Runs whose elites have differed from the clean run's, and so have pools of their own.
     apart: list[int] = field(default_factory=list)
 
 
 class _Seen(NamedTuple):
-    """What some candidates of each pool of a group are found to be.
+    """Some candidates of each pool of a group, measured."""
 
-    Attributes:
-        measures: Of the clean run's pool, under every view.
-        broken: Candidates of it that break a bound, by view.
-        own: Costs of the pools of the runs that are apart, (J,) each.
-    """
-
-    measures: Measures
-    broken: list[int]
-    own: list[Tensor]
+    measures: Measures  # of the clean run's pool, under every view
+    broken: list[int]  # candidates of it that break a bound, by view
+    own: list[Tensor]  # costs of the pools of the runs that are apart, (J,) each
 
 
 class PairedCem:
-    """Paired CEM runs of one session.
+    """Paired CEM runs from one moment; the elite count is the budget's.
 
-    Args:
-        session: The planner's moment; the elite count is the budget's.
-        returns: The final mean, or the best candidate of the final pool.
-        choices: Whether costs and elites of every iteration are answered.
-
-    Raises:
-        InvalidArgument: The budget is out of range or over a limit; names its field.
+    They return the final mean, or the best candidate of the final pool; with ``choices`` also costs
+    and elites of every iteration. Raises as :func:`check_budget`.
     """
 
     def __init__(
         self,
-        session: PlanningSession,
+        moment: EncodedMoment,
         budget: CemBudget,
         seed: int,
         returns: Returns,
         *,
         choices: bool = False,
     ) -> None:
-        check(budget, "budget")
-        session.check_work(
-            f"{budget.iterations} iterations of {budget.candidates} candidates of {budget.horizon} "
-            f"steps for a clean run and two pools for each of {session.view_count} views",
-            budget.candidates,
-            budget.iterations * budget.horizon * (1 + 2 * session.view_count),
-            "budget.candidates",
-        )
-        check_held(session, budget.horizon, "budget.horizon")
+        check_budget(moment, budget)
         self.budget = budget
         self.returns = returns
         self.choices = choices
-        self.start: Proposal = initial_proposal(budget.horizon, session.card.action_block_dim)
-        self._session = session
+        self.start: Proposal = initial_proposal(budget.horizon, moment.card.action_block_dim)
+        self._moment = moment
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
-        pool_cost(session, self.start.mean[None])  # before anything is computed
 
     def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
@@ -175,13 +160,13 @@ class PairedCem:
             FailedPrecondition: A prediction is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        session, budget = self._session, self.budget
-        rows = (1 + 2 * len(session.views)) * budget.candidates
-        with room_for(session, rows, budget.horizon, context), session.slot(context):
-            clean, runs = _Run(self), [_Run(self) for _ in session.views]
-            size = group_size(session, 2 * budget.candidates, budget.horizon)
+        moment, budget = self._moment, self.budget
+        rows = (1 + 2 * len(moment.views)) * budget.candidates
+        with room_for(moment, rows, budget.horizon, context), moment.slot(context):
+            clean, runs = _Run(self), [_Run(self) for _ in moment.views]
+            size = group_size(moment, 2 * budget.candidates, budget.horizon)
             groups = [
-                _Group(session.views[start : start + size], runs[start : start + size])
+                _Group(moment.views[start : start + size], runs[start : start + size])
                 for start in range(0, len(runs), size)
             ]
             iterations = [
@@ -192,20 +177,20 @@ class PairedCem:
                 clean_plan=clean.plan.numpy(),
                 views=tuple(
                     self._paired_plan(view, runs[row], regrets[row])
-                    for view, row in session.view_rows
+                    for view, row in moment.view_rows
                 ),
-                receipt=session.receipt(
+                receipt=moment.receipt(
                     {
                         "budget": asdict(self.budget),
                         "sampling_seed": self._seed,
                         "returns": self.returns,
-                        "endpoint_tolerance": session.endpoint_tolerance,
+                        "endpoint_tolerance": moment.request.endpoint_tolerance,
                     }
                 ),
                 clean_gaps=tuple(gaps for gaps, _ in iterations),
                 clean_choices=tuple(choice for _, choice in iterations if choice is not None),
             )
-            count_plans(session, plans, context)
+            moment.tally.count_plans(plans, context)
             return plans
 
     def _paired_plan(self, view: View, run: _Run, regret: float) -> PairedPlan:
@@ -221,29 +206,29 @@ class PairedCem:
         )
 
     def normals(self, iteration: int) -> Tensor:
-        """The common random numbers of an iteration, (J, H, block width)."""
+        """Draw the common random numbers of an iteration, (J, H, block width)."""
         return pool_normals(
             self._seed,
             iteration,
             candidates=self.budget.candidates,
             horizon=self.budget.horizon,
-            width=self._session.card.action_block_dim,
+            width=self._moment.card.action_block_dim,
         )
 
     def _iterate(
         self, t: int, clean: _Run, groups: Sequence[_Group], context: RequestContext
     ) -> tuple[CleanGaps, PoolChoice | None]:
-        """One iteration of every run, in step, so that the device sees large batches."""
-        session, pool = self._session, clean.pool(t)
+        """Do one iteration of every run, in step, so that the device sees large batches."""
+        moment, pool = self._moment, clean.pool(t)
         pools = [  # of a group's views that of the clean run, then those of the runs apart
             torch.stack([pool] * len(group.runs) + [group.runs[row].pool(t) for row in group.apart])
             for group in groups
         ]
-        pieces = pieces_of(session, max(map(len, pools)), *pool.shape[:2])
+        pieces = pieces_of(moment, max(map(len, pools)), *pool.shape[:2])
         costs: list[Tensor] = []
         seen: list[list[_Seen]] = [[] for _ in groups]
         for piece in pieces:
-            rollouts = session.rollout(session.clean[None], pool[None, piece], context)[0]
+            rollouts = moment.rollout(moment.clean[None], pool[None, piece], context)[0]
             costs.append(self._costs(rollouts, pool[piece]))
             for group, own, found in zip(groups, pools, seen, strict=True):
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
@@ -252,19 +237,19 @@ class PairedCem:
         for group, own, found in zip(groups, pools, seen, strict=True):
             rows = [shared_rows(pieces, each) for each in own[len(group.runs) - 1 :]]
             self._advance(group, own[len(group.runs) - 1 :], rows, elites, found)
-        return clean_gaps(whole, self.budget.elites), clean.choice
+        return ordered_gaps(whole.sort().values.tolist(), self.budget.elites), clean.choice
 
     def _look(
         self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
     ) -> _Seen:
-        """Some candidates of a group's pools, (n, J, H, width), beside clean rollouts and costs."""
-        session, count = self._session, len(group.runs)
+        """Measure candidates of a group's pools, (n, J, H, width), and clean rollouts and costs."""
+        moment, count = self._moment, len(group.runs)
         histories = torch.cat([group.views, group.views[group.apart]])
-        rollouts = session.rollout(histories, pools, context)
-        shared = share_clean(group.views, session.clean, rollouts[:count], clean)
-        rolled = clean[None], shared[None], session.goal[None]
-        measures = measure(session, rolled, pool_cost(session, pools[0]))
-        broken = broken_bounds(session, clean, shared, self._weights, measures, costs)
+        rollouts = moment.rollout(histories, pools, context)
+        shared = share_clean(group.views, moment.clean, rollouts[:count], clean)
+        rolled = clean[None], shared[None], moment.goal[None]
+        measures = measure(moment, rolled, pool_cost(moment, pools[0]))
+        broken = broken_bounds(moment, clean, shared, self._weights, measures, costs)
         own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
         return _Seen(measures, broken, own)
 
@@ -278,13 +263,13 @@ class PairedCem:
     ) -> None:
         """End an iteration of a group's runs.
 
-        ``pools`` are that of the clean run, whose elites are ``elites``, and those of the runs
-        apart; ``rows`` say which of their candidates are equal.
+        ``pools`` are the clean run's, with its ``elites``, and those of the runs apart; ``rows``
+        say which of their candidates are equal.
         """
         (pool, *own), (shared, *others) = pools, rows
         measures = join_measures([one.measures for one in found], shared)
         k = self.budget.elites
-        (certificates,) = certify_pools(self._session, measures, self._weights, k, pool)
+        (certificates,) = certify_pools(self._moment, measures, self._weights, k, pool)
         broken = map(sum, zip(*(one.broken for one in found), strict=True))
         judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
         apart = [*group.apart]
@@ -303,25 +288,25 @@ class PairedCem:
                 group.apart.append(row)
 
     def _costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
-        """Cost of every candidate of a pool, rolled out, (J, H, dim)."""
-        session = self._session
-        return costs_of(session, pool_cost(session, pool), rollouts, session.goal)
+        """Compute the cost of every candidate of a pool, rolled out, (J, H, dim)."""
+        moment = self._moment
+        return costs_of(moment, pool_cost(moment, pool), rollouts, moment.goal)
 
     def _certified(self, record: list[PairedIteration]) -> bool:
-        """Cor. adaptive-cem-alignment; a run that returns its best candidate needs top-1 too."""
+        """Apply Cor. adaptive-cem-alignment; to return the best candidate needs top-1 too."""
         elites = all(iteration.elite.certified for iteration in record)
         return elites and (self.returns == "mean" or record[-1].top1.certified)
 
     def _regrets(
         self, clean_plan: Tensor, plans: list[Tensor], context: RequestContext
     ) -> list[float]:
-        """(C_h(a~) - C_h(a))_+; equal plans are rolled out once, so their regret is exactly 0."""
+        """Compute (C_h(a~) - C_h(a))_+; equal plans are rolled out once, so theirs is exactly 0."""
         every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
-        session = self._session
-        pieces = pieces_of(session, 1, *distinct.shape[:2])
+        moment = self._moment
+        pieces = pieces_of(moment, 1, *distinct.shape[:2])
         found = [
-            self._costs(session.rollout(session.clean[None], pool[None], context)[0], pool)
+            self._costs(moment.rollout(moment.clean[None], pool[None], context)[0], pool)
             for pool in (distinct[piece] for piece in pieces)
         ]
         costs = torch.cat(found)[rows]  # (1 + views,)
@@ -329,7 +314,7 @@ class PairedCem:
 
 
 def _iteration(certificate: ViewCertificate, broken: int) -> PairedIteration:
-    """An iteration while both runs have chosen alike."""
+    """Describe an iteration while both runs have chosen alike."""
     return PairedIteration(
         elite=certificate.elite or UNCERTIFIED,
         top1=certificate.top1,

@@ -1,8 +1,9 @@
-"""Pools in pieces: views in groups, candidates in runs, and of each only numbers kept.
+"""Pools in pieces: what candidates cost, and rollouts of views in groups and candidates in runs.
 
-All that is asked of a pool is said of one candidate at a time: costs, distances, bounds. So what is
-held of predicted latents is a group of views times a run of candidates, however many there are and
-however wide a latent is.
+Costs, distances and bounds are each of one candidate. So what is held of predicted latents is a
+group of views times a run of candidates, however many there are and however wide a latent is. The
+cost is the squared distance of the last step, for pools of many requests at once, or an objective,
+with offsets and infeasible candidates, for one pool at a time.
 """
 
 from __future__ import annotations
@@ -13,55 +14,137 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from acpc.contract import CandidatePool, Objective, SoftmaxBounds
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from acpc_server.encoding import check_latents
 from acpc_server.engine import equal_rows, held_rows, pool_candidates_held
-from acpc_server.interactive.costs import bounds_of, costs_of
-from acpc_server.interactive.planning import PlanningSession
-from acpc_server.numerics import PoolCost, consistency, cost_bounds
+from acpc_server.interactive.moment import EncodedMoment, Moment
+from acpc_server.numerics import PoolCost, consistency, cost_bounds, objectives, updates
 from acpc_server.scheduling import RequestContext
 
 # Predicted steps of a group of views, however narrow a latent is.
 GROUP_STEPS = 2**15
 
 
-def check_held(session: PlanningSession, horizon: int, field: str) -> None:
-    """Reject, with InvalidArgument, steps that even one candidate and one view are too many of."""
-    model, what = session.checkpoint.model, f"{horizon} steps of one candidate under one view"
-    check_latents(session.engine, model, session.mode, 2 * horizon, field, what)
+def pool_cost(moment: Moment, pool: Tensor, given: CandidatePool | None = None) -> PoolCost | None:
+    """Return the cost of a pool (J, H, block width); None: the squared distance of the last step.
+
+    Raises:
+        InvalidArgument: The objective, or what is given of candidates, does not fit the pool.
+    """
+    objective = moment.request.objective or Objective()
+    offsets = None if given is None else given.offsets
+    infeasible = () if given is None else given.infeasible
+    if objective == Objective() and offsets is None and not infeasible:
+        return None
+    return PoolCost(
+        objective,
+        moment.card.latent_dim,
+        pool,
+        reduction=moment.reduction,
+        endpoint_tolerance=moment.request.endpoint_tolerance,
+        offsets=None if offsets is None else torch.from_numpy(offsets),
+        infeasible=infeasible,
+    )
+
+
+def costs_of(moment: Moment, cost: PoolCost | None, rollouts: Tensor, goals: Tensor) -> Tensor:
+    """Compute costs (..., J) of rollouts (..., J, H, dim) to goals (..., dim), or to one (dim,)."""
+    if cost is not None:
+        return cost.costs(rollouts, goals.reshape(-1, goals.shape[-1])[0])
+    ends = rollouts[..., -1, :]
+    return cost_bounds.goal_costs(ends, goals[..., None, :], reduction=moment.reduction)
+
+
+def bounds_of(
+    moment: Moment, cost: PoolCost | None, rolled: tuple[Tensor, Tensor, Tensor]
+) -> cost_bounds.PoolBounds:
+    """Bound pools: clean rollouts (n, J, H, dim), (n, views, J, H, dim) and goals (n, dim).
+
+    With a cost there is one pool.
+    """
+    clean, perturbed, goals = rolled
+    if cost is not None:
+        return cost.bounds(clean[0], perturbed, goals[0])
+    return cost_bounds.pool_bounds(
+        clean[:, None, :, -1],
+        perturbed[..., -1, :],
+        goals[:, None],
+        reduction=moment.reduction,
+        endpoint_tolerance=moment.request.endpoint_tolerance,
+    )
+
+
+def chained(bounds: cost_bounds.PoolBounds, acpc: Tensor, weights: Tensor) -> Tensor:
+    """Bound costs through ACPC_H (..., J), with horizon weights (H,)."""
+    if isinstance(bounds, objectives.ObjectiveBounds):
+        return objectives.chained_objective_bounds(bounds, acpc, weights)
+    return cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
+
+
+def within(moment: EncodedMoment, cost: PoolCost | None, costs: Tensor, bounds: Tensor) -> Tensor:
+    """Return how far the endpoint tolerance may move perturbed costs (..., J) with their bounds.
+
+    Of an objective the bounds themselves, which is more.
+    """
+    tolerance = moment.request.endpoint_tolerance
+    if cost is not None:
+        return bounds if tolerance else torch.zeros_like(bounds)
+    divisor = len(moment.goal) if moment.reduction == "mean" else 1
+    return tolerance * (2 * (costs * divisor).sqrt() + tolerance) / divisor
+
+
+def softmax_bounds(
+    moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
+) -> list[SoftmaxBounds | None]:
+    """Bound the softmax mean of one pool under each view; None each where none is asked for."""
+    views = bounds.perturbed_costs.flatten(0, -2)
+    if moment.temperature is None:
+        return [None] * len(views)
+    chosen = cost_bounds.elite_indices(bounds.clean_costs.flatten(), elites) if elites else None
+    found = updates.softmax_update(bounds, pool, moment.temperature, chosen)
+    columns = (
+        *(part.flatten(0, -3).numpy() for part in (found.lower, found.upper)),
+        *(part.flatten().tolist() for part in (found.displacement, found.total_variation)),
+    )
+    return [SoftmaxBounds(*row) for row in zip(*columns, strict=True)]
+
+
+def check_held(moment: Moment, horizon: int, field: str) -> None:
+    """Reject, with InvalidArgument, a horizon too long for even one candidate and one view."""
+    model, what = moment.checkpoint.model, f"{horizon} steps of one candidate under one view"
+    check_latents(moment.engine, model, moment.mode, 2 * horizon, field, what)
 
 
 def room_for(
-    session: PlanningSession, rows: int, horizon: int, context: RequestContext
+    moment: Moment, rows: int, horizon: int, context: RequestContext
 ) -> AbstractContextManager[None]:
-    """A place to hold pieces of so many rollouts; raises as :meth:`DeviceEngine.place`."""
-    return session.engine.place(rows * horizon * session.card.latent_dim, context)
+    """Take a place to hold pieces of so many rollouts; raises as :meth:`DeviceEngine.place`."""
+    return moment.engine.place(rows * horizon * moment.card.latent_dim, context)
 
 
-def group_size(session: PlanningSession, candidates: int, horizon: int) -> int:
-    """Histories that are rolled forward at a time under so many candidates each."""
-    return max(1, min(GROUP_STEPS // (candidates * horizon), held_rows(session.card, horizon)))
+def group_size(moment: Moment, candidates: int, horizon: int) -> int:
+    """Return how many histories are rolled out at a time under so many candidates each."""
+    return max(1, min(GROUP_STEPS // (candidates * horizon), held_rows(moment.card, horizon)))
 
 
-def pieces_of(
-    session: PlanningSession, histories: int, candidates: int, horizon: int
-) -> list[slice]:
-    """Runs of the candidates whose predictions from so many histories are held at a time.
+def pieces_of(moment: Moment, histories: int, candidates: int, horizon: int) -> list[slice]:
+    """Cut candidates into runs whose predictions from so many histories are held at a time.
 
     Each is whole device calls, so that a pool in pieces has the bits that it has at once.
     """
-    device = session.engine.device.type
-    size = pool_candidates_held(device, histories, session.card, horizon)
+    device = moment.engine.device.type
+    size = pool_candidates_held(device, histories, moment.card, horizon)
     return [slice(start, start + size) for start in range(0, candidates, size)]
 
 
 def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) -> Tensor:
-    """Rollouts (..., n, J, H, dim) of histories (..., n, h, dim), each under one pool.
+    """Put the rollouts of the clean history in place of those of histories that equal it.
 
-    Those of the clean history ``of``, (..., h, dim), which are (..., J, H, dim), stand in for those
-    of each that equals it.
+    Rollouts (..., n, J, H, dim) of histories (..., n, h, dim), each under one pool; the clean
+    history ``of``, (..., h, dim), has the rollouts ``clean``, (..., J, H, dim).
     """
     same = (histories == of[..., None, :, :]).flatten(-2).all(dim=-1)  # (..., n)
     if not same.any():
@@ -70,32 +153,26 @@ def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) 
 
 
 class Measures(NamedTuple):
-    """What rollouts say of each candidate of some pools under some views; no latents.
+    """Numbers of each candidate of some pools under some views; no latents."""
 
-    Attributes:
-        bounds: Costs and their bounds, (pools, views, J) or what broadcasts to it.
-        steps: Distances after each step, (pools, views, J, H).
-    """
-
-    bounds: cost_bounds.PoolBounds
+    bounds: cost_bounds.PoolBounds  # (pools, views, J) or what broadcasts to it
     steps: Float64[Tensor, "pools views candidates horizon"]
 
 
 def measure(
-    session: PlanningSession, rolled: tuple[Tensor, Tensor, Tensor], cost: PoolCost | None
+    moment: Moment, rolled: tuple[Tensor, Tensor, Tensor], cost: PoolCost | None
 ) -> Measures:
-    """Measures of pools, with the reduction and tolerance of any session of theirs.
+    """Measure pools, with the reduction and tolerance of any moment of theirs.
 
-    ``rolled`` are clean rollouts (pools, J, H, dim), those from each view
-    (pools, views, J, H, dim) and goals (pools, dim). With a cost there is one pool.
+    ``rolled`` is as of :func:`bounds_of`.
     """
     clean, perturbed, _ = rolled
     steps = consistency.step_distances(clean[:, None], perturbed)
-    return Measures(bounds_of(session, cost, rolled), steps)
+    return Measures(bounds_of(moment, cost, rolled), steps)
 
 
 def join_measures(parts: Sequence[Measures], rows: Tensor | None) -> Measures:
-    """Measures of one pool from those of its pieces; ``rows`` are those of :func:`shared_rows`."""
+    """Join measures of one pool's pieces; ``rows`` are those of :func:`shared_rows`."""
     if len(parts) == 1:
         return parts[0]
     steps = torch.cat([part.steps for part in parts], dim=2)
@@ -104,77 +181,57 @@ def join_measures(parts: Sequence[Measures], rows: Tensor | None) -> Measures:
 
 
 def join_costs(parts: Sequence[Tensor], rows: Tensor | None) -> Float64[Tensor, "... candidates"]:
-    """Costs (..., J) from those of a pool's pieces."""
+    """Join costs (..., J) of a pool's pieces."""
     costs = torch.cat([*parts], dim=-1)
     return costs if rows is None else costs[..., rows]
 
 
 def shared_rows(pieces: Sequence[slice], pool: Float[Tensor, "j horizon width"]) -> Tensor | None:
-    """Whose answer each candidate has, where equal ones may lie in different pieces; else None."""
+    """Return the row that answers for each candidate where equal ones may lie in two pieces."""
     return equal_rows(pool) if len(pieces) > 1 else None
 
 
 class Piece(NamedTuple):
-    """What some candidates of each pool are found to be.
+    """Some candidates of each pool, measured."""
 
-    Attributes:
-        clean: Of their clean rollouts what a coverage goal needs, (pools, J, steps, dim).
-        costs: Clean costs, (pools, J).
-        finite: Which pools' predictions are, (pools,).
-        measures: Of each group of views.
-    """
-
-    clean: Tensor
-    costs: Tensor
-    finite: Tensor
-    measures: list[Measures]
+    clean: Tensor  # rollouts that a coverage goal needs, (pools, J, steps, dim)
+    costs: Tensor  # clean, (pools, J)
+    finite: Tensor  # whether each pool's predictions are, (pools,)
+    measures: list[Measures]  # of each group of views
 
 
 @dataclass(frozen=True)
 class Rolls:
-    """Rolls pools forward, from the histories of a session each.
+    """Rolls pools out, each from the histories of a moment."""
 
-    Attributes:
-        session: The first of the sessions.
-        histories: The clean history of each and its views, (pools, histories, h, dim).
-        past: The blocks before, (pools, h - 1, width).
-        pools: The candidates, (pools, J, H, width).
-        goals: Latents, (pools, dim).
-        group: Histories of a pool that are rolled forward at a time.
-    """
-
-    session: PlanningSession
-    histories: Tensor
-    past: Tensor
-    pools: Tensor
-    goals: Tensor
-    group: int
+    moment: EncodedMoment  # the first of them
+    histories: Tensor  # clean one first, (pools, histories, h, dim)
+    past: Tensor  # the blocks before, (pools, h - 1, width)
+    pools: Tensor  # candidates, (pools, J, H, width)
+    goals: Tensor  # (pools, dim)
+    group: int  # histories of a pool that are rolled out at a time
 
     @staticmethod
-    def of(sessions: Sequence[PlanningSession], pools: Sequence[Tensor]) -> Rolls:
-        """The rollouts that pools of some sessions, of one shape, ask for."""
-        histories = torch.stack([torch.cat([s.clean[None], s.views]) for s in sessions])
-        past, goals = (
-            torch.stack([s.past for s in sessions]),
-            torch.stack([s.goal for s in sessions]),
-        )
+    def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:
+        """Prepare the rollouts of pools of one shape."""
+        histories = torch.stack([torch.cat([one.clean[None], one.views]) for one in moments])
+        past = torch.stack([one.past for one in moments])
+        goals = torch.stack([one.goal for one in moments])
         stacked = torch.stack([*pools])
-        most = group_size(sessions[0], len(sessions) * stacked.shape[1], stacked.shape[2])
-        return Rolls(sessions[0], histories, past, stacked, goals, min(most, histories.shape[1]))
+        most = group_size(moments[0], len(moments) * stacked.shape[1], stacked.shape[2])
+        return Rolls(moments[0], histories, past, stacked, goals, min(most, histories.shape[1]))
 
     def piece(self, rows: slice, cost: PoolCost | None, context: RequestContext) -> Piece:
-        """Some candidates of every pool under all views, a group of them at a time."""
-        session, model = self.session, self.session.checkpoint.model
+        """Measure some candidates of every pool under all views, a group of views at a time."""
+        moment, model = self.moment, self.moment.checkpoint.model
         own, pools = self.histories[:, 0], self.pools[:, rows]
         finite = torch.ones(len(pools), dtype=torch.bool)
         clean, measures = torch.empty(0), []
         for place, part in enumerate(torch.split(self.histories, self.group, dim=1)):
-            flat = session.engine.rollout_pool(
-                model, part.flatten(0, 1), self.past, pools, context, session.mode
+            flat = moment.engine.rollout_pool(
+                model, part.flatten(0, 1), self.past, pools, context, moment.mode
             )
-            rollouts = flat.reshape(
-                *part.shape[:2], *flat.shape[1:]
-            )  # (pools, histories, J, H, dim)
+            rollouts = flat.reshape(*part.shape[:2], *flat.shape[1:])
             good = torch.isfinite(rollouts).flatten(1).all(dim=1)  # (pools,)
             if not good.all():
                 rollouts = rollouts.masked_fill(~good[:, None, None, None, None], 0.0)
@@ -183,9 +240,9 @@ class Rolls:
                 clean = rollouts[:, 0]
             views = slice(int(place == 0), None)  # of the first group all but the clean history
             rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
-            measures.append(measure(session, (clean, rollouts, self.goals), cost))
-        costs = costs_of(session, cost, clean, self.goals)
+            measures.append(measure(moment, (clean, rollouts, self.goals), cost))
+        costs = costs_of(moment, cost, clean, self.goals)
         read = clean if cost is not None else clean[..., -1:, :]
-        wanted = len(pools[0]) if session.coverage_goal is not None else 0
+        wanted = len(pools[0]) if moment.coverage_goal is not None else 0
         # A copy: a part of the rollouts would keep them all.
         return Piece(read[:, :wanted].clone(), costs, finite, measures)

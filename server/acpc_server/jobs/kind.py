@@ -1,7 +1,5 @@
 """Jobs as the rest of the server sees them, what a kind of job is, and the JSON it records."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,10 +16,7 @@ Json: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """Base of job descriptions: a job as data, with everything that can change its result.
-
-    Frozen dataclasses that ``acpc.contract.to_plain`` writes and ``from_plain`` reads.
-    """
+    """Base of job descriptions: frozen plain data with all that can change a job's result."""
 
 
 Spec = TypeVar("Spec", bound=JobSpec)
@@ -30,55 +25,39 @@ Part = TypeVar("Part")
 
 @runtime_checkable
 class Step(Protocol):
-    """The steps of a job. ``phase`` says what is being done, for display."""
+    """Takes the steps of a job; ``phase`` is for display."""
 
     def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
-        """Does ``work`` and records its answer; returns the one that an earlier run recorded."""
-        ...
+        """Record the answer of ``work`` and return it, or the one that an earlier run recorded."""
 
     def each(
         self, phase: str, measure: Callable[[Part], Json], parts: Iterable[Part]
     ) -> Iterator[Json]:
-        """Does a step for each part, a shard of the job, in order; yields their answers."""
-        ...
+        """Take a step for each part, a shard of the job, in order; yield their answers."""
 
 
 class JobKind(Protocol[Spec]):
     """One kind of job."""
 
-    @property
-    def name(self) -> str:
-        """Name in the job record; never changes."""
-        ...
-
-    @property
-    def spec_type(self) -> type[Spec]:
-        """Type of its job descriptions; no other kind has the same."""
-        ...
+    name: str  # in the job record; never changes
+    spec_type: type[Spec]  # of its job descriptions; no other kind has the same
 
     def stamp(self, spec: Spec) -> str:
-        """Changes when the data that the job reads is replaced or written to."""
-        ...
+        """Return what changes when the data that the job reads is replaced or written to."""
 
     def labels(self, spec: Spec) -> dict[str, str]:
-        """What lists of jobs are filtered by, beside state, kind and time."""
-        ...
+        """Return what lists of jobs are filtered by, beside state, kind and time."""
 
     def count_steps(self, spec: Spec) -> int:
-        """How many steps :meth:`run` takes at most."""
-        ...
+        """Return how many steps :meth:`run` takes at most."""
 
     def run(self, spec: Spec, stamp: str, step: Step, context: RequestContext) -> Json:
-        """The result of a job whose data had ``stamp`` when it was accepted.
+        """Compute the result of a job; ``stamp`` is that of its data when it was accepted.
 
         Equal specs take equal steps in the same order, whatever the load and the host, and results
         hold no time, so that a run that was interrupted ends with the bytes of one that was not.
-        Nothing between steps takes long.
-
-        Raises:
-            AcpcError: The job cannot be done.
+        Nothing between steps takes long. May raise AcpcError.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -92,15 +71,10 @@ class JobFailure:
 
 @dataclass(frozen=True)
 class Owner:
-    """Who submitted a job.
+    """Who submitted a job; both are empty on a server without authentication."""
 
-    Attributes:
-        tenant: Whose job it is: no other tenant sees it. Empty on a server without authentication.
-        caller: Who of that tenant; empty when unknown.
-    """
-
-    tenant: str = ""
-    caller: str = ""
+    tenant: str = ""  # whose job it is: no other tenant sees it
+    caller: str = ""  # who of that tenant
 
 
 NOBODY = Owner()
@@ -109,10 +83,7 @@ NOBODY = Owner()
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs to list, by state, kind, labels, time and the beginning of their ids.
-
-    None, or an empty beginning, lets every job through.
-    """
+    """Which jobs to list; None, or an empty beginning, lets every job through."""
 
     state: JobState | None = None
     kind: str | None = None
@@ -123,7 +94,7 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class Row:
-    """One job as recorded. Times are seconds since the epoch; a listed job has no result."""
+    """A job on record. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
     owner: Owner
@@ -140,19 +111,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Job(Row):
-    """One job of any kind, its description read, and how far it is."""
+    """A job of any kind with its description and progress."""
 
     spec: JobSpec
     progress: Progress
 
 
 def pack(array: np.ndarray) -> Json:
-    """An array as dtype, shape and base64 bytes; restored bit for bit by :func:`unpack`."""
+    """Pack an array as dtype, shape and base64 bytes; :func:`unpack` restores it bit for bit."""
     data = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
     return {"dtype": array.dtype.str, "shape": list(array.shape), "data": data}
 
 
 def unpack(value: Mapping[str, Any]) -> np.ndarray:
-    """Inverse of :func:`pack`; the array is read-only."""
+    """Return the array of :func:`pack`, read-only."""
     flat = np.frombuffer(base64.b64decode(value["data"]), dtype=value["dtype"])
     return flat.reshape(value["shape"])

@@ -1,4 +1,4 @@
-"""Who is alive: heartbeats of the hosts of a job record, and takeover of a dead host's jobs.
+"""Watches in the background: heartbeats, takeover of a dead host's jobs, and retention.
 
 DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
 every host beats in a table of ours, and a host that sees another's beat unchanged for the length of
@@ -11,20 +11,19 @@ transaction that records a step or the outcome: a run that has lost its job reco
 withdraws. The table only decides how soon work moves.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-import sqlalchemy as sa
 import structlog
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs
 
@@ -33,110 +32,17 @@ log = structlog.get_logger("acpc.jobs")
 # One that has none, while none is queued, looks at every heartbeat.
 TICK_SECONDS = 1.0
 ENTRIES = 3
-# Key of the advisory lock under which the table is made.
-SCHEMA_LOCK = 0x61637063
-
-
-@dataclass(frozen=True)
-class Host:
-    """One server that shares the job record.
-
-    Attributes:
-        executor_id: Its name among them.
-        session: The process that has the name now; empty after an orderly stop.
-        folder: Identity of the process's state folder.
-        beat: Grows for as long as the process lives.
-        running: Progress of its jobs, JSON.
-    """
-
-    executor_id: str
-    session: str
-    folder: str
-    beat: int = 0
-    running: str = "{}"
-
-
-class Hosts:
-    """The table of the hosts of a record, beside DBOS's own."""
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self._hosts = sa.Table(
-            "acpc_hosts",
-            sa.MetaData(schema="acpc" if record.postgres else None),
-            sa.Column("executor_id", sa.Text, primary_key=True),
-            sa.Column("session", sa.Text, nullable=False),
-            sa.Column("folder", sa.Text, nullable=False),
-            sa.Column("beat", sa.BigInteger, nullable=False),
-            sa.Column("running", sa.Text, nullable=False),
-        )
-
-    def create(self) -> None:
-        """Make the table when there is none."""
-        with self.record.engine.connect() as connection:
-            if self.record.postgres:
-                connection.execution_options(isolation_level="READ COMMITTED")
-                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
-                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
-            self._hosts.metadata.create_all(connection)
-            connection.commit()
-
-    def read(self) -> dict[str, Host]:
-        """Every host on record, by its executor id."""
-        with self.record.engine.begin() as connection:
-            rows = connection.execute(sa.select(self._hosts)).mappings()
-            return {row["executor_id"]: Host(**row) for row in rows}
-
-    def enter(self, host: Host, found: Host | None) -> bool:
-        """Replace the row ``found`` by a host; False when the row has changed since."""
-        if found is not None:
-            return self._change(self._is(found), asdict(host))
-        try:
-            with self.record.engine.begin() as connection:
-                connection.execute(sa.insert(self._hosts).values(asdict(host)))
-        except IntegrityError:
-            return False
-        return True
-
-    def beat(self, host: Host, running: str) -> bool:
-        """Show that the host lives; False when its row is gone, or another process's."""
-        values = {"beat": self._hosts.c.beat + 1, "running": running}
-        return self._change(self._held_by(host), values)
-
-    def leave(self, host: Host) -> bool:
-        """Mark the host as stopped in an orderly way: its jobs are free at once."""
-        return self._change(self._held_by(host), {"session": "", "running": "{}"})
-
-    def forget(self, host: Host) -> None:
-        """Remove a host that has not moved since it was read."""
-        with self.record.engine.begin() as connection:
-            connection.execute(sa.delete(self._hosts).where(self._is(host)))
-
-    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
-        row = self._hosts.c
-        return (row.executor_id == host.executor_id) & (row.session == host.session)
-
-    def _is(self, host: Host) -> sa.ColumnElement[bool]:
-        return self._held_by(host) & (self._hosts.c.beat == host.beat)
-
-    def _change(self, where: sa.ColumnElement[bool], values: Mapping[str, object]) -> bool:
-        with self.record.engine.begin() as connection:
-            changed = connection.execute(sa.update(self._hosts).where(where).values(values))
-            return changed.rowcount == 1
+SWEEP_SECONDS = 600.0
+# Jobs deleted at a time, so that no transaction is long.
+BATCH = 100
 
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """The same on every host of a record.
+    """The same on every host of a record."""
 
-    Attributes:
-        heartbeat: Seconds between two beats.
-        lease: Seconds without a beat after which a host is declared dead.
-    """
-
-    heartbeat: float = 5.0
-    lease: float = 20.0
+    heartbeat: float = 5.0  # seconds between two beats
+    lease: float = 20.0  # seconds without a beat after which a host is declared dead
 
     @property
     def beats(self) -> int:
@@ -151,7 +57,7 @@ class Sightings:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def count(self, now: Mapping[str, object]) -> dict[str, int]:
-        """Repeats of each value; one that changed or is new has none."""
+        """Return the repeats of each value; one that changed or is new has none."""
         before = self._seen
         self._seen = {}
         for name, value in now.items():
@@ -164,12 +70,11 @@ class Lease:
     """This host's name among the hosts, and its watch over the others.
 
     Args:
+        hosts: Those of the record.
+        running: This host's runs.
+        terms: Heartbeat and lease.
         on_queued: Called at every look with the queued jobs by tenant, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
-
-    Attributes:
-        away: Whether the record could not be reached lately.
-        looked: When it last looked, by the monotonic clock.
     """
 
     def __init__(
@@ -192,19 +97,16 @@ class Lease:
         self._others = Sightings()
         self._strays = Sightings()
         self._reported = ""
-        self.away = False
-        self.looked = math.inf
+        self.away = False  # whether the record could not be reached lately
+        self.looked = math.inf  # when it last looked, by the monotonic clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
     def acquire(self, executor_id: str, folder: str) -> None:
-        """Take this host's name.
+        """Take this host's name, or raise FailedPrecondition.
 
         A name whose holder stopped in an orderly way, or had the same state folder, is free at
         once; any other when its holder misses its beats for the length of the lease.
-
-        Raises:
-            FailedPrecondition: Another running server has the name.
         """
         self._host = Host(executor_id, uuid.uuid4().hex, folder)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
@@ -264,10 +166,8 @@ class Lease:
             except RECORD_ERRORS as error:
                 full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not full
-                if full:
-                    log.warning("job_record_full", cause=first_line(error))
-                else:
-                    log.warning("job_database_away", cause=first_line(error))
+                event = "job_record_full" if full else "job_database_away"
+                log.warning(event, cause=first_line(error))
             except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")
                 self._on_evicted()
@@ -276,8 +176,7 @@ class Lease:
     def _look_after_own(self) -> bool:
         """Withdraw runs whose job was cancelled or taken over, and report on the others.
 
-        Returns:
-            Whether jobs run here, or wait for any host.
+        Returns whether jobs run here, or wait for any host.
         """
         waiting, oldest = self._record.queued()
         self._on_queued(waiting, oldest)
@@ -328,3 +227,53 @@ class Lease:
 
     def _due(self, repeats: int) -> bool:
         return repeats > 0 and repeats % self._terms.beats == 0
+
+
+class Retention:
+    """Deletes in the background what ended long ago; hosts may sweep together, a job goes once.
+
+    ``days``: how long a finished job is kept; zero keeps all.
+    """
+
+    def __init__(
+        self, record: Record, kinds: Collection[str], days: float, now: Callable[[], float]
+    ) -> None:
+        self._record = record
+        self._kinds = list(kinds)
+        self._seconds = 86_400 * days
+        self._now = now  # seconds since 1970 by the clock that dates jobs
+        self._began: float | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
+
+    def start(self) -> None:
+        """Sweep now and every ten minutes."""
+        if self._seconds:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End after the batch at hand."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.sweep()
+            except SQLAlchemyError as error:
+                log.warning("retention_sweep_failed", cause=first_line(error))
+            self._stop.wait(SWEEP_SECONDS)
+
+    def sweep(self) -> None:
+        """Delete every job whose retention time is over."""
+        if self._began is None:  # read once: a clock set forward later deletes nothing early
+            self._began = self._now() - time.monotonic()
+        moment = self._began + time.monotonic() - self._seconds
+        before = datetime.fromtimestamp(moment, UTC)
+        while not self._stop.is_set():
+            expired = self._record.ended_before(before, self._kinds, BATCH)
+            if not expired:
+                return
+            self._record.delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))

@@ -1,4 +1,4 @@
-"""What is on record: jobs, the steps they have finished, and who waits, in SQLite or PostgreSQL.
+"""Reads and writes jobs and their finished steps on record, in SQLite or PostgreSQL.
 
 DBOS keeps one row a job and one row a finished step. Jobs are queued, read, cancelled and deleted
 through ``DBOSClient``, created so that its calls raise while the record is away and do not wait for
@@ -7,8 +7,6 @@ system tables that DBOS documents, which are only read.
 
 This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 """
-
-from __future__ import annotations
 
 import logging
 import time
@@ -62,10 +60,7 @@ NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 def connection_url(url: str) -> sa.URL:
-    """The URL of a record, for SQLAlchemy and DBOS, with limits on how long PostgreSQL is awaited.
-
-    Those that the URL itself sets count.
-    """
+    """Parse a record's URL, with limits on how long PostgreSQL is awaited unless it sets them."""
     parsed = sa.make_url(url)
     if parsed.get_backend_name() != "postgresql":
         return parsed
@@ -74,15 +69,9 @@ def connection_url(url: str) -> sa.URL:
 
 
 class Record:
-    """The job record.
+    """The job record at ``sqlite:///path`` or ``postgresql://...``.
 
-    Args:
-        url: ``sqlite:///path`` or ``postgresql://...``.
-
-    Attributes:
-        url: The same, as SQLAlchemy and DBOS take it.
-        postgres: Whether it is in PostgreSQL.
-        engine: Connections, for a table beside DBOS's own too.
+    ``engine`` connects to it, for a table beside DBOS's own too.
     """
 
     def __init__(self, url: str) -> None:
@@ -143,51 +132,45 @@ class Record:
             self._dbos.enqueue(options, spec, stamp, *astuple(owner))
 
     def get(self, job_id: str) -> Row | None:
-        """A job with its result."""
+        """Return a job with its result."""
         found = self._dbos.list_workflows(workflow_ids=[job_id])
         return _row(found[0]) if found else None
 
     def rows(self, job_ids: Collection[str]) -> dict[str, Row]:
-        """Jobs by their ids, without their results."""
+        """Return jobs by their ids, without their results."""
         found = self._dbos.list_workflows(workflow_ids=list(job_ids), load_output=False)
         failed = [status.workflow_id for status in found if status.status == "ERROR"]
         if failed:  # a failure is small, and says more than that there was one
             found += self._dbos.list_workflows(workflow_ids=failed)
         return {status.workflow_id: _row(status) for status in found}
 
+    def _listed(self, **wanted: Any) -> list[WorkflowStatus]:  # noqa: ANN401 - as DBOS's
+        return self._dbos.list_workflows(load_input=False, load_output=False, **wanted)
+
+    def _ask(self, query: sa.Select[Any]) -> list[Any]:
+        with self.engine.begin() as connection:
+            return list(connection.execute(query).all())
+
     def origin(self, job_id: str) -> tuple[float | None, str]:
-        """Seconds since a job's submission, None when it was started before; and its trace."""
-        (status,) = self._dbos.list_workflows(
-            workflow_ids=[job_id], load_input=False, load_output=False
-        )
+        """Return a job's trace, and the seconds since its submission unless it has run before."""
+        (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
         trace = (status.attributes or {}).get(tracing.HEADER, "")
         return _seconds_since(status.created_at) if first else None, trace
 
     def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
-        """Ids of jobs that ended before a moment, at most ``limit``."""
-        found = self._dbos.list_workflows(
-            status=ENDED,
-            name=list(kinds),
-            completed_before=moment.isoformat(),
-            limit=limit,
-            load_input=False,
-            load_output=False,
-        )
+        """Return ids of jobs that ended before a moment, at most ``limit``."""
+        asked = {"completed_before": moment.isoformat(), "limit": limit}
+        found = self._listed(status=ENDED, name=list(kinds), **asked)
         return [status.workflow_id for status in found]
 
     def held(self) -> dict[str, str]:
-        """Ids of the jobs that a host has taken up, with the host's executor id."""
-        found = self._dbos.list_workflows(
-            status="PENDING",
-            queue_name=[QUEUE, TENANT_QUEUE],
-            load_input=False,
-            load_output=False,
-        )
+        """Return ids of the jobs that a host has taken up, with the host's executor id."""
+        found = self._listed(status="PENDING", queue_name=[QUEUE, TENANT_QUEUE])
         return {status.workflow_id: status.executor_id or "" for status in found}
 
     def requeue(self, job_id: str, executor_id: str) -> bool:
-        """Queue a job again if that host holds it; whether it did. The start that it had counts.
+        """Queue a job again, its starts counted, if that host holds it; whether it did.
 
         The one private call of DBOS. It is a single statement, so hosts that notice together that
         another is dead do not disturb each other, and a job that was cancelled meanwhile stays so.
@@ -199,10 +182,7 @@ class Record:
 
     def resume(self, job_id: str) -> None:
         """Queue a job again that a host holds and does not run; its starts are forgotten."""
-        found = self._dbos.list_workflows(
-            workflow_ids=[job_id], status="PENDING", load_input=False, load_output=False
-        )
-        for status in found:
+        for status in self._listed(workflow_ids=[job_id], status="PENDING"):
             self._dbos.resume_workflow(job_id, queue_name=status.queue_name)
 
     def cancel(self, job_id: str) -> None:
@@ -214,28 +194,22 @@ class Record:
         self._dbos.delete_workflows(list(job_ids))
 
     def queued(self) -> tuple[dict[str, int], float]:
-        """Jobs that wait for a host, by tenant; and for how many seconds the oldest has."""
-        with self.engine.begin() as connection:
-            found = connection.execute(self._queued).all()
+        """Return the jobs that wait for a host, by tenant, and the seconds of the oldest."""
+        jobs, count = self._jobs.c, sa.func.count()
+        columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
+        query = sa.select(*columns).where(*self._waiting).group_by(jobs.queue_partition_key)
+        found = self._ask(query)
         waited = [_seconds_since(oldest) for _, _, oldest in found]
         return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
 
-    @cached_property
-    def _queued(self) -> sa.Select[Any]:
-        """Asked every second, so built once."""
-        jobs, count = self._jobs.c, sa.func.count()
-        columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
-        return sa.select(*columns).where(*self._waiting).group_by(jobs.queue_partition_key)
-
     def queued_of(self, owner: Owner) -> int:
-        """Jobs of one caller that wait for a host."""
+        """Return how many jobs of one caller wait for a host."""
         query = sa.select(sa.func.count()).where(
             *self._waiting,
             self._is_of(owner.tenant),
             self._jobs.c.attributes["caller"].as_string() == owner.caller,
         )
-        with self.engine.begin() as connection:
-            return int(connection.execute(query).scalar_one())
+        return int(self._ask(query)[0][0])
 
     def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
         key = self._jobs.c.queue_partition_key
@@ -258,9 +232,9 @@ class Record:
         offset: int,
         limit: int,
     ) -> list[str]:
-        """Ids of the jobs that pass a filter, of ``kinds`` unless it names one, newest first.
+        """Return ids of jobs that pass a filter, newest first; ``tenant`` None: of every tenant.
 
-        Those of one tenant, or of all when it is None.
+        They are of ``kinds`` unless the filter names one.
         """
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
@@ -280,23 +254,20 @@ class Record:
         # records whole seconds, the order of their rows.
         tie = jobs.workflow_uuid if self.postgres else sa.literal_column("rowid").desc()
         query = query.order_by(jobs.created_at.desc(), tie)
-        with self.engine.begin() as connection:
-            return list(connection.execute(query.offset(offset).limit(limit)).scalars())
+        return [row[0] for row in self._ask(query.offset(offset).limit(limit))]
 
     def now(self) -> float:
-        """Seconds since 1970 by the clock that dates jobs, which is the same for every host."""
+        """Return seconds since 1970 by the clock that dates jobs, the same for every host."""
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
-        with self.engine.begin() as connection:
-            return float(connection.execute(sa.select(clocks[self.postgres])).scalar_one())
+        return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
     def steps(self, job_ids: Collection[str]) -> dict[str, int]:
-        """Steps on record of each job that has any."""
+        """Return how many steps each job has on record, of those that have any."""
         if not job_ids:
             return {}
         job = self._steps.c.workflow_uuid
         query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
-        with self.engine.begin() as connection:
-            return {job_id: count for job_id, count in connection.execute(query)}
+        return {job_id: count for job_id, count in self._ask(query)}
 
 
 def _row(status: WorkflowStatus) -> Row:
@@ -334,7 +305,7 @@ def _failure(status: WorkflowStatus) -> JobFailure:
 
 
 def _seconds_since(moment: int | None) -> float:
-    """From a moment in milliseconds; another host's clock may be ahead."""
+    """Return the age of a moment in milliseconds; another host's clock may be ahead."""
     return max(0.0, time.time() - (moment or 0) / 1000)
 
 
@@ -346,5 +317,5 @@ def no_room(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong, without SQLAlchemy's statement and advice."""
+    """Return what went wrong, without SQLAlchemy's statement and advice."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]

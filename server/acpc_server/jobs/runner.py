@@ -1,10 +1,8 @@
-"""What runs jobs: DBOS, which keeps their steps, takes them from the queues and resumes them.
+"""Runs jobs with DBOS, which keeps their steps, takes them from the queues and resumes them.
 
 DBOS is a process-wide singleton, so a process runs the jobs of one service at a time. At launch it
 resumes what this host left unfinished.
 """
-
-from __future__ import annotations
 
 import logging
 import threading
@@ -58,7 +56,7 @@ class Withdrawn(BaseException):
 
 @cache
 def workflow(kind: str) -> Callable[..., Json]:
-    """The durable body of one kind's jobs; registered under its name before launch."""
+    """Register the durable body of one kind's jobs under its name, before launch."""
 
     @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
     def run_job(spec: Json, stamp: str, *owner: str) -> Json:
@@ -72,8 +70,7 @@ def workflow(kind: str) -> Callable[..., Json]:
 def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -> None:
     """Resume what this executor left unfinished, and take jobs from the queue.
 
-    Raises:
-        SQLAlchemyError, DBOSException, ImportError: The record cannot be opened.
+    Raises one of ``RECORD_ERRORS``, or ImportError, when the record cannot be opened.
     """
     global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
     _runner = runner
@@ -105,7 +102,7 @@ def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN4
 
 
 def patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
-    """Connects DBOS to PostgreSQL: a connection that cannot be made is tried again until closing.
+    """Connect DBOS to PostgreSQL, trying again every two seconds until closing.
 
     DBOS by itself tries again too, but rests longer and longer, up to a minute and a half.
     """
@@ -133,7 +130,7 @@ def patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
 
 
 def _log_as_server() -> None:
-    """Have DBOS's lines in the server's log; without those of jobs that fail."""
+    """Send DBOS's lines to the server's log; without those of jobs that fail."""
 
     def is_fault(line: logging.LogRecord) -> bool:
         return not (line.exc_info and isinstance(line.exc_info[1], PortableWorkflowError))
@@ -150,12 +147,9 @@ def close() -> None:
 
 
 def serve_tenants(record: Record, concurrency: int, total: int) -> None:
-    """Take jobs of tenants too: each has a queue of its own, so that none waits for another's.
+    """Take tenants' jobs too: at most ``concurrency`` of each, so that none waits for another's.
 
-    Args:
-        record: Where they are queued.
-        concurrency: Jobs of one tenant that run here at a time.
-        total: Jobs of all of them that run here at a time.
+    ``total`` limits those of all of them that run here at a time.
     """
     _take_jobs(
         record,
@@ -166,7 +160,7 @@ def serve_tenants(record: Record, concurrency: int, total: int) -> None:
 
 
 def stopped_queues(queues: Collection[str]) -> list[str]:
-    """Queues of which no job starts here any more, because DBOS's thread for them has ended."""
+    """Return queues of which no job starts here any more: DBOS's thread for them has ended."""
     alive = {thread.name for thread in threading.enumerate()}
     return [queue for queue in queues if THREAD + queue not in alive]
 
@@ -177,10 +171,9 @@ def tenants_known() -> bool:
 
 
 def step(phase: str, work: Callable[[], Json]) -> Json:
-    """Within a job: the recorded answer of its next step, or that of ``work``, which is recorded.
+    """Within a job: return the recorded answer of its next step, or record that of ``work``.
 
-    Raises:
-        Withdrawn: Another host cancelled the job or took it over, or the record is out of reach.
+    Withdrawn: another host cancelled the job or took it over, or the record is out of reach.
     """
     try:
         return DBOS.run_step({"name": phase}, work)

@@ -1,4 +1,4 @@
-"""The runs of jobs in this process: their steps, and what each leaves in the record.
+"""Runs jobs in this process: their steps, and what each leaves in the record.
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and continues with the first step that has none. Steps record plain JSON. A step that fails
@@ -6,8 +6,6 @@ records the failure, so that a replay ends the same way. A step that is withdraw
 was cancelled or taken over, the server stops or the record is away, records nothing. Nor does one
 that fails because of this host: its device, or a want of memory, threads, files or disk.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -52,10 +50,7 @@ class HostFailed(Withdrawn):
 
 
 class StepFailed(BaseException):
-    """A step failed.
-
-    Not an Exception: it passes through the kind's code to the end of the run.
-    """
+    """A step failed; not an Exception, so that it passes through the kind's code."""
 
     def __init__(self, failure: Json) -> None:
         super().__init__(failure["message"])
@@ -63,11 +58,7 @@ class StepFailed(BaseException):
 
 
 class JobRun:
-    """One run of one job in this process: its steps, and what they leave in the record.
-
-    Attributes:
-        failure: Why the job failed, once it has.
-    """
+    """One run of one job in this process."""
 
     def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: Owner, metrics: Metrics) -> None:
         self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
@@ -79,14 +70,12 @@ class JobRun:
         self.progress = Progress.at("waiting", 0, self._total)
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
-        self.failure: JobFailure | None = None
+        self.failure: JobFailure | None = None  # once it has failed
 
     def run(self, stamp: str) -> Json:
-        """Every step in order; returns the result, or ends as :func:`runner.fail` does.
+        """Take every step in order; return the result, or end as :func:`runner.fail` does.
 
-        Raises:
-            Withdrawn: The context was cancelled, or the job is no longer this run's; what was
-                measured so far is on record.
+        Withdrawn: the context was cancelled, or the job is no longer this run's.
         """
         try:
             return _value(_outcome(partial(self.kind.run, self._spec, stamp, self, self.context)))
@@ -108,12 +97,13 @@ class JobRun:
         self, phase: str, measure: Callable[[Part], Json], parts: Iterable[Part]
     ) -> Iterator[Json]:
         """See :class:`~acpc_server.jobs.Step`."""
-        for part in parts:
-            yield self(phase, partial(self._shard, measure, part))
 
-    def _shard(self, measure: Callable[[Part], Json], part: Part) -> Json:
-        self._shards.inc()
-        return measure(part)
+        def shard(part: Part) -> Json:
+            self._shards.inc()
+            return measure(part)
+
+        for part in parts:
+            yield self(phase, partial(shard, part))
 
     def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
         step = self._done + 1
@@ -126,9 +116,8 @@ class JobRun:
         return outcome
 
     def _show(self, phase: str) -> None:
-        rate = None
-        if self._fresh_steps:
-            rate = self._fresh_steps / max(self._fresh_seconds, 1e-9)
+        fresh = self._fresh_steps
+        rate = fresh / max(self._fresh_seconds, 1e-9) if fresh else None
         self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
@@ -167,11 +156,7 @@ def _value(outcome: Json) -> Json:
 
 
 class RunningJobs:
-    """Runs jobs, and counts how they end.
-
-    Args:
-        release: Queues a job again that this host holds.
-    """
+    """Runs jobs, and counts how they end; ``release`` queues again a job that this host holds."""
 
     def __init__(self, metrics: Metrics, release: Callable[[str], object]) -> None:
         self._metrics = metrics
@@ -244,17 +229,17 @@ class RunningJobs:
             self._changed.notify_all()
 
     def ids(self) -> set[str]:
-        """The jobs that run here now."""
+        """Return the jobs that run here now."""
         with self._changed:
             return set(self._runs)
 
     def progress(self, job_id: str) -> Progress | None:
-        """How far a job has come; None when it does not run here."""
+        """Return how far a job has come; None when it does not run here."""
         run = self._runs.get(job_id)
         return None if run is None else run.progress
 
     def report(self) -> str:
-        """The progress of every job that runs here, as JSON."""
+        """Return the progress of every job that runs here, as JSON."""
         with self._changed:
             report = {job_id: run.progress.to_dict() for job_id, run in self._runs.items()}
         for progress in report.values():
@@ -264,10 +249,8 @@ class RunningJobs:
     def withdraw(self, job_ids: Collection[str]) -> None:
         """End runs at their next chunk, without a mark in the record."""
         with self._changed:
-            for job_id in job_ids:
-                run = self._runs.get(job_id)
-                if run is not None:
-                    run.context.cancel()
+            for job_id in self._runs.keys() & set(job_ids):
+                self._runs[job_id].context.cancel()
 
     def cancel(self, job_id: str, done: Callable[[], bool], cancel: Callable[[], None]) -> bool:
         """Cancel a job, wherever it is; False when it has ended."""
@@ -276,9 +259,8 @@ class RunningJobs:
             if done() or time.monotonic() - ended < UNRECORDED_SECONDS:
                 return False
             # The context first: the run is to end at its next chunk, not at its next step.
-            run = self._runs.get(job_id)
-            if run is not None:
-                run.context.cancel()
+            if job_id in self._runs:
+                self._runs[job_id].context.cancel()
             cancel()
             self._metrics.jobs.labels("cancelled").inc()
             return True

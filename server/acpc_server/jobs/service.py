@@ -1,7 +1,5 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
-from __future__ import annotations
-
 import re
 import time
 import uuid
@@ -24,21 +22,12 @@ from acpc_server.errors import (
     Unavailable,
 )
 from acpc_server.jobs import runner
-from acpc_server.jobs.following import Changed, JobFollowers
+from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json, Owner
-from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms
-from acpc_server.jobs.reader import JobReader
-from acpc_server.jobs.record import (
-    QUEUE,
-    RECORD_ERRORS,
-    TENANT_QUEUE,
-    Record,
-    first_line,
-    no_room,
-)
-from acpc_server.jobs.retention import Retention
+from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
+from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
+from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs
-from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -54,34 +43,23 @@ SILENT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Where jobs are recorded, and how this server runs them.
-
-    Attributes:
-        executor_id: This server's name among those that share the record; empty: the name of its
-            state folder.
-        concurrency: Jobs of one tenant that run here at a time.
-        max_running: Jobs of all tenants that run here at a time, beside those of the tenant "".
-        max_queued: Jobs that may wait for a host.
-        max_queued_per_tenant: Those of one tenant, other than "".
-        retention_days: How long finished jobs are kept; zero keeps all.
-    """
+    """Where jobs are recorded, and how this server runs them."""
 
     database_url: str
     state_dir: Path
-    executor_id: str = ""
-    concurrency: int = 1
-    max_running: int = 8
-    max_queued: int = 10_000
-    max_queued_per_tenant: int = 2_000
+    executor_id: str = ""  # its name among the record's servers; empty: its state folder's name
+    concurrency: int = 1  # jobs of one tenant that run here at a time
+    max_running: int = 8  # those of all tenants, beside those of the tenant ""
+    max_queued: int = 10_000  # jobs that may wait for a host
+    max_queued_per_tenant: int = 2_000  # those of one tenant, other than ""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
-    retention_days: float = 0.0
+    retention_days: float = 0.0  # how long finished jobs are kept; zero keeps all
 
 
 class JobService:
     """The jobs of a record, and this server's share in running them.
 
-    Args:
-        on_evicted: Called when another process has this server's name: this one must stop.
+    ``on_evicted`` is called when another process has this server's name: this one must stop.
     """
 
     def __init__(
@@ -105,21 +83,16 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, [*self._kinds], options.retention_days, record.now)
+        self._retention = Retention(record, self._kinds, options.retention_days, record.now)
         self._lease = Lease(
-            hosts,
-            running,
-            terms=options.terms,
-            on_queued=metrics.set_queued,
-            on_evicted=on_evicted,
+            hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
 
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.
 
-        Raises:
-            FailedPrecondition: The database cannot be opened, or another running server has this
-                one's state folder or name.
+        FailedPrecondition: the record cannot be opened, or another running server has this one's
+        state folder or name.
         """
         folder = self._folder.claim()
         try:
@@ -145,7 +118,7 @@ class JobService:
         self._retention.start()
 
     def trouble(self) -> str:
-        """Why no job starts or is looked after here although the server runs; '' when all is well.
+        """Return why no job starts or is watched although the server runs; '' when all is well.
 
         Looks at threads only, not at the database.
         """
@@ -206,18 +179,10 @@ class JobService:
     ) -> Job:
         """Queue a job of the kind its spec belongs to.
 
-        The same request id of the same tenant gives the same job.
-
-        Args:
-            spec: What to do.
-            request_id: The caller's name for it; empty: a job of its own every time.
-            owner: Whose it is.
-            max_queued: Jobs of this caller that may wait for a host; zero: as many as the tenant's.
-
-        Raises:
-            AlreadyExists: The request id belongs to a job with another spec.
-            ResourceExhausted: Too many jobs wait; nothing is recorded.
-            Unavailable: The job record cannot be reached, here and in every call below.
+        The same ``request_id`` of the same tenant gives the same job; an empty one a new job every
+        time. ``max_queued``: jobs of this caller that may wait; zero: as many as the tenant's.
+        AlreadyExists: the request id has another spec; ResourceExhausted: too many jobs wait.
+        Unavailable, here and in every call below: the job record cannot be reached.
         """
         job_id, kind = _job_id(owner.tenant, request_id), self._kind_of[type(spec)]
         job = self._find(job_id, owner.tenant) if request_id else None
@@ -284,11 +249,8 @@ class JobService:
     def find(self, name: str, tenant: str = "") -> str:
         """Return the id of the tenant's job of a name: ``latest``, its request id, or its id.
 
-        Of the id, a beginning of at least 6 characters will do.
-
-        Raises:
-            NotFound: The tenant has no such job, here and in every call below.
-            InvalidArgument: Several ids begin so, here and in every call below.
+        Of the id, a beginning of at least 6 characters will do. NotFound, InvalidArgument, here and
+        in every call below: the tenant has no such job, or several ids begin so.
         """
         if _ID.fullmatch(name):
             return name
@@ -296,7 +258,7 @@ class JobService:
             return self._reader.find(name, _job_id(tenant, name), tenant)
 
     def get(self, name: str, tenant: str = "") -> Job:
-        """A tenant's job; see :meth:`find` for names."""
+        """Return a tenant's job; see :meth:`find` for names."""
         job_id = self.find(name, tenant)
         with self._reached():
             return self._reader.get(job_id, tenant)
@@ -304,7 +266,7 @@ class JobService:
     def list(
         self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str | None = ""
     ) -> list[Job]:
-        """A tenant's jobs without their results, newest first; with None those of all tenants."""
+        """Return a tenant's jobs, newest first, without results; None: those of all tenants."""
         with self._reached():
             return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
 
@@ -333,7 +295,7 @@ class JobService:
         self._running.forget(job_id)  # its request id may be used again
 
     def follow(self, name: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
-        """Have ``changed`` told of a job until it is done; see :meth:`JobFollowers.follow`."""
+        """Call ``changed`` at each change of a job until it is done."""
         return self._followers.follow(self.get(name, tenant), changed)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:

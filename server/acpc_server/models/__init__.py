@@ -20,7 +20,7 @@ from acpc_server.models.frozen import (
     check_proprio,
     with_proprio,
 )
-from acpc_server.models.jepa import JepaModel
+from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.products import PACKED_TOLERANCES, packs, tried_products, wrong_products
 from acpc_server.models.rollout import rollout, rollout_pool

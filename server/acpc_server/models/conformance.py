@@ -1,8 +1,8 @@
-"""Checks that a model keeps what the server relies on in every family.
+"""Checks that a model keeps the promises on which results depend, in any family.
 
 A plug-in's author runs it on a checkpoint of theirs (``acpc-server check-checkpoint
---conformance``, or :func:`check_model` in a test). Each check states a promise that results
-depend on: a model that breaks one still loads, but gives wrong answers without an error.
+--conformance``, or :func:`check_model` in a test): a model that breaks a promise still loads, but
+gives wrong answers without an error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from acpc_server.errors import AcpcError
 from acpc_server.models.frozen import FrozenWorldModel, TakesProprio, with_proprio
 from acpc_server.models.rollout import rollout, rollout_pool
 
+Check = Callable[["_Trial"], str]
 # Rows may differ by rounding between batches, not by more.
 TOLERANCE = 1e-4
 # What a family's own code may raise on inputs it should take.
@@ -30,7 +32,7 @@ FRAMES, HORIZON, CANDIDATES = 4, 3, 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise that the server relies on, and how it is broken: empty when it is kept."""
+    """One promise, and how the model breaks it: empty when it is kept."""
 
     promise: str
     problem: str = ""
@@ -42,13 +44,9 @@ class Finding:
 
 
 def check_model(model: FrozenWorldModel, *, seed: int = 0) -> list[Finding]:
-    """Tries every promise on random frames and actions.
-
-    One finding a promise, in a fixed order; what follows a promise whose own call failed is still
-    tried.
-    """
+    """Try every promise on random frames and actions; return one finding each, in fixed order."""
     trial = _Trial(model, seed)
-    return [_try(promise, check) for promise, check in trial.checks()]
+    return [_try(promise, partial(check, trial)) for promise, check in _PROMISES.items()]
 
 
 def _try(promise: str, check: Callable[[], str]) -> Finding:
@@ -57,6 +55,13 @@ def _try(promise: str, check: Callable[[], str]) -> Finding:
             return Finding(promise, check())
     except FAULTS as error:
         return Finding(promise, f"{type(error).__name__}: {error}")
+
+
+_PROMISES: dict[str, Check] = {}
+
+
+def _promise(text: str) -> Callable[[Check], Check]:
+    return lambda check: _PROMISES.setdefault(text, check)
 
 
 class _Trial:
@@ -69,7 +74,7 @@ class _Trial:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator).to(model.device)
 
-        card = self._card
+        card = model.card
         side, width, dim = card.image_size, card.action_block_dim, card.latent_dim
         self._frames = normal(FRAMES, 3, side, side)
         self._blocks = normal(FRAMES, card.history + HORIZON - 1, width)
@@ -79,28 +84,11 @@ class _Trial:
         # Such a model may keep more of a predicted frame than its latent, which a loop cannot.
         self._looped = 1 if isinstance(model, TakesProprio) else HORIZON
 
-    def checks(self) -> list[tuple[str, Callable[[], str]]]:
-        return [
-            ("the card is complete", self._complete),
-            ("encode gives finite float32 latents as wide as the card says", self._encodes),
-            ("encode gives the same again: no dropout, eval mode", self._encodes_again),
-            ("a frame's latent does not depend on the frames beside it", self._encodes_alone),
-            ("embed_actions keeps time: a block's embedding is its own", self._embeds),
-            ("predict_next works for every history up to the card's", self._predicts),
-            ("a prediction does not depend on the rows beside it", self._predicts_alone),
-            ("predict_next sees the last latent and the last action", self._listens),
-            ("predictions see the proprioception that comes with frames", self._attaches),
-            ("inputs are left as they were, and results need no gradient", self._touches_nothing),
-            ("a rollout is the step-by-step loop", self._rolls_out),
-            ("a pool is its candidates one by one", self._rolls_pools),
-            ("forward-mode derivatives pass (sensitivity study)", self._differentiates),
-        ]
-
+    @_promise("the card is complete")
     def _complete(self) -> str:
         card = self._card
-        for field in (
-            "image_size", "latent_dim", "history", "action_block_dim", "parameter_count"
-        ):  # fmt: skip
+        counts = "image_size", "latent_dim", "history", "action_block_dim", "parameter_count"
+        for field in counts:
             value = getattr(card, field)
             if not isinstance(value, int) or value < 1:
                 return f"{field} is {value!r}, not a positive integer"
@@ -108,19 +96,23 @@ class _Trial:
             return "digest is not a sha256 in hexadecimal; take the reader's"
         return "" if card.family else "family has no name"
 
+    @_promise("encode gives finite float32 latents as wide as the card says")
     def _encodes(self) -> str:
         found = self._model.encode(self._frames)
         return _wrong(found, (FRAMES, self._card.latent_dim), self._model.device)
 
+    @_promise("encode gives the same again: no dropout, eval mode")
     def _encodes_again(self) -> str:
         first, second = (self._model.encode(self._frames) for _ in range(2))
         return "" if torch.equal(first, second) else f"off by {_gap(first, second):.1e}"
 
+    @_promise("a frame's latent does not depend on the frames beside it")
     def _encodes_alone(self) -> str:
         together = self._model.encode(self._frames)
         alone = torch.cat([self._model.encode(frame[None]) for frame in self._frames])
         return _apart(together, alone)
 
+    @_promise("embed_actions keeps time: a block's embedding is its own")
     def _embeds(self) -> str:
         together = self._model.embed_actions(self._blocks)
         if together.shape[:2] != self._blocks.shape[:2] or together.ndim != 3:
@@ -131,6 +123,7 @@ class _Trial:
     def _predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
         return self._model.predict_next(latents, self._model.embed_actions(blocks))
 
+    @_promise("predict_next works for every history up to the card's")
     def _predicts(self) -> str:
         for length in range(1, self._card.history + 1):
             window = self._latents[:, :length], self._blocks[:, :length]
@@ -142,12 +135,14 @@ class _Trial:
                 return f"history {length}: not the same again; is the model in eval mode?"
         return ""
 
+    @_promise("a prediction does not depend on the rows beside it")
     def _predicts_alone(self) -> str:
         blocks = self._blocks[:, : self._card.history]
         together = self._predict(self._latents, blocks)
         rows = [self._predict(self._latents[i, None], blocks[i, None]) for i in range(FRAMES)]
         return _apart(together, torch.cat(rows))
 
+    @_promise("predict_next sees the last latent and the last action")
     def _listens(self) -> str:
         blocks = self._blocks[:, : self._card.history]
         plain = self._predict(self._latents, blocks)
@@ -159,6 +154,7 @@ class _Trial:
                 return f"another last {name} gives the same prediction"
         return ""
 
+    @_promise("predictions see the proprioception that comes with frames")
     def _attaches(self) -> str:
         model, width = self._model, self._card.proprio_dim
         if not width:
@@ -175,6 +171,7 @@ class _Trial:
             return "another proprioception gives the same prediction"
         return _apart(slots[:1], model.embed_proprio(self._proprio[:1]))
 
+    @_promise("inputs are left as they were, and results need no gradient")
     def _touches_nothing(self) -> str:
         inputs = self._frames, self._latents, self._blocks
         before = [x.clone() for x in inputs]
@@ -197,6 +194,7 @@ class _Trial:
             known.append(self._predict(window, blocks[:, start : len(known)]))
         return torch.stack(known[latents.shape[1] :], dim=1)
 
+    @_promise("a rollout is the step-by-step loop")
     def _rolls_out(self) -> str:
         for length in range(1, self._card.history + 1):
             latents, blocks = self._latents[:, :length], self._blocks[:, : length + HORIZON - 1]
@@ -206,6 +204,7 @@ class _Trial:
                 return f"history {length}: {wrong}"
         return ""
 
+    @_promise("a pool is its candidates one by one")
     def _rolls_pools(self) -> str:
         for count in (1, 2):  # for all histories, and for half of them each
             past, pools = self._blocks[:count, : self._card.history - 1], self._pools[:count]
@@ -217,6 +216,7 @@ class _Trial:
                 return f"{count} pools: {wrong}"
         return ""
 
+    @_promise("forward-mode derivatives pass (sensitivity study)")
     def _differentiates(self) -> str:
         with (
             torch.inference_mode(False),

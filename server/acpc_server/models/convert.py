@@ -34,11 +34,10 @@ def convert_object(
     container: Container = "pt",
     limits: CheckpointLimits = DEFAULT_LIMITS,
 ) -> ModelCard:
-    """Turn a pickled ``*_object.ckpt`` module into a checkpoint folder.
+    """Turn a pickled ``*_object.ckpt`` module into a checkpoint folder. THIS EXECUTES THE FILE.
 
-    THIS EXECUTES THE FILE. Unpickling runs any code its author put there, with the operator's
-    rights. Convert only files you would run as a program, away from the server, where the classes
-    it was pickled from can be imported.
+    Convert only files that you would run as a program, away from the server, where the classes it
+    was pickled from can be imported.
 
     Raises:
         FailedPrecondition: ``execute`` is not True.
@@ -73,8 +72,8 @@ def convert_weights(
 ) -> ModelCard:
     """Copy a checkpoint folder with its weights in another precision or container.
 
-    Reads as the server does and executes nothing. The server computes in float32 whatever the
-    stored precision, so a 16-bit file costs rounding of the weights alone and saves disk only.
+    Reads as the server does and executes nothing. The server computes in float32 from any stored
+    precision, so a 16-bit file saves disk, and rounds the weights.
 
     Raises:
         InvalidArgument: ``dtype`` cannot hold a weight's magnitude.
@@ -103,10 +102,10 @@ def write_folder(
     container: Container = "safetensors",
     limits: CheckpointLimits = DEFAULT_LIMITS,
 ) -> ModelCard:
-    """Write a folder that has been loaded once; whatever is wrong leaves nothing behind.
+    """Write a folder and load it once; an error leaves nothing behind.
 
-    ``state`` is emptied when it is written, for the model loaded takes as much memory.
-    A killed process leaves a folder ``tmp*`` beside ``destination``.
+    Empties ``state`` when it is written, for the loaded model takes as much memory. A killed
+    process leaves a folder ``tmp*`` beside ``destination``.
 
     Raises:
         AlreadyExists: ``destination`` exists.
@@ -125,15 +124,14 @@ def write_folder(
         if options:
             (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
         (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
-        loaded = load_checkpoint(
-            Path(scratch), folder.name, device=torch.device("cpu"), limits=limits
-        )
+        cpu = torch.device("cpu")
+        loaded = load_checkpoint(Path(scratch), folder.name, device=cpu, limits=limits)
         folder.rename(destination)
     return loaded.card
 
 
 def _dense(state: StateDict) -> StateDict:
-    """Tensors in storages of their own, which safetensors asks for."""
+    """Give each tensor a storage of its own, as safetensors wants."""
     dense: StateDict = {}
     storages = set()
     for name, tensor in state.items():

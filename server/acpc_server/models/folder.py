@@ -1,7 +1,7 @@
 """Opens files below the checkpoint root so that no name or link can lead outside it.
 
 Every step opens one path component relative to the directory opened before it and follows no
-link, so what was checked is what is read. A file is read once; callers hash and parse those bytes.
+link. A file is read once; callers hash and parse those bytes.
 """
 
 from __future__ import annotations
@@ -38,13 +38,7 @@ CONVERT_HINT = (
 
 @dataclass(frozen=True)
 class CheckpointLimits:
-    """Sizes above which a checkpoint is rejected before memory is allocated for it.
-
-    Attributes:
-        config_bytes: Size of ``config.json`` in bytes.
-        weights_bytes: Size of a weights file in bytes.
-        parameters: Parameters of the network the config asks for.
-    """
+    """Sizes above which a checkpoint is rejected before memory is allocated for it."""
 
     config_bytes: int = 1 << 20
     weights_bytes: int = 4 << 30
@@ -56,14 +50,10 @@ DEFAULT_LIMITS = CheckpointLimits()
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    """One loadable pair of folder and weights file.
+    """One loadable pair of folder, ``/`` between its parts, and weights file.
 
-    Attributes:
-        name: Folder relative to the root, with ``/`` between its parts.
-        weights: Name of the weights file in it.
-        size_bytes: Size of the weights file.
-        stamp: Identity, size and time of these files and of the options beside them; differs once
-            one was replaced.
+    ``size_bytes`` is that of the weights. ``stamp`` holds identity, size and time of these files
+    and of the options beside them; it differs once one was replaced.
     """
 
     name: str
@@ -74,7 +64,7 @@ class CheckpointEntry:
 
 @contextmanager
 def open_folder(root: Path, name: str) -> Iterator[int]:
-    """Descriptor of the folder ``name`` below ``root``.
+    """Open the folder ``name`` below ``root`` and yield its descriptor.
 
     Raises:
         InvalidArgument: ``checkpoint.name`` is empty, absolute, or has ``.``, ``..``, empty,
@@ -108,7 +98,7 @@ def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:
-    """Name of the weights file to read: ``weights``, else ``weights.pt``, else the only one.
+    """Return the weights file to read: ``weights``, else ``weights.pt``, else the only one.
 
     Raises:
         InvalidArgument: ``checkpoint.weights`` is not a plain file name, has another suffix, or was
@@ -127,11 +117,11 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
                 f"{' or '.join(WEIGHTS_SUFFIXES)}",
             )
         return weights
-    if _status(folder, PREFERRED_WEIGHTS, stat.S_ISREG):
+    if _status(folder, PREFERRED_WEIGHTS):
         return PREFERRED_WEIGHTS
     present = sorted(os.listdir(folder))
     files = [entry for entry in present if entry.endswith(WEIGHTS_SUFFIXES)]
-    if PREFERRED_WEIGHTS in files:
+    if PREFERRED_WEIGHTS in files:  # no regular file; reading it says what it is
         return PREFERRED_WEIGHTS
     if len(files) > 1:
         raise InvalidArgument(
@@ -156,23 +146,20 @@ def read_file(
     limit: int,
     check: Callable[[str, io.BufferedReader, int], None] = lambda *_: None,
 ) -> bytes:
-    """All bytes of a regular file, read through one descriptor.
+    """Read a regular file through one descriptor.
 
     ``check`` is given name, file and size, and may raise before the whole of it is read.
 
     Raises:
         NotFound: No such file.
         PermissionDenied: It is a symbolic link.
-        UnsafeCheckpoint: It is a directory, pipe, socket or device, empty, above ``limit``, or
-            written to meanwhile.
+        UnsafeCheckpoint: No regular file, empty, above ``limit``, or written to meanwhile.
     """
     with _open_file(folder, filename) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise UnsafeCheckpoint(
-                f"{filename}: {size} bytes, above the limit of {limit}",
-                reason="CHECKPOINT_TOO_LARGE",
-            )
+            problem = f"{filename}: {size} bytes, above the limit of {limit}"
+            raise UnsafeCheckpoint(problem, reason="CHECKPOINT_TOO_LARGE")
         if not size:
             raise UnsafeCheckpoint(f"{filename}: empty file")
         check(filename, file, size)
@@ -184,10 +171,10 @@ def read_file(
 
 
 def list_checkpoints(root: Path) -> list[CheckpointEntry]:
-    """Every weights file beside a ``config.json`` below ``root``, by name and then by file.
+    """List every weights file beside a ``config.json`` below ``root``, by name, then by file.
 
-    Links are not followed, files are not opened, and folders more than ``MAX_LISTING_DEPTH`` deep
-    are not searched. Being listed does not mean that a checkpoint will load.
+    Follows no link, opens no file, and searches no folder more than ``MAX_LISTING_DEPTH`` deep.
+    Being listed does not mean that a checkpoint will load.
 
     Raises:
         FailedPrecondition: ``root`` cannot be opened.
@@ -198,14 +185,13 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
         relative = Path(path).relative_to(root)
         if len(relative.parts) >= MAX_LISTING_DEPTH:
             folders.clear()
-        config = _status(folder, CONFIG_NAME, stat.S_ISREG)
+        config = _status(folder, CONFIG_NAME)
         if config is None or not relative.parts:
             continue
         for filename in files:
-            weights = _status(folder, filename, stat.S_ISREG)
+            weights = _status(folder, filename)
             if filename.endswith(WEIGHTS_SUFFIXES) and weights is not None:
-                options = _status(folder, OPTIONS_NAME, stat.S_ISREG)
-                entries.append(_entry(relative.as_posix(), filename, config, weights, options))
+                entries.append(_entry(folder, relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
@@ -214,25 +200,22 @@ def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry
     with open_folder(root, name) as folder:
         config = _stat_file(folder, CONFIG_NAME)
         filename = choose_weights(folder, name, weights)
-        weighed = _stat_file(folder, filename)
-        return _entry(name, filename, config, weighed, _status(folder, OPTIONS_NAME, stat.S_ISREG))
+        return _entry(folder, name, filename, config, _stat_file(folder, filename))
 
 
 def _entry(
-    name: str,
-    filename: str,
-    config: os.stat_result,
-    weights: os.stat_result,
-    options: os.stat_result | None,
+    folder: int, name: str, filename: str, config: os.stat_result, weights: os.stat_result
 ) -> CheckpointEntry:
     stamp: tuple[int, ...] = ()
-    for status in filter(None, (config, weights, options)):
+    for status in filter(None, (config, weights, _status(folder, OPTIONS_NAME))):
         stamp += status.st_ino, status.st_size, status.st_mtime_ns
     return CheckpointEntry(name, filename, weights.st_size, stamp=stamp)
 
 
-def _status(folder: int, filename: str, is_wanted: Callable[[int], bool]) -> os.stat_result | None:
-    """Status of a file of the wanted kind; None for anything else, and for what is gone."""
+def _status(
+    folder: int, filename: str, is_wanted: Callable[[int], bool] = stat.S_ISREG
+) -> os.stat_result | None:
+    """Status of a regular file, or of another kind; None for what is none, or gone."""
     try:
         status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -241,8 +224,8 @@ def _status(folder: int, filename: str, is_wanted: Callable[[int], bool]) -> os.
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:
-    status = _status(folder, filename, stat.S_ISREG)  # one system call, as every request makes it
-    if status is not None:
+    status = _status(folder, filename)
+    if status is not None:  # with one system call, as every request makes it
         return status
     with _open_file(folder, filename) as file:
         return os.fstat(file.fileno())

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.jepa import JepaModel
+from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.prejepa import PreJepaModel
 from acpc_server.models.products import pack
-from acpc_server.models.unroll import unroll
 
 Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
@@ -23,7 +23,7 @@ PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
 
 @runtime_checkable
 class FrozenWorldModel(Protocol):
-    """A model in eval mode that gives no gradients. Plug-in families return one of these.
+    """A model in eval mode without gradients, as plug-in families return one.
 
     The engine calls it in inference mode; the model itself uses ``torch.no_grad``, which leaves
     forward-mode derivatives to the sensitivity study.
@@ -32,26 +32,21 @@ class FrozenWorldModel(Protocol):
     @property
     def card(self) -> ModelCard:
         """Facts of the checkpoint."""
-        ...
 
     @property
     def device(self) -> torch.device:
         """Where inputs must live."""
-        ...
 
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised, resized frames."""
-        ...
 
     def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
         """Embeddings of normalised action blocks."""
-        ...
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Projected latent that follows the last of at most ``card.history`` latents."""
-        ...
 
 
 @runtime_checkable
@@ -59,30 +54,23 @@ class Widens(Protocol):
     """A model that can compute in float64 too, for the mode fp64 and for rounding floors."""
 
     def in_float64(self) -> FrozenWorldModel:
-        """A copy with every weight in float64, which takes and gives float64."""
-        ...
+        """A copy with every weight in float64, for inputs and answers in float64."""
 
 
 @runtime_checkable
 class TakesProprio(Protocol):
     """A model whose frames come with proprioception, of width ``card.proprio_dim``.
 
-    It may keep more of a predicted frame than a latent says, and so rolls out by itself
-    (:class:`acpc_server.models.rollout.Unrolls`); :meth:`predict_next` is one step from observed
-    frames.
+    It may keep more of a predicted frame than a latent holds, and so rolls out by itself
+    (:class:`acpc_server.models.rollout.Unrolls`).
     """
 
     @property
     def proprio_slot(self) -> int:
-        """Coordinates that it takes in a latent; 0 where frames come without."""
-        ...
+        """Coordinates of proprioception in a latent; 0 where frames come without."""
 
     def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
-        """Last coordinates of frames' latents, of their normalised proprioception.
-
-        :meth:`encode` leaves them zero.
-        """
-        ...
+        """Last coordinates of latents, which :meth:`encode` leaves zero, of normalised rows."""
 
 
 class FrozenNetwork(Generic[Network]):
@@ -113,8 +101,8 @@ class FrozenNetwork(Generic[Network]):
     def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
         """This model for calls in float32, or in bfloat16 under autocast; without derivatives.
 
-        The weights of its products are as those want them: packed on the CPU, of that type in
-        bfloat16. Made once, then kept; the model itself where nothing is gained.
+        The weights of its products are packed on the CPU, and of that type in bfloat16. Made once,
+        then kept; the model itself where nothing is gained.
         """
         if kind not in self._prepared:
             self._prepared[kind] = self._prepare(kind)
@@ -143,28 +131,22 @@ class FrozenNetwork(Generic[Network]):
         return type(self)(copy.deepcopy(self._network).double(), self._card, self._device)
 
 
-class FrozenJepa(FrozenNetwork[JepaModel]):
+class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
     """A LeWM or PLDM network as a FrozenWorldModel."""
 
     @property
-    def network(self) -> JepaModel:
+    def network(self) -> JepaModel | PreJepaModel:
         """The network behind it."""
         return self._network
 
     @torch.no_grad()
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Projected latents of normalised frames of any size.
+        """Latents of normalised frames; of PreJEPA without their proprioception.
 
         Raises:
-            InvalidArgument: ``frames`` smaller than one patch.
+            InvalidArgument: ``frames`` of a size that the network does not take.
         """
-        patch = self._network.encoder.patch_size
-        if min(frames.shape[-2:]) < patch:
-            raise InvalidArgument(
-                "frames",
-                f"height {frames.shape[-2]} and width {frames.shape[-1]}; the encoder's patches "
-                f"are {patch} pixels a side",
-            )
+        self._network.check_frames(*frames.shape[-2:])
         return self._network.encode(frames)
 
     @torch.no_grad()
@@ -176,7 +158,7 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
-        """Projected latent that follows the last of at most ``card.history`` latents."""
+        """Latent that follows the last of at most ``card.history`` latents of observed frames."""
         return self._network.predict_next(latents, actions)
 
     @torch.no_grad()
@@ -187,7 +169,23 @@ class FrozenJepa(FrozenNetwork[JepaModel]):
         future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history forward under every action sequence of its pool."""
-        return unroll(self._network, histories, past, future)
+        return self._network.unroll(histories, past, future)
+
+
+class FrozenPreJepa(FrozenJepa):
+    """A PreJEPA or JEPA-WM network as a FrozenWorldModel that takes proprioception."""
+
+    _network: PreJepaModel
+
+    @property
+    def proprio_slot(self) -> int:
+        """Coordinates that proprioception takes in a latent; 0 where frames come without."""
+        return self._network.proprio
+
+    @torch.no_grad()
+    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
+        """Last coordinates of latents, of proprioception of width ``card.proprio_dim``."""
+        return self._network.embed_proprio(proprio)
 
 
 def with_proprio(
@@ -198,38 +196,27 @@ def with_proprio(
 
 
 def check_proprio(card: ModelCard, proprio: tuple[int, ...] | None, field: str) -> None:
-    """Reject proprioception of the shape (..., width) that does not fit, or none where it must be.
+    """Raise InvalidArgument for proprioception (..., width) that is too much, missing or another.
 
-    Raises:
-        InvalidArgument: ``field``; the message names both widths.
+    The message names ``field`` and both widths.
     """
-    if not card.proprio_dim and proprio is None:
+    wanted, found = card.proprio_dim, None if proprio is None else proprio[-1]
+    if found == (wanted or None):
         return
-    if not card.proprio_dim:
-        raise InvalidArgument(
-            field, "the checkpoint takes no proprioception; leave it out", reason="PROPRIO_MISMATCH"
+    if not wanted:
+        problem = "the checkpoint takes no proprioception; leave it out"
+    elif found is None:
+        problem = (
+            "missing; the checkpoint's frames come with proprioception of width "
+            f"{wanted}, normalised as in training"
         )
-    if proprio is None:
-        raise InvalidArgument(
-            field,
-            f"missing; the checkpoint's frames come with proprioception of width "
-            f"{card.proprio_dim}, normalised as in training",
-            reason="PROPRIO_MISMATCH",
-        )
-    if proprio[-1] != card.proprio_dim:
-        raise InvalidArgument(
-            field,
-            f"width {proprio[-1]}, but the checkpoint's frames come with {card.proprio_dim}",
-            reason="PROPRIO_MISMATCH",
-        )
+    else:
+        problem = f"width {found}, but the checkpoint's frames come with {wanted}"
+    raise InvalidArgument(field, problem, reason="PROPRIO_MISMATCH")
 
 
 def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
-    """Reject a task whose action blocks are not as wide as the checkpoint's.
-
-    Raises:
-        InvalidArgument: ``frameskip``; the message names both widths.
-    """
+    """Raise InvalidArgument, ``frameskip``, for action blocks of another width than in training."""
     width = frameskip * action_dim
     if width != card.action_block_dim:
         raise InvalidArgument(
@@ -242,11 +229,7 @@ def check_actions(card: ModelCard, *, frameskip: int, action_dim: int) -> None:
 
 
 def check_history(card: ModelCard, history: int) -> None:
-    """Reject a history the predictor has no positions for.
-
-    Raises:
-        InvalidArgument: ``history``; the message names both lengths.
-    """
+    """Raise InvalidArgument, ``history``, where the predictor has no positions for it."""
     if not 1 <= history <= card.history:
         raise InvalidArgument(
             "history",

@@ -1,7 +1,6 @@
-"""The network of LeWM and PLDM: causal AdaLN-zero predictor, embedder, projections, the whole.
+"""The parts of LeWM's and PLDM's network: causal AdaLN-zero predictor, embedder, projections.
 
-The two differ in how they are trained, not in what they compute. Attribute names follow the public
-modules, so state dicts interchange.
+Attribute names follow the public modules, so state dicts interchange.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpc_server.models.config import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
+from acpc_server.models.parts import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
 from acpc_server.models.products import Linear
-from acpc_server.models.vit import ViT, normal_parameter, split_heads
+from acpc_server.models.vit import normal_parameter, split_heads
 
 MODULATION_EPS = 1e-6
 ACTIVATIONS: dict[str, type[nn.Module]] = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SiLU": nn.SiLU}
@@ -36,8 +35,7 @@ class FeedForward(nn.Module):
         """Each token on its own."""
         norm, rise, _, drop, fall, last = self.net
         assert isinstance(rise, Linear)  # noqa: S101 - whose GELU is part of its product
-        out: Tensor = last(fall(drop(rise.gelu(norm(tokens)))))
-        return out
+        return last(fall(drop(rise.gelu(norm(tokens)))))
 
 
 class CausalAttention(nn.Module):
@@ -81,8 +79,7 @@ class CausalAttention(nn.Module):
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )  # (b, heads, queries, dim_head)
-        out: Tensor = self.to_out(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
 
 
 class ConditionalBlock(nn.Module):
@@ -116,8 +113,7 @@ class ConditionalBlock(nn.Module):
             tokens, modulation = tokens[:, -1:], modulation[:, -1:]
         gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)[2:]
         tokens = tokens + gate * mixed
-        out: Tensor = tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
-        return out
+        return tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
 
 
 class Transformer(nn.Module):
@@ -144,8 +140,7 @@ class Transformer(nn.Module):
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, condition, last_only and index == last)
-        out: Tensor = self.output_proj(self.norm(hidden))
-        return out
+        return self.output_proj(self.norm(hidden))
 
 
 class Predictor(nn.Module):
@@ -170,8 +165,7 @@ class Predictor(nn.Module):
         query, output map and MLP for that token alone.
         """
         tokens = self.dropout(latents + self.pos_embedding[:, : latents.shape[1]])
-        out: Tensor = self.transformer(tokens, actions, last_only)
-        return out
+        return self.transformer(tokens, actions, last_only)
 
 
 class Embedder(nn.Module):
@@ -188,8 +182,7 @@ class Embedder(nn.Module):
     def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
         """Each block on its own; a kernel of width one is a matrix product, and computed as one."""
         smoothed = F.linear(blocks, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
-        out: Tensor = self.embed(smoothed)
-        return out
+        return self.embed(smoothed)
 
 
 class ProjectionMlp(nn.Module):
@@ -206,8 +199,7 @@ class ProjectionMlp(nn.Module):
 
     def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
         """Each row on its own, in eval mode; BatchNorm uses its running statistics there."""
-        out: Tensor = self.net(features)
-        return out
+        return self.net(features)
 
 
 def _projection(from_dim: int, to_dim: int) -> nn.Module:
@@ -220,53 +212,3 @@ def _normalisation(norm: NormConfig | None, width: int) -> nn.Module:
     if norm.target.endswith(".BatchNorm1d"):
         return nn.BatchNorm1d(width, eps=norm.eps, momentum=norm.momentum)
     return nn.LayerNorm(width, eps=norm.eps)
-
-
-class JepaModel(nn.Module):
-    """Encoder and predictor in one projected latent space.
-
-    Observations become ``projector(CLS)`` and predictions ``pred_proj(predictor)``; planner costs
-    and every distance of the paper live in that space. Attribute names give the state dict the
-    public layout: ``encoder.*``, ``predictor.*``, ``action_encoder.*``, ``projector.*``,
-    ``pred_proj.*``. It can be trained; for inference see ``frozen.FrozenJepa``.
-    """
-
-    def __init__(
-        self,
-        encoder: ViT,
-        predictor: Predictor,
-        action_encoder: Embedder,
-        projector: nn.Module | None = None,
-        pred_proj: nn.Module | None = None,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.predictor = predictor
-        self.action_encoder = action_encoder
-        self.projector = projector if projector is not None else nn.Identity()
-        self.pred_proj = pred_proj if pred_proj is not None else nn.Identity()
-
-    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Projected latents of normalised frames."""
-        out: Tensor = self.projector(self.encoder(frames))
-        return out
-
-    def embed_actions(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
-        """Embeddings of normalised action blocks."""
-        out: Tensor = self.action_encoder(blocks)
-        return out
-
-    def predict(
-        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
-    ) -> Float[Tensor, "b t dim"]:
-        """For every token the projected latent predicted to follow it (training)."""
-        tokens = self.predictor(latents, actions)  # (b, t, out)
-        projected: Tensor = self.pred_proj(tokens.flatten(0, 1))  # (b * t, dim)
-        return projected.view(*tokens.shape[:2], -1)
-
-    def predict_next(
-        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
-    ) -> Float[Tensor, "b dim"]:
-        """The last token of ``predict`` alone; equal to it in eval mode and cheaper."""
-        out: Tensor = self.pred_proj(self.predictor(latents, actions, last_only=True)[:, -1])
-        return out

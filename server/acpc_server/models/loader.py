@@ -8,6 +8,7 @@ checkpoints they read are not, and reach them as parsed data only.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -17,12 +18,12 @@ import torch
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models.config import (
     CONFIG_NAME,
-    FAMILY_OF_TARGET,
     OPTIONS_NAME,
     JsonObject,
     bad_config,
     read_config,
 )
+from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
     WEIGHTS_SUFFIXES,
@@ -32,16 +33,12 @@ from acpc_server.models.folder import (
     read_file,
 )
 from acpc_server.models.frozen import FrozenWorldModel
-from acpc_server.models.jepa_family import JepaFamily
-from acpc_server.models.jepa_wm_family import JepaWmFamily
-from acpc_server.models.prejepa_family import PreJepaFamily
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
 # Beyond every published model. A window's attention mask takes the square of its tokens in bytes,
 # and no weight need be as large, so parameters alone bound neither.
 MAX_IMAGE_SIZE, MAX_WINDOW_TOKENS = 4096, 2**14
-PATCH_FAMILIES: tuple[ModelFamily, ...] = (PreJepaFamily(), JepaWmFamily())
 
 
 @runtime_checkable
@@ -51,12 +48,10 @@ class ModelFamily(Protocol):
     @property
     def name(self) -> str:
         """Name on the model card."""
-        ...
 
     @property
     def targets(self) -> AbstractSet[str]:
         """Top-level ``_target_`` spellings of the family's configs."""
-        ...
 
     def build(
         self,
@@ -71,7 +66,6 @@ class ModelFamily(Protocol):
         Raises:
             UnsafeCheckpoint: The config or the weights are not ones this family knows.
         """
-        ...
 
 
 def load_checkpoint(
@@ -82,11 +76,10 @@ def load_checkpoint(
     device: torch.device,
     limits: CheckpointLimits = DEFAULT_LIMITS,
 ) -> FrozenWorldModel:
-    """Read the checkpoint folder ``name`` below ``root`` without executing anything in it.
+    """Load the checkpoint folder ``name`` below ``root`` without executing anything in it.
 
-    Each file is opened once, without following links, and its bytes are what is checked, hashed
-    and parsed; a file changed meanwhile cannot slip past the checks. Without ``weights`` the file
-    is ``weights.pt``, or else the only one.
+    Each file is opened once, without following links, and these bytes are checked, hashed and
+    parsed. Without ``weights`` the file is ``weights.pt``, or else the only one.
 
     Raises:
         InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous.
@@ -102,29 +95,24 @@ def load_checkpoint(
 def read_checkpoint(
     root: Path, name: str, weights: str, limits: CheckpointLimits
 ) -> tuple[bytes, StateReader]:
-    """The bytes of ``config.json``, and a reader of the weights; raises as ``load_checkpoint``."""
+    """Read ``config.json`` as bytes, and make a reader of the weights; raises as the load."""
     with open_folder(root, name) as folder:
         tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
         config = read_config(tree)
         _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
-        options = _read_options(folder, limits)
+        options: JsonObject = {}
+        with suppress(NotFound):
+            options = read_config(
+                read_file(folder, OPTIONS_NAME, limits.config_bytes), OPTIONS_NAME
+            )
     backbone = _read_backbone(root, options.get("backbone"), limits)
     return tree, StateReader(filename, data, config, options, backbone)
 
 
-def _read_options(folder: int, limits: CheckpointLimits) -> JsonObject:
-    """What ``acpc.json`` says; nothing where there is none."""
-    try:
-        data = read_file(folder, OPTIONS_NAME, limits.config_bytes)
-    except NotFound:
-        return {}
-    return read_config(data, OPTIONS_NAME)
-
-
 def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateReader | None:
-    """The weights that ``acpc.json`` names for a backbone, below the checkpoint root."""
+    """Read the weights that ``acpc.json`` names for a backbone, below the checkpoint root."""
     if path is None:
         return None
     folder, _, filename = path.rpartition("/") if isinstance(path, str) else ("", "", "")
@@ -147,7 +135,7 @@ def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateR
 def build_model(
     state: StateReader, device: torch.device, limits: CheckpointLimits
 ) -> FrozenWorldModel:
-    """The frozen model of some weights and their config."""
+    """Make the frozen model of some weights and their config."""
     model = _find_family(state.config).build(state.config, state, device=device, limits=limits)
     size, tokens = model.card.image_size, model.card.latent_tokens * model.card.history
     if size > MAX_IMAGE_SIZE or tokens > MAX_WINDOW_TOKENS:
@@ -160,15 +148,13 @@ def build_model(
 
 
 def _find_family(config: JsonObject) -> ModelFamily:
-    """The family that knows the config's top-level ``_target_``."""
+    """Return the family that knows the config's top-level ``_target_``."""
     target = config.get("_target_")
     if not isinstance(target, str):
         raise bad_config("_target_", "a string naming the model class is wanted")
-    if target in FAMILY_OF_TARGET:
-        return JepaFamily(FAMILY_OF_TARGET[target])
-    for family in PATCH_FAMILIES:
-        if target in family.targets:
-            return family
+    for built_in in FAMILIES:
+        if target in built_in.targets:
+            return built_in
     plugins = _load_plugins()
     matches = [family for family in plugins if target in family.targets]
     if len(matches) > 1:
@@ -176,8 +162,7 @@ def _find_family(config: JsonObject) -> ModelFamily:
         raise FailedPrecondition(f"several installed model families claim {target!r}: {names}")
     if matches:
         return matches[0]
-    others = [*PATCH_FAMILIES, *plugins]
-    known = [*FAMILY_OF_TARGET, *(name for family in others for name in sorted(family.targets))]
+    known = [name for family in (*FAMILIES, *plugins) for name in sorted(family.targets)]
     raise bad_config(
         "_target_",
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "
@@ -186,7 +171,7 @@ def _find_family(config: JsonObject) -> ModelFamily:
 
 
 def _load_plugins() -> list[ModelFamily]:
-    """The families that other installed distributions provide."""
+    """Import the families that other installed distributions provide."""
     families: list[ModelFamily] = []
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         try:

@@ -10,8 +10,8 @@ from acpc_server.models.config import JsonObject, Part, parse_config
 from acpc_server.models.convert import write_folder
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenNetwork, FrozenWorldModel, ModelCard
+from acpc_server.models.jepa_wm import RotaryAttention, rotation, token_positions
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
-from acpc_server.models.rotary import RotaryAttention, rotation, token_positions
 from acpc_server.models.vit import Mlp
 from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
 

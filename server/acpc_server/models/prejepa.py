@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -19,50 +18,30 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.dinov3 import Dinov3
-from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.jepa import CausalAttention, FeedForward
-from acpc_server.models.vit import ViT, normal_parameter
+from acpc_server.models.parts import ACTION, PROPRIO, CausalPredictorConfig, PreJepaOptions
+from acpc_server.models.vit import Backbone, normal_parameter
 from acpc_server.scheduling import pause
 
-ACTION: Final = "action"
-PROPRIO: Final = "proprio"
 # Tokens of one pass through the predictor; each takes some tens of kilobytes at the published size.
 PASS_TOKENS = {"cpu": 2**14, "accelerator": 2**18}
-
-
-@dataclass(frozen=True)
-class PredictorShape:
-    """Sizes of a patch predictor; ``frames`` is the longest window it has positions for."""
-
-    patches: int
-    frames: int
-    width: int
-    depth: int
-    heads: int
-    dim_head: int
-    hidden: int
 
 
 class PatchTransformer(nn.Module):
     """The layers of a patch predictor, under their public names."""
 
-    def __init__(self, shape: PredictorShape) -> None:
+    def __init__(self, config: CausalPredictorConfig) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(shape.width)
-        self.layers = nn.ModuleList(
-            nn.ModuleList(
-                [
-                    CausalAttention(shape.width, shape.heads, shape.dim_head, 0.0),
-                    FeedForward(shape.width, shape.hidden, 0.0),
-                ]
-            )
-            for _ in range(shape.depth)
-        )
+        width = config.dim
+        self.norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList()
+        for _ in range(config.depth):
+            attention = CausalAttention(width, config.heads, config.dim_head, 0.0)
+            self.layers.append(nn.ModuleList([attention, FeedForward(width, config.mlp_dim, 0.0)]))
 
 
 class FramePredictor(nn.Module):
-    """Gives the patches of the frame that follows some frames; each has as many patches."""
+    """Predicts the patches of the frame that follows some frames; each has as many patches."""
 
     def __init__(self, patches: int) -> None:
         super().__init__()
@@ -72,13 +51,14 @@ class FramePredictor(nn.Module):
 class PatchPredictor(FramePredictor):
     """Transformer over the patches of up to ``frames`` frames, causal between frames."""
 
-    def __init__(self, shape: PredictorShape) -> None:
-        super().__init__(shape.patches)
-        self.pos_embedding = normal_parameter(1, shape.frames * shape.patches, shape.width)
-        self.transformer = PatchTransformer(shape)
+    def __init__(self, config: CausalPredictorConfig) -> None:
+        super().__init__(config.num_patches)
+        tokens = config.num_frames * config.num_patches
+        self.pos_embedding = normal_parameter(1, tokens, config.dim)
+        self.transformer = PatchTransformer(config)
 
     def forward(self, tokens: Float[Tensor, "b t p width"]) -> Float[Tensor, "b p width"]:
-        """What follows the last frame; in the last layer only its tokens ask."""
+        """Predict what follows the last frame, whose tokens alone are queries in the last layer."""
         t, p = tokens.shape[1:3]
         x = tokens.flatten(1, 2)  # (b, t * p, width)
         x = x + self.pos_embedding[:, : t * p]
@@ -90,8 +70,7 @@ class PatchPredictor(FramePredictor):
             mixed = attention.attend(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed
             x = x + mlp(x)
-        out: Tensor = self.transformer.norm(x[:, -p:])
-        return out
+        return self.transformer.norm(x[:, -p:])
 
 
 def frame_mask(frames: int, patches: int, device: torch.device) -> Tensor:
@@ -124,12 +103,11 @@ class PreJepaModel(nn.Module):
 
     def __init__(
         self,
-        backbone: ViT | Dinov3,
+        backbone: Backbone,
         predictor: FramePredictor,
         extra_encoders: Mapping[str, SlotEmbedder],
         history: int,
-        proprio_weight: float,
-        proprio_patches: int,
+        options: PreJepaOptions,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -138,10 +116,21 @@ class PreJepaModel(nn.Module):
         self.history = history
         self._slots = {key: x.patch_embed.out_channels for key, x in extra_encoders.items()}
         self.patches, self.visual = predictor.patches, predictor.patches * backbone.width
-        self._proprio_patches = proprio_patches
-        self.proprio = self._slots.get(PROPRIO, 0) * proprio_patches
+        self._proprio_patches = self.patches if options.proprio_patches == "every" else 1
+        self.proprio = self._slots.get(PROPRIO, 0) * self._proprio_patches
         self._visual_scale = self.visual**-0.5
-        self._proprio_scale = (proprio_weight / max(1, self.proprio)) ** 0.5
+        self._proprio_scale = (options.proprio_weight / max(1, self.proprio)) ** 0.5
+
+    def check_frames(self, height: int, width: int) -> None:
+        """Raise InvalidArgument for frames of another number of patches than the predictor's."""
+        size, side = self.backbone.patch_size, math.isqrt(self.patches)
+        if height // size != side or width // size != side:
+            raise InvalidArgument(
+                "frames",
+                f"height {height} and width {width} make {height // size} x {width // size} "
+                f"patches of {size} pixels, but the predictor takes {side} x {side}; give square "
+                "frames",
+            )
 
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Latents of normalised frames; where there is a proprio slot, with zeros in it."""
@@ -157,11 +146,10 @@ class PreJepaModel(nn.Module):
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
-        out: Tensor = self.extra_encoders[ACTION](blocks)
-        return out
+        return self.extra_encoders[ACTION](blocks)
 
     def tokens(self, latents: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b p state"]:
-        """What the predictor sees of latents beside the action: visual tokens, proprio in each."""
+        """The predictor's input without the action: visual tokens, with the proprio in each."""
         visual = latents[..., : self.visual] / self._visual_scale
         parts = [visual.unflatten(-1, (self.patches, -1))]
         if self.proprio:
@@ -171,7 +159,7 @@ class PreJepaModel(nn.Module):
         return torch.cat(parts, dim=-1)
 
     def latents(self, tokens: Float[Tensor, "*b p state"]) -> Float[Tensor, "*b dim"]:
-        """The latents of predicted tokens; proprio is what the first patch says, or every one."""
+        """The latents of predicted tokens; proprio is the first patch's, or every patch's."""
         visual = self.visual // self.patches
         slots = tokens[..., : self._proprio_patches, visual:].flatten(-2) * self._proprio_scale
         flat = tokens[..., :visual].flatten(-2) * self._visual_scale
@@ -180,7 +168,7 @@ class PreJepaModel(nn.Module):
     def step(
         self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b p state"]:
-        """The tokens that follow the last of a window; every patch predicts its own proprio."""
+        """Predict the tokens that follow the last of a window; each patch has its own proprio."""
         visual = self.visual // self.patches
         parts = {PROPRIO: tokens[..., visual:]}
         parts[ACTION] = actions[:, :, None].expand(-1, -1, self.patches, -1)
@@ -191,73 +179,33 @@ class PreJepaModel(nn.Module):
         del found[ACTION]
         return torch.cat([*found.values()], dim=-1)
 
-
-class FrozenPreJepa(FrozenNetwork[PreJepaModel]):
-    """A PreJEPA network as a FrozenWorldModel."""
-
-    @torch.no_grad()
-    def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
-        """Latents of normalised frames, without their proprioception.
-
-        Raises:
-            InvalidArgument: ``frames`` of another number of patches than the predictor's.
-        """
-        height, width = frames.shape[-2:]
-        size, side = self._network.backbone.patch_size, math.isqrt(self._network.patches)
-        if height // size != side or width // size != side:
-            raise InvalidArgument(
-                "frames",
-                f"height {height} and width {width} make {height // size} x {width // size} "
-                f"patches of {size} pixels, but the predictor takes {side} x {side}; give square "
-                "frames",
-            )
-        return self._network.encode(frames)
-
-    @property
-    def proprio_slot(self) -> int:
-        """Coordinates that proprioception takes in a latent; 0 where frames come without."""
-        return self._network.proprio
-
-    @torch.no_grad()
-    def embed_proprio(self, proprio: Float[Tensor, "n width"]) -> Float[Tensor, "n slot"]:
-        """Last coordinates of latents, of proprioception of width ``card.proprio_dim``."""
-        return self._network.embed_proprio(proprio)
-
-    @torch.no_grad()
-    def embed_actions(self, blocks: Float[Tensor, "b t width"]) -> Float[Tensor, "b t emb"]:
-        """Embeddings of action blocks of width ``card.action_block_dim``."""
-        return self._network.embed_actions(blocks)
-
-    @torch.no_grad()
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
-        """Latent that follows the last of at most ``card.history`` latents of observed frames."""
-        return self._network.latents(self._network.step(self._network.tokens(latents), actions))
+        """Predict the latent that follows the last one of observed frames."""
+        return self.latents(self.step(self.tokens(latents), actions))
 
-    @torch.no_grad()
     def unroll(
         self,
         histories: Float[Tensor, "v h dim"],
         past: Float[Tensor, "p past width"],
         future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history forward under every action sequence of its pool, one of ``p``.
+        """Roll every history forward under every action sequence of its pool, one of ``p``.
 
         Unlike repeated :meth:`predict_next` it keeps the proprioception that every patch predicts,
         as upstream does. Rows go through the predictor a bounded number of tokens at a time.
         """
         v, (j, horizon) = len(histories), future.shape[1:3]
         pools = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)  # (p, j, ...)
-        embedded = self._network.embed_actions(pools.flatten(0, 1))  # (p * j, h + H - 1, emb)
+        embedded = self.embed_actions(pools.flatten(0, 1))  # (p * j, h + H - 1, emb)
         each = embedded.reshape(len(pools), j, *embedded.shape[1:])
         actions = each.repeat_interleave(v // len(pools), dim=0).flatten(0, 1)
         place = "cpu" if histories.device.type == "cpu" else "accelerator"
-        window = self._network.history * self._network.patches
-        size = max(1, PASS_TOKENS[place] // window)
+        size = max(1, PASS_TOKENS[place] // (self.history * self.patches))
         parts = []
         for rows in torch.split(torch.arange(v * j, device=histories.device), size):
-            start = self._network.tokens(histories[rows // j])
+            start = self.tokens(histories[rows // j])
             parts.append(self._roll(start, actions[rows], horizon))
         return torch.cat(parts).reshape(v, j, horizon, -1)
 
@@ -265,9 +213,9 @@ class FrozenPreJepa(FrozenNetwork[PreJepaModel]):
         """Latents (b, horizon, dim) after tokens (b, h, p, state)."""
         seen, found, first = start, [], 0
         for end in range(start.shape[1], start.shape[1] + horizon):
-            extra = max(0, seen.shape[1] - self._network.history)
+            extra = max(0, seen.shape[1] - self.history)
             seen, first = seen[:, extra:], first + extra
-            following = self._network.step(seen, actions[:, first:end])
-            found.append(self._network.latents(following))
+            following = self.step(seen, actions[:, first:end])
+            found.append(self.latents(following))
             seen = torch.cat([seen, following[:, None]], dim=1)
         return torch.stack(found, dim=1)

@@ -22,11 +22,10 @@ class Unrolls(Protocol):
         past: Float[Tensor, "p past width"],
         future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
-        """Every history forward under every action sequence of its pool.
+        """Roll every history forward under every action sequence of its pool.
 
         There is a pool, with its past blocks, for each run of ``v / p`` histories; p divides v.
         """
-        ...
 
 
 def rollout(
@@ -34,7 +33,7 @@ def rollout(
     history_latents: Float[Tensor, "b h dim"],
     blocks: Float[Tensor, "b t width"],
 ) -> Float[Tensor, "b horizon dim"]:
-    """Predicted latents of the ``H`` frames after a history of ``h`` frames.
+    """Predict the latents of the ``H`` frames after a history of ``h`` frames.
 
     Block ``k`` is the action block that leaves frame ``k``, so ``h + H - 1`` blocks give ``H``
     steps and block ``h - 1`` is the paper's ``a_0``. Step ``t`` feeds the last
@@ -57,7 +56,7 @@ def rollout_pool(
     past: Float[Tensor, "*pools past width"],
     pools: Float[Tensor, "p j horizon width"],
 ) -> Float[Tensor, "v j horizon dim"]:
-    """Every history forward under every candidate of its pool; each as :func:`rollout`.
+    """Roll every history forward under every candidate of its pool, as :func:`rollout`.
 
     There is a pool for each run of ``v / p`` histories. ``past`` are the ``h - 1`` blocks that
     leave the earlier history frames, (h - 1, width), or (p, h - 1, width).

@@ -36,14 +36,10 @@ MAX_HEADER_BYTES = 2**24
 
 
 class StateReader:
-    """The state dict of one weights file, for the builder of a model family.
+    """Reads one weights file's state dict for the builder of a model family.
 
-    Args:
-        filename: Name of the file, for messages and the container format.
-        data: Its bytes.
-        config: The config tree beside it, which the digest covers.
-        options: What ``acpc.json`` beside it says, which the digest covers, too.
-        backbone: Of another file, whose tensors are read as ``backbone.*``.
+    The digest covers ``config`` and ``options``, the trees of ``config.json`` and ``acpc.json``
+    beside it. ``backbone`` reads another file, whose tensors become ``backbone.*``.
     """
 
     def __init__(
@@ -61,7 +57,7 @@ class StateReader:
         self._backbone = backbone
 
     def parse_options(self, kind: type[Config]) -> Config:
-        """What ``acpc.json`` says; raises UnsafeCheckpoint, as :func:`parse_config`."""
+        """Validate ``acpc.json``; raises UnsafeCheckpoint, as :func:`parse_config`."""
         return parse_config(kind, self.options, filename=OPTIONS_NAME)
 
     @cached_property
@@ -103,8 +99,7 @@ class StateReader:
 def unwrap(stored: object, filename: str) -> StateDict:
     """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
 
-    A wrapped training checkpoint also holds tensors of its losses beside the ``model.`` ones; those
-    are left out.
+    Leaves out the tensors of losses that a training checkpoint holds beside the ``model.`` ones.
 
     Raises:
         UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
@@ -121,9 +116,8 @@ def unwrap(stored: object, filename: str) -> StateDict:
         _check_plain(filename, key, value)
         name = key.replace(COMPILE_PREFIX, "").removeprefix(LIGHTNING_PREFIX)
         if name in state:
-            raise bad_weights(
-                filename, key, f"two tensors are named {name!r} without training prefixes"
-            )
+            problem = f"two tensors are named {name!r} without training prefixes"
+            raise bad_weights(filename, key, problem)
         state[name] = value.detach()
     if not state:
         raise bad_weights(filename, "", "holds no tensors")
@@ -131,11 +125,7 @@ def unwrap(stored: object, filename: str) -> StateDict:
 
 
 def count_parameters(network: nn.Module, limits: CheckpointLimits) -> int:
-    """Parameters of a network on the meta device, before memory is taken for them.
-
-    Raises:
-        UnsafeCheckpoint: More than the limit.
-    """
+    """Count the parameters of a network; raises UnsafeCheckpoint above the limit."""
     count = sum(parameter.numel() for parameter in network.parameters())
     if count > limits.parameters:
         raise UnsafeCheckpoint(
@@ -148,8 +138,8 @@ def count_parameters(network: nn.Module, limits: CheckpointLimits) -> int:
 def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None:
     """Give a network built on the meta device its weights, as float32.
 
-    Names and shapes are compared before any tensor is copied. BatchNorm's ``num_batches_tracked``
-    plays no part in inference and may be absent.
+    Compares names and shapes before copying any tensor. BatchNorm's ``num_batches_tracked`` plays
+    no part in inference and may be absent.
 
     Raises:
         UnsafeCheckpoint: A tensor is missing, unexpected, of another shape or dtype, not finite,
@@ -174,16 +164,16 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None
 
 
 def bad_weights(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
-    """The error for a tensor, or for the whole file when ``key`` is empty."""
+    """Return the error for a tensor, or for the whole file when ``key`` is empty."""
     where = f"{filename}: {key}: " if key else f"{filename}: "
     return UnsafeCheckpoint(where + problem, reason="CHECKPOINT_WEIGHTS_REFUSED")
 
 
 def check_container(filename: str, file: ByteSource, size: int) -> None:
-    """Look at the ends of a weights file of ``size`` bytes, so that others are not read whole.
+    """Check the ends of a weights file, before it is read whole.
 
     Raises:
-        UnsafeCheckpoint: It is not the container its name says, or that claims another size.
+        UnsafeCheckpoint: Not the container that its name says, or one of another size.
     """
     if not filename.endswith(SAFETENSORS):
         _check_archive(filename, file, size)
@@ -210,13 +200,13 @@ def _read_safetensors(filename: str, data: bytes) -> object:
 
 
 def read_archive(filename: str, data: bytes) -> object:
-    """What a torch archive holds: tensors, plain values and containers of them, however nested.
+    """Read a torch archive: tensors, plain values and containers of them, however nested.
 
     Raises:
         UnsafeCheckpoint: The file is damaged or compressed, or would run code.
     """
     _check_archive(filename, io.BytesIO(data), len(data))
-    # The restricted unpickler makes one of any size it is told, before anything is checked.
+    # The restricted unpickler allocates one of any size before anything is checked.
     if b"bytearray\n" in data:
         problem = "asks for a bytearray of any size, which is no tensor; nothing was allocated"
         raise bad_weights(filename, "", problem)
@@ -229,19 +219,15 @@ def read_archive(filename: str, data: bytes) -> object:
     found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
     if found:
         culprit = found[1] or found[2]
-        raise bad_weights(
-            filename,
-            "",
+        problem = (
             f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
-            "executed. Save model.state_dict() instead of the model",
+            "executed. Save model.state_dict() instead of the model"
         )
-    if "weights_only" in message or "Weights only" in message:
-        raise bad_weights(
-            filename, "", "its pickle is damaged or holds more than tensors; nothing was executed"
-        )
-    raise bad_weights(
-        filename, "", f"damaged: {message.splitlines()[0] if message else 'unreadable'}"
-    )
+    elif "weights_only" in message or "Weights only" in message:
+        problem = "its pickle is damaged or holds more than tensors; nothing was executed"
+    else:
+        problem = f"damaged: {message.splitlines()[0] if message else 'unreadable'}"
+    raise bad_weights(filename, "", problem)
 
 
 def _raise_if_host_is_short(error: Exception) -> None:
@@ -252,12 +238,8 @@ def _raise_if_host_is_short(error: Exception) -> None:
 def _check_archive(filename: str, file: ByteSource, size: int) -> None:
     """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
     if file.read(2) != b"PK":
-        raise bad_weights(
-            filename,
-            "",
-            "not an archive of torch.save (which is a zip file); files older than torch 1.6 must "
-            "be saved again",
-        )
+        problem = "not an archive of torch.save (which is a zip file); files older than torch 1.6"
+        raise bad_weights(filename, "", f"{problem} must be saved again")
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
@@ -270,9 +252,8 @@ def _check_archive(filename: str, file: ByteSource, size: int) -> None:
         raise bad_weights(filename, "", "two archive entries have one name")
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            raise bad_weights(
-                filename, entry.filename, "compressed or encrypted entry; torch.save writes neither"
-            )
+            problem = "compressed or encrypted entry; torch.save writes neither"
+            raise bad_weights(filename, entry.filename, problem)
     total = sum(entry.file_size for entry in entries)
     if total > size:
         raise bad_weights(filename, "", f"entries claim {total} bytes in a file of {size}")
@@ -284,9 +265,8 @@ def _check_plain(filename: str, name: str, value: object) -> None:
     if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
         raise bad_weights(filename, name, "not a dense CPU tensor")
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        raise bad_weights(
-            filename, name, f"shape {tuple(value.shape)} is larger than its stored data"
-        )
+        problem = f"shape {tuple(value.shape)} is larger than its stored data"
+        raise bad_weights(filename, name, problem)
 
 
 def _as_float32(filename: str, name: str, tensor: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """Pairwise ACPC and its companions: how far two predicted rollouts lie apart.
 
-Every function casts its latents to float64 before it subtracts. A float32 or bfloat16 model output
-is an exact float64 number, so nothing is lost on the way in. Latents that are not finite give
-distances that are not finite; the functions that decide something reject those.
+Every function casts its latents to float64, which holds a model's output exactly, before it
+subtracts. Latents that are not finite give distances that are not finite; the functions that decide
+something reject those.
 """
 
 import math
@@ -22,14 +22,11 @@ _PIECE = 2**22
 
 
 def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "horizon"]:
-    """Checked horizon weights alpha_1..alpha_H of Eq. weighted-rollout-map in the paper.
+    """Return checked horizon weights alpha_1..alpha_H of Eq. weighted-rollout-map in the paper.
 
     Weights are used exactly as given: they are never rescaled. Their sum may miss 1 by at most
     1e-6, the room that weights rounded to float32 need. Empty weights mean uniform ones, 1 / H.
-
-    Raises:
-        InvalidArgument: ``horizon`` is below 1, or ``weights`` has another length, a negative or
-            non-finite entry, or another sum than 1.
+    InvalidArgument: another length or sum, an entry negative or not finite, ``horizon`` below 1.
     """
     if horizon < 1:
         raise InvalidArgument("horizon", f"is {horizon}; predict at least 1 step")
@@ -56,12 +53,9 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
 def step_distances(
     clean: Float[Tensor, "*#batch horizon dim"], perturbed: Float[Tensor, "*#batch horizon dim"]
 ) -> Float64[Tensor, "*broadcast horizon"]:
-    """Projected distance after each predicted step, the norms inside Eq. acpc-h in the paper.
+    """Compute the projected distance after each predicted step, the norms inside Eq. acpc-h.
 
-    In latent units; leading axes broadcast.
-
-    Raises:
-        InvalidArgument: The two rollouts differ in horizon or latent width.
+    In latent units; leading axes broadcast. InvalidArgument where horizon or width differ.
     """
     return _square_sums(clean, perturbed).sqrt()
 
@@ -69,19 +63,16 @@ def step_distances(
 def acpc(
     distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "*#batch horizon"]
 ) -> Float64[Tensor, "*batch"]:
-    """ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2), in latent units."""
+    """Compute ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2), in latent units."""
     return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
 
 
 def encoder_shift(
     clean: Float[Tensor, "*#batch history dim"], perturbed: Float[Tensor, "*#batch history dim"]
 ) -> Float64[Tensor, "*broadcast"]:
-    """l2 distance of the stacked history latents, all frames of the history together.
+    """Compute the paper's encoder shift ||z - z~||_2 (Sec. Pairwise ACPC), before any prediction.
 
-    The paper's encoder shift ||z - z~||_2 (Sec. Pairwise ACPC), before any prediction.
-
-    Raises:
-        InvalidArgument: The two histories differ in length or latent width.
+    The l2 distance of all frames of the history together. InvalidArgument where shapes differ.
     """
     return _square_sums(clean, perturbed, over=2).sqrt()
 
@@ -91,13 +82,10 @@ def prediction_error(
     observed: Float[Tensor, "*#batch horizon dim"],
     weights: Float64[Tensor, "*#batch horizon"],
 ) -> Float64[Tensor, "*broadcast"]:
-    """Distance e of a rollout to the observed future in the weighted rollout space.
+    """Compute the distance e of a rollout to the observed future in the weighted rollout space.
 
     Prop. target-free-error-drift in the paper; ``observed`` are the projected embeddings of the H
-    observed frames after the history.
-
-    Raises:
-        InvalidArgument: Rollout and observed future differ in horizon or latent width.
+    observed frames after the history. InvalidArgument where horizon or width differ.
     """
     return acpc(step_distances(rollout, observed), weights)
 
@@ -105,7 +93,7 @@ def prediction_error(
 def error_drift(
     clean_error: Float64[Tensor, "*#batch"], perturbed_error: Float64[Tensor, "*#batch"]
 ) -> Float64[Tensor, "*batch"]:
-    """Change of prediction error |e~ - e|; at most :func:`drift_bound`.
+    """Compute the change of prediction error |e~ - e|; at most :func:`drift_bound`.
 
     Eq. target-free-error-drift in the paper, which proves the bound in real numbers.
     """
@@ -120,7 +108,7 @@ def drift_bound(
     horizon: int,
     dim: int,
 ) -> Float64[Tensor, "*batch"]:
-    """ACPC_H as a bound that the computed drift never exceeds (Prop. target-free-error-drift).
+    """Widen ACPC_H to a bound that computed drift never exceeds (Prop. target-free-error-drift).
 
     Each of the three norms sums ``horizon * dim`` squares in float64, so each is off by a factor of
     at most 1 +- g with g = (horizon + dim + 16) * 2**-52, generously. The exact errors differ by at
@@ -131,7 +119,7 @@ def drift_bound(
 
 
 def _square_sums(clean: Tensor, perturbed: Tensor, over: int = 1) -> Tensor:
-    """Sums of squared float64 differences over the last ``over`` axes; leading ones broadcast.
+    """Sum squared float64 differences over the last ``over`` axes; leading ones broadcast.
 
     Of many coordinates a piece at a time, cut along the first of the other axes.
     """

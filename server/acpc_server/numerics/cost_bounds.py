@@ -66,8 +66,8 @@ class PoolBounds:
         clean_costs: C_j, reduced, (..., J); its leading axes broadcast with those of the others.
         perturbed_costs: C~_j, reduced, (..., J).
         displacements: r_j in latent units, without tolerance, (..., J).
-        bounds: b_j, widened by the tolerance, reduced like the costs and rounded up so that it
-            bounds the difference of the two reported costs, (..., J).
+        bounds: b_j, with the tolerance, reduced and rounded up to bound the difference of the
+            reported costs too, (..., J).
         lower: Proven lower bounds of C_j - b_j, never reduced, (..., J).
         upper: Proven upper bounds of C_j + b_j, never reduced, (..., J).
         reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
@@ -91,13 +91,13 @@ B = TypeVar("B", bound=PoolBounds)
 
 @dataclass(frozen=True)
 class ExcessCost:
-    """What the perturbed choice costs under the clean prediction.
+    """What the perturbed choice costs under the clean prediction, with axes (...).
 
     Attributes:
-        winner: Clean winner w, the lowest index among equals, (...) as the clean costs.
-        perturbed_winner: Perturbed winner w~ of each view, (...).
-        excess: C_w~ - C_w, at least 0, (...).
-        bound: b_w~ + b_w, at least ``excess`` as reported here, (...).
+        winner: Clean winner w, the lowest index among equals.
+        perturbed_winner: Perturbed winner w~ of each view.
+        excess: C_w~ - C_w, at least 0.
+        bound: b_w~ + b_w, at least ``excess`` as reported here.
     """
 
     winner: Int64[Tensor, "*#views"]
@@ -126,7 +126,7 @@ def goal_costs(
     *,
     reduction: Reduction = "sum",
 ) -> Float64[Tensor, "*batch"]:
-    """Costs C = ||x - g||^2 alone, reduced, in float64."""
+    """Compute costs C = ||x - g||^2 alone, reduced, in float64."""
     return _squared_distance(endpoints.double(), goal.double()) / _divisor(goal, reduction)
 
 
@@ -138,16 +138,13 @@ def pool_bounds(
     reduction: Reduction = "sum",
     endpoint_tolerance: float = 0.0,
 ) -> PoolBounds:
-    """Costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
+    """Compute costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
 
     ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the latent width. The
     bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. Many pools are
     measured at once by leading axes, such as clean endpoints (pools, 1, J, d), perturbed ones
     (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone.
-
-    Raises:
-        InvalidArgument: Shapes that do not fit, an empty pool, a latent that is not finite, or a
-            tolerance that is negative or not finite.
+    InvalidArgument: shapes that do not fit, an empty pool, or a number that is not finite.
     """
     check_tolerance(endpoint_tolerance)
     _check(clean, perturbed, goal)
@@ -195,10 +192,7 @@ def check_tolerance(endpoint_tolerance: float) -> None:
 
 
 def join_bounds(parts: Sequence[B], rows: Int64[Tensor, "candidates"] | None = None) -> B:
-    """Bounds of one pool from those of its candidates in parts.
-
-    ``rows`` says whose bounds each candidate has, where that is not its own.
-    """
+    """Join the bounds of the parts of a pool; ``rows``: whose bounds each candidate has."""
     if len(parts) == 1 and rows is None:
         return parts[0]
     joined: dict[str, Any] = {}
@@ -214,13 +208,10 @@ def join_bounds(parts: Sequence[B], rows: Int64[Tensor, "candidates"] | None = N
 def chained_bounds(
     bounds: PoolBounds, acpc: Float64[Tensor, "*views candidates"], last_weight: float
 ) -> Float64[Tensor, "*views candidates"]:
-    """Cost-change bounds through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
+    """Bound cost changes through ACPC_H / sqrt(alpha_H), Eq. acpc-cost-chain in the paper.
 
-    Never tighter than ``bounds.bounds``, which is used where rounding would make it so. They need
-    alpha_H, ``last_weight``, above 0; at 0 they are infinite.
-
-    Raises:
-        InvalidArgument: ``last_weight`` is outside [0, 1].
+    Never tighter than ``bounds.bounds``, which is used where rounding would make it so. Infinite
+    where ``last_weight``, alpha_H, is 0; InvalidArgument where it is outside [0, 1].
     """
     if not 0 <= last_weight <= 1:
         raise InvalidArgument("weights", f"end with {last_weight}; weights lie in [0, 1]")
@@ -231,7 +222,7 @@ def chained_bounds(
 
 
 def excess_cost(bounds: PoolBounds) -> ExcessCost:
-    """Observed excess cost of the perturbed winner, Eq. fixed-pool-regret-bound in the paper.
+    """Compute the excess cost of the perturbed winner, Eq. fixed-pool-regret-bound in the paper.
 
     Where the winner does not change, the excess is 0 and the bound is twice the winner's.
     """
@@ -251,7 +242,7 @@ def excess_cost(bounds: PoolBounds) -> ExcessCost:
 def elite_indices(
     costs: Float[Tensor, "*batch candidates"], elite_count: int
 ) -> Int64[Tensor, "*batch elites"]:
-    """The k in 1..J lowest costs, lowest first; of equal costs the lower index comes first."""
+    """Return the k in 1..J lowest costs, lowest first; of equal costs the lower index first."""
     candidates = costs.shape[-1]
     if not 1 <= elite_count <= candidates:
         raise InvalidArgument(
@@ -261,7 +252,7 @@ def elite_indices(
 
 
 def top1_certificate(bounds: PoolBounds) -> Certificate:
-    """Whether the clean winner provably stays the winner, Eq. top1-certificate-main in the paper.
+    """Certify that the clean winner stays the winner, Eq. top1-certificate-main in the paper.
 
     Ties are never certified. A pool of one candidate is, with an infinite margin.
     """
@@ -269,12 +260,10 @@ def top1_certificate(bounds: PoolBounds) -> Certificate:
 
 
 def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
-    """Whether the clean top-k set provably stays, Eq. elite-certificate-main in the paper.
+    """Certify that the clean top-k set stays, Eq. elite-certificate-main in the paper.
 
-    Ties between an elite and a non-elite are never certified.
-
-    Raises:
-        InvalidArgument: ``elite_count`` is outside that range.
+    Ties between an elite and a non-elite are never certified. InvalidArgument where no candidate,
+    or every one, is an elite.
     """
     candidates = bounds.clean_costs.shape[-1]
     if not 1 <= elite_count < candidates:
@@ -302,7 +291,7 @@ def open_choice(
 
 
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
-    """Min over pairs of (C_j - b_j) - (C_i + b_i), which separates into one min and one max."""
+    """Minimise (C_j - b_j) - (C_i + b_i) over pairs, which separates into one min and one max."""
     elite = elite_indices(bounds.clean_costs, elite_count)
     elites = torch.zeros_like(bounds.clean_costs, dtype=torch.bool).scatter_(-1, elite, True)
     lowest_rival = bounds.lower.masked_fill(elites, math.inf).amin(dim=-1)  # (...)
@@ -326,12 +315,12 @@ def _divisor(goal: Tensor, reduction: Reduction) -> int:
 
 
 def _above(values: Tensor) -> Tensor:
-    """The next float64 towards infinity: at least the exact value that was rounded."""
+    """Return the next float64 towards infinity: at least the exact value that was rounded."""
     return torch.nextafter(values, values.new_tensor(math.inf))
 
 
 def _below(values: Tensor) -> Tensor:
-    """The next float64 towards minus infinity: at most the exact value that was rounded."""
+    """Return the next float64 towards minus infinity: at most the exact value that was rounded."""
     return torch.nextafter(values, values.new_tensor(-math.inf))
 
 

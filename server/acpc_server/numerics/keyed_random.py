@@ -2,7 +2,10 @@
 
 The sha256 of a domain, a few integers and a name is the key. So the numbers are the same in every
 process, thread count, batch layout and order. Perturbations draw theirs where the frames are, from
-Philox (``philox.py``); pools and probes, which are small, come from NumPy's SFC64 on the host.
+Philox4x64-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011); pools and
+probes, which are small, come from NumPy's SFC64 on the host. On a CPU the words of Philox are
+NumPy's, in 3.6 ns each; elsewhere they are computed by integer tensor operations, which wrap around
+2**64 as the generator wants. A word is an int64 with the bits of the unsigned word.
 
 Torch's own CPU normals change with the vector instructions of the machine. NumPy promises the raw
 stream of a bit generator for ever but may, with notice, change how normals are made of it; a test
@@ -15,15 +18,23 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.philox import Key
+
+Key = tuple[int, int, int, int]
+"""Four uint64: the two key words, and the upper two of the four counter words."""
+
+BLOCK_WORDS = 4
+_ROUNDS = 10
+_HALF = 2**32 - 1
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 def key_words(domain: bytes, numbers: Mapping[str, int], name: str = "") -> Key:
-    """The four uint64 words of one key; InvalidArgument where a number is not a uint64.
+    """Return the four uint64 words of a key; InvalidArgument where a number is not a uint64.
 
     ``domain`` says what the numbers are for, ends with a zero byte, and no two uses share one.
     """
@@ -39,7 +50,7 @@ def key_words(domain: bytes, numbers: Mapping[str, int], name: str = "") -> Key:
 def keyed_generator(
     domain: bytes, numbers: Mapping[str, int], name: str = ""
 ) -> np.random.Generator:
-    """NumPy's generator of one key, SFC64 with the key as its state; raises as ``key_words``."""
+    """Return NumPy's SFC64 generator with a key as its state; raises as ``key_words``."""
     state = np.array(key_words(domain, numbers, name), np.uint64)
     bits = np.random.SFC64(0)
     bits.state = {
@@ -54,7 +65,52 @@ def keyed_generator(
 def standard_normals(
     generator: np.random.Generator, shape: Sequence[int], device: torch.device
 ) -> Float[Tensor, "..."]:
-    """Float32 standard normals, drawn on the CPU in C order and moved to ``device``."""
+    """Draw float32 standard normals on the CPU in C order and move them to ``device``."""
     normals = np.empty(tuple(shape), np.float32)
     generator.standard_normal(dtype=np.float32, out=normals)
     return torch.from_numpy(normals).to(device)
+
+
+def host_philox(key: Key, *, first: int = 1, stream: int = 0) -> np.random.Philox:
+    """Return NumPy's generator before block ``first``, at least 1.
+
+    NumPy counts up before it makes a block; ``stream`` is the second counter word.
+    """
+    counter = np.array([first - 1, stream, *key[2:]], np.uint64)
+    return np.random.Philox(key=np.array(key[:2], np.uint64), counter=counter)
+
+
+def philox_words(
+    keys: Sequence[Key], first: int, blocks: int, device: torch.device
+) -> Int64[Tensor, "keys words"]:
+    """Compute the words of blocks from ``first`` on, four a block, for every key; nothing waits."""
+    bits = torch.empty(len(keys), 4, 1, dtype=torch.int64, device=device)
+    for place, word in zip(bits.flatten(), (word for key in keys for word in key), strict=True):
+        place.fill_(_signed(word))  # an argument of a kernel: no copy to wait for
+    k0, k1, c2, c3 = bits.unbind(1)  # (keys, 1) each
+    c0 = torch.arange(first, first + blocks, device=device).unsqueeze(0)
+    c1 = torch.zeros_like(c0)
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiplied(c0, _MULTIPLIERS[0])
+        high1, low1 = _multiplied(c2, _MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0, k1 = k0 + _signed(_KEY_STEPS[0]), k1 + _signed(_KEY_STEPS[1])
+    return torch.stack((c0, c1, c2, c3), dim=-1).flatten(1)
+
+
+def _multiplied(words: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+    """Multiply to 128 bits, by 32-bit halves; return the upper and lower word."""
+    upper, lower = factor >> 32, factor & _HALF
+    w_low, w_high = words & _HALF, _high(words)
+    middle = w_high * lower + _high(w_low * lower)  # below 2**64: no carry is lost
+    other = w_low * upper + (middle & _HALF)
+    return w_high * upper + _high(middle) + _high(other), words * _signed(factor)
+
+
+def _high(words: Tensor) -> Tensor:
+    """Return the upper half of each word; the shift of a signed integer keeps its sign."""
+    return (words >> 32) & _HALF
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >= 2**63 else word

@@ -49,7 +49,7 @@ _TAIL = (
 def normals_from(
     bits: Int32[Tensor, "n"], out: Float32[Tensor, "n"] | None = None
 ) -> Float32[Tensor, "n"]:
-    """A standard normal for every 32 random bits, on their device."""
+    """Make a standard normal of every 32 random bits, on their device."""
     offsets, slopes = _table_on(bits.device)
     x = (bits & _MAGNITUDE).float().add_(0.5)
     piece = (x.view(torch.int32) >> _SHIFT).sub_(_FIRST)
@@ -61,7 +61,7 @@ def normals_from(
 
 
 def upper_quantile(tail: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
-    """Where the standard normal has so much above it, for 1e-11 to 0.5, to 1e-14.
+    """Return where the standard normal has so much above it, for 1e-11 to 0.5, to 1e-14.
 
     In operations that every platform rounds alike.
     """
@@ -71,7 +71,7 @@ def upper_quantile(tail: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
 
 
 def _table() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Offset and slope of every piece."""
+    """Return offset and slope of every piece."""
     codes = np.arange(_FIRST, _LAST + 1, dtype=np.int32) << _SHIFT
     x = codes.view(np.float32).astype(np.float64)
     normal = upper_quantile(x / 2**32)
@@ -104,7 +104,7 @@ _ON_DEVICE: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
 
 def _table_on(device: torch.device) -> tuple[Tensor, Tensor]:
-    """The table, copied to each device once."""
+    """Return the table, copied to each device once."""
     if device in _ON_DEVICE:
         return _ON_DEVICE[device]
     offsets, slopes = (torch.tensor(values, device=device) for values in _TABLE)

@@ -77,7 +77,7 @@ class _Term(NamedTuple):
 
 
 class PoolCost:
-    """What an objective asks of one pool.
+    """What an objective asks of one pool; InvalidArgument names a field that does not fit it.
 
     Args:
         objective: The terms and the control penalty.
@@ -86,11 +86,7 @@ class PoolCost:
         reduction: Sum over the coordinates, or their weighted mean.
         endpoint_tolerance: Every predicted latent may be off by this, l2.
         offsets: Added to the costs, float32 (J,); None: nothing.
-        infeasible: Candidates of infinite cost, by index.
-
-    Raises:
-        InvalidArgument: What does not fit the pool, or leaves no feasible candidate; names its
-            field.
+        infeasible: Candidates of infinite cost, by index; one must be feasible.
     """
 
     def __init__(
@@ -123,18 +119,16 @@ class PoolCost:
         self._spread = 4 * (penalised + 16) * UNIT  # of S
 
     def of(self, rows: slice) -> PoolCost:
-        """The same of some of the candidates."""
+        """Return the cost of some of the candidates."""
         part = copy.copy(self)
         part.infeasible = self.infeasible[rows]
         part._penalty, part._added = self._penalty[rows], self._added[rows]
         return part
 
     def costs(
-        self,
-        rollouts: Float[Tensor, "*batch candidates horizon dim"],
-        goal: Float[Tensor, "dim"],
+        self, rollouts: Float[Tensor, "*batch candidates horizon dim"], goal: Float[Tensor, "dim"]
     ) -> Float64[Tensor, "*batch candidates"]:
-        """Costs alone, (..., J); infinite for infeasible candidates."""
+        """Compute costs alone, (..., J); infinite for infeasible candidates."""
         total = torch.zeros(rollouts.shape[:-2], dtype=torch.float64)
         for term in self._terms:
             for step in _steps(term):
@@ -148,10 +142,7 @@ class PoolCost:
         perturbed: Float[Tensor, "*views candidates horizon dim"],
         goal: Float[Tensor, "dim"],
     ) -> ObjectiveBounds:
-        """Costs and cost-change bounds of clean and perturbed rollouts.
-
-        Latents are finite. Leading axes of ``perturbed`` are views.
-        """
+        """Compute costs and cost-change bounds of finite rollouts; axes before J are views."""
         found = _Sums(perturbed.shape[:-1])
         for term in self._terms:
             for step in _steps(term):
@@ -223,7 +214,7 @@ def chained_objective_bounds(
     acpc: Float64[Tensor, "*views candidates"],
     weights: Float64[Tensor, "horizon"],
 ) -> Float64[Tensor, "*views candidates"]:
-    """Cost-change bounds through ACPC_H (Prop. chain), never tighter than ``bounds.bounds``.
+    """Bound cost changes through ACPC_H (Prop. chain), never tighter than ``bounds.bounds``.
 
     Infinite where a step that costs something has no weight in ACPC.
     """
@@ -233,7 +224,7 @@ def chained_objective_bounds(
 
 
 def check_objective(objective: Objective, width: int, block_width: int) -> None:
-    """Reject, with InvalidArgument, weights that do not fit latents and blocks of these widths."""
+    """Raise InvalidArgument for weights that do not fit latents and blocks of these widths."""
     for index, term in enumerate(objective.terms):
         path = f"objective.terms[{index}].coordinate_weights"
         _check_count(path, term.coordinate_weights, width, "latent coordinate")
@@ -249,7 +240,7 @@ def _check_count(path: str, weights: Sequence[float], wanted: int, each: str) ->
 
 
 def _fitted(term: DistanceTerm, path: str, horizon: int, width: int, reduction: str) -> _Term:
-    """A term for pools of a horizon and latents of a width."""
+    """Fit a term to pools of a horizon and latents of a width."""
     steps, coordinates = term.step_weights, term.coordinate_weights
     _check_count(f"{path}.step_weights", steps, horizon, "predicted step of the candidates")
     last = [0.0] * (horizon - 1) + [1.0]
@@ -267,13 +258,13 @@ def _fitted(term: DistanceTerm, path: str, horizon: int, width: int, reduction: 
 
 
 def _steps(term: _Term) -> list[int]:
-    """The steps that a term counts."""
+    """List the steps that a term counts."""
     found: list[int] = term.coefficients.nonzero()[:, 0].tolist()
     return found
 
 
 def _distance(difference: Tensor, term: _Term) -> Tensor:
-    """N of some differences (..., d)."""
+    """Compute N of some differences (..., d)."""
     l1 = term.asked.norm is Norm.L1
     parts = difference.abs() if l1 else difference.square()
     if term.weights is not None:
@@ -287,7 +278,7 @@ def _cost(distance: Tensor, term: _Term) -> Tensor:
 
 
 def _penalty(weights: Sequence[float], candidates: Tensor) -> Tensor:
-    """The control penalty of every candidate, (J,)."""
+    """Compute the control penalty of every candidate, (J,)."""
     if not weights:
         return torch.zeros(len(candidates), dtype=torch.float64)
     weighted = candidates.double().square() * torch.tensor(weights, dtype=torch.float64)
@@ -295,7 +286,7 @@ def _penalty(weights: Sequence[float], candidates: Tensor) -> Tensor:
 
 
 def _infeasible(indices: Sequence[int], candidates: int) -> Tensor:
-    """Which candidates are infeasible, (J,)."""
+    """Mark the infeasible candidates, (J,)."""
     mask = torch.zeros(candidates, dtype=torch.bool)
     if not indices:
         return mask

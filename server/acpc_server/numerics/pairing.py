@@ -1,7 +1,6 @@
-"""Which anchors are compared as different states: neighbourhood and partners.
+"""Pairs anchors as different states by logged states alone, so alike for every checkpoint.
 
-The SR protocol of the paper (appendix Evaluation and Diagnostic Protocol). All of it depends on
-logged states alone, so the pairs are the same for every checkpoint.
+The SR protocol of the paper (appendix Evaluation and Diagnostic Protocol).
 """
 
 import math
@@ -32,7 +31,7 @@ Check = Callable[[], None]
 
 
 def go_on() -> None:
-    """The default check between blocks of a scan: nothing."""
+    """Do nothing: the default check between blocks of a scan."""
 
 
 @dataclass(frozen=True)
@@ -58,26 +57,21 @@ class Pairing:
         return len(self.partner) - self.eligible
 
     def skip_reasons(self, labels: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
-        """A ``SkipReason`` for every anchor; ``labels`` are those it was paired by."""
+        """Return a ``SkipReason`` for every anchor; ``labels`` are those it was paired by."""
         alike = bool((labels == labels[0]).all())
         reason = SkipReason.ONE_LABEL if alike else SkipReason.NONE_IN_REACH
         return torch.where(self.partner < 0, int(reason), int(SkipReason.UNSPECIFIED))
 
 
 def off_diagonal_quantile(
-    points: Float[Tensor, "n dim"],
-    quantile: float,
-    field: str = "points",
-    check: Check = go_on,
+    points: Float[Tensor, "n dim"], quantile: float, field: str = "points", check: Check = go_on
 ) -> float:
-    """Quantile of the Euclidean distances between all ordered pairs of different rows.
+    """Compute a quantile of the Euclidean distances between all ordered pairs of different rows.
 
     Each unordered pair occurs twice in that list, so the upper triangle, every value counted twice,
     gives the same quantile. The distances are selected from as they are computed; some hundred
-    megabytes are held, however many rows there are. ``field`` names the rows in errors.
-
-    Raises:
-        InvalidArgument: Fewer than 2 rows, a value that is not finite, or a bad quantile.
+    megabytes are held. ``field`` names the rows in errors. InvalidArgument: fewer than 2 rows, a
+    value that is not finite, or a bad quantile.
     """
     count = len(points)
     if count < 2:
@@ -101,14 +95,11 @@ def pair_different_labels(
     quantile: float = ScoreProtocol.neighbourhood,
     check: Check = go_on,
 ) -> Pairing:
-    """Finds each anchor's nearest neighbour with another label, the paper's j(i).
+    """Find each anchor's nearest neighbour with another label, the paper's j(i).
 
     A partner lies within the neighbourhood radius, the ``quantile`` of all pairwise distances (the
     paper's d_0.35), boundary included; of equally near ones the lowest index is taken. An anchor
-    without one is skipped.
-
-    Raises:
-        InvalidArgument: Fewer than 2 anchors, a state that is not finite, or a bad quantile.
+    without one is skipped. Raises as :func:`off_diagonal_quantile`.
     """
     radius = off_diagonal_quantile(states, quantile, "endpoint_states", check)
     partner = torch.full_like(labels, -1)
@@ -124,7 +115,7 @@ def pair_different_labels(
 
 
 def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
-    """Distances of every unordered pair of rows, tile by tile."""
+    """Yield the distances of every unordered pair of rows, tile by tile."""
     size = max(1, min(math.isqrt(_BLOCK_ENTRIES), _TILE_ENTRIES // max(1, points.shape[1])))
     tiles = torch.split(points, size)
     for first, rows in enumerate(tiles):
@@ -136,7 +127,7 @@ def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
 
 
 def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
-    """Distances of random pairs. They only narrow the search; no result depends on them."""
+    """Sample distances of random pairs. They only narrow the search; no result depends on them."""
     generator = np.random.default_rng(0)
     first = generator.integers(0, len(points), size)
     second = (first + generator.integers(1, len(points), size)) % len(points)
@@ -151,7 +142,7 @@ def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
 def _distances(
     rows: Float64[Tensor, "rows dim"], others: Float64[Tensor, "columns dim"]
 ) -> Float64[Tensor, "rows columns"]:
-    """Every distance between two sets of rows, by plain differences."""
+    """Compute every distance between two sets of rows, by plain differences."""
     # The matrix-product shortcut loses half the digits between near points. A pair's distance is
     # the same number in every block, so one equal to the radius compares as equal.
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")

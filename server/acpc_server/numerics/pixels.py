@@ -17,7 +17,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
-    """A number for each channel, in the dtype and on the device of ``like``; nothing is copied."""
+    """Make a number for each channel, typed and placed as ``like``; copies nothing."""
     out = like.new_empty(3, 1, 1)
     for place, value in zip(out, values, strict=True):
         place.fill_(value)
@@ -29,7 +29,7 @@ def to_model_input(
     image_size: int,
     dtype: torch.dtype = torch.float32,
 ) -> Float[Tensor, "n 3 model_height model_width"]:
-    """Normalises frames and resizes their shorter side to the model's image size, on their device.
+    """Normalise frames and resize their shorter side to the model's image size, on their device.
 
     Frames are bytes, or real numbers in [0, 1], which are not divided. The order is the public
     training code's: divide by 255, subtract the ImageNet mean, divide by the ImageNet standard
@@ -55,7 +55,7 @@ def to_model_input(
 def resize_shorter(
     images: Float[Tensor, "n 3 height width"], image_size: int
 ) -> Float[Tensor, "n 3 model_height model_width"]:
-    """Images with their shorter side resized as :func:`to_model_input` does; linear in them."""
+    """Resize the shorter side of images as :func:`to_model_input` does; linear in them."""
     size = input_size(images.shape[1:], image_size)
     if size == images.shape[2:]:
         return images
@@ -65,16 +65,14 @@ def resize_shorter(
 
 
 def input_size(shape: Sequence[int], image_size: int) -> tuple[int, int]:
-    """Height and width of frames (n, height, width, 3) once :func:`to_model_input` resized them."""
+    """Return height and width of frames (n, height, width, 3) after :func:`to_model_input`."""
     height, width = shape[1:3]
     scaled = int(image_size * max(height, width) / min(height, width))
     return (image_size, scaled) if height <= width else (scaled, image_size)
 
 
-def to_pixels(
-    model_input: Float[Tensor, "n 3 height width"],
-) -> UInt8[Tensor, "n height width 3"]:
-    """Frames that a person can look at, from what a model sees.
+def to_pixels(model_input: Float[Tensor, "n 3 height width"]) -> UInt8[Tensor, "n height width 3"]:
+    """Turn what a model sees into frames that a person can look at.
 
     Undoes the normalisation of :func:`to_model_input`, not its resize, rounds to the nearest
     integer and clips what a picture cannot show, as strong noise makes it.

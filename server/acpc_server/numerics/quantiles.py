@@ -17,20 +17,17 @@ from acpc_server.errors import InvalidArgument
 
 
 def median(values: Float64[Tensor, "*batch count"]) -> Float64[Tensor, "*batch"]:
-    """Median over the last axis; of an even number the mean of the middle two, not the lower."""
+    """Take the median over the last axis; of an even number the mean of the middle two."""
     ordered = values.sort(dim=-1).values
     count = values.shape[-1]
     return (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) / 2
 
 
 def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: int = 1) -> float:
-    """Quantile with linear interpolation between neighbours, as ``numpy.quantile`` by default.
+    """Take a quantile with linear interpolation between neighbours, as ``numpy.quantile``.
 
-    Each value counts ``copies`` times: 2 gives the quantile of a list that holds every value twice
-    without building it.
-
-    Raises:
-        InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
+    Each value counts ``copies`` times, without building the list that holds it so often.
+    InvalidArgument: ``quantile`` lies outside [0, 1], or the sample is empty.
     """
     return linear_quantiles(values[None], quantile, copies)[0]
 
@@ -38,7 +35,7 @@ def linear_quantile(values: Float64[Tensor, "count"], quantile: float, copies: i
 def linear_quantiles(
     values: Float64[Tensor, "rows count"], quantile: float, copies: int = 1
 ) -> list[float]:
-    """That of each row; raises as :func:`linear_quantile`."""
+    """Take the quantile of each row; raises as :func:`linear_quantile`."""
     rank = QuantileRank.of(quantile, copies * values.shape[1])
     lower, upper = rank.lower // copies, rank.upper // copies
     ordered = np.partition(values.cpu().numpy(), [lower, upper], axis=1)
@@ -56,7 +53,7 @@ class QuantileRank:
 
     @classmethod
     def of(cls, quantile: float, count: int) -> "QuantileRank":
-        """The rank of a quantile among ``count`` values; raises as :func:`linear_quantile`."""
+        """Return the rank of a quantile among values; raises as :func:`linear_quantile`."""
         if not 0 <= quantile <= 1:
             raise InvalidArgument("quantile", f"is {quantile}; it must lie in [0, 1]")
         if count == 0:
@@ -67,7 +64,7 @@ class QuantileRank:
         return cls(math.floor(position), math.ceil(position), position - math.floor(position))
 
     def between(self, low: float, high: float) -> float:
-        """The quantile, given the values at both ranks."""
+        """Interpolate the quantile between the values at both ranks."""
         if self.fraction < 0.5:  # from the nearer neighbour, so that equal neighbours stay exact
             return low + self.fraction * (high - low)
         return high - (1 - self.fraction) * (high - low)
@@ -86,7 +83,7 @@ _ERRORS = 6.0
 def order_statistics(
     passes: Passes, ranks: Sequence[int], guess: tuple[float, float], room: int = ROOM
 ) -> list[float]:
-    """Values of the given ranks, 0 for the smallest.
+    """Find the values of the given ranks, 0 for the smallest.
 
     Args:
         passes: Starts a pass over all values, block by block; each pass has the same values.
@@ -108,7 +105,7 @@ def order_statistics(
 
 
 def bracket(sample: Float64[np.ndarray, "count"], position: float) -> tuple[float, float]:
-    """An open interval that very likely holds a quantile of what the sample was drawn from."""
+    """Return an open interval that very likely holds a quantile of what was sampled."""
     ordered = np.sort(sample)
     centre, room = position * (len(ordered) - 1), len(ordered) / 4  # never the whole sample
     reach = min(_ERRORS * math.sqrt(len(ordered)) / 2 + 1, room)
@@ -148,7 +145,7 @@ class _Scan:
             self._held, self._stride = len(self._kept[0]), 2 * self._stride
 
     def at(self, rank: int) -> float | None:
-        """The value of a rank, if this pass has found it."""
+        """Return the value of a rank, if this pass has found it."""
         rank -= self._below
         if rank < 0:
             return None
@@ -160,7 +157,7 @@ class _Scan:
         return self.high if rank - self._between < self._at_high else None
 
     def closer(self, rank: int) -> tuple[float, float]:
-        """The interval for the next pass, for a rank that this one has not found."""
+        """Return the interval for the next pass, for a rank that this one has not found."""
         rank -= self._below
         if rank < 0:
             return -math.inf, self.low

@@ -1,4 +1,4 @@
-"""Components of IR and SR: motion scale, radii, distances of different states. In float64."""
+"""Components of IR and SR in float64: motion scale, radii, distances of different states."""
 
 import math
 
@@ -16,13 +16,10 @@ EPS_NORM = 1e-8
 
 
 def transitions(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n steps"]:
-    """Displacements ||u_k - u_(k-1)|| inside Eq. clean-transition-scale in the paper.
+    """Compute displacements ||u_k - u_(k-1)|| inside Eq. clean-transition-scale in the paper.
 
-    From embeddings u_0..u_H of the last history frame and the H observed frames after it; in latent
-    units.
-
-    Raises:
-        InvalidArgument: Fewer than two frames.
+    From embeddings u_0..u_H of the last history frame and the H observed frames after it, in latent
+    units; InvalidArgument for fewer than two frames.
     """
     if observed.shape[1] < 2:
         raise InvalidArgument(
@@ -32,21 +29,21 @@ def transitions(observed: Float[Tensor, "n frames dim"]) -> Float64[Tensor, "n s
 
 
 def motion_scale(displacements: Float64[Tensor, "n steps"]) -> Float64[Tensor, "n"]:
-    """Clean-motion scale s_i, Eq. clean-transition-scale in the paper: the median displacement."""
+    """Compute the clean-motion scale s_i, the median displacement (Eq. clean-transition-scale)."""
     return median(displacements)
 
 
 def normalised_radius(
     pair_acpc: Float64[Tensor, "n draws"], scale: Float64[Tensor, "n"]
 ) -> Float64[Tensor, "n draws"]:
-    """R_i^(m) = ACPC / (s_i + 1e-8), Eq. normalized-same-state-radius in the paper."""
+    """Compute R_i^(m) = ACPC / (s_i + 1e-8), Eq. normalized-same-state-radius in the paper."""
     return pair_acpc / (scale[:, None] + EPS_NORM)
 
 
 def step_radius(
     distances: Float64[Tensor, "n draws horizon"], scale: Float64[Tensor, "n"]
 ) -> Float64[Tensor, "n horizon"]:
-    """How far the perturbation moves each predicted step, in units of clean one-step motion.
+    """Average how far the perturbation moves each predicted step, in units of clean motion.
 
     The norms inside Eq. acpc-h in the paper, normalised as in Eq. normalized-same-state-radius and
     averaged over draws.
@@ -55,13 +52,11 @@ def step_radius(
 
 
 def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) -> float:
-    """Raw IR, Eq. ir-raw in the paper: quantile over anchors of the mean over draws.
+    """Compute raw IR, Eq. ir-raw in the paper: quantile over anchors of the mean over draws.
 
     In units of clean one-step motion, with linear interpolation; the paper has q = 0.90.
-
-    Raises:
-        InvalidArgument: No anchors, no draws, or a bad quantile.
-        FailedPrecondition: A radius is not finite.
+    InvalidArgument: no anchors, no draws, or a bad quantile; FailedPrecondition: a radius is not
+    finite.
     """
     anchors, draws = draw_radius.shape
     if draws == 0:
@@ -76,7 +71,7 @@ def invariance_radius(draw_radius: Float64[Tensor, "n draws"], quantile: float) 
 
 
 def deciding_anchors(radius: Float64[Tensor, "n"], quantile: float) -> list[int]:
-    """Indices of the anchors whose radii decide IR, up to four.
+    """Return the indices of the anchors whose radii decide IR, up to four.
 
     They are the two whose radii it lies between, and the next on either side, which rounding may
     have swapped with them.
@@ -92,13 +87,10 @@ def different_state_distance(
     weights: Float64[Tensor, "horizon"],
     scale: Float64[Tensor, "n"],
 ) -> Float64[Tensor, "n"]:
-    """D_i, Eq. different-state-distance in the paper, for anchors that have a partner.
+    """Compute D_i, Eq. different-state-distance in the paper, for anchors that have a partner.
 
     ``partner_rollouts`` start from each partner's history under the *anchor's* actions. Distances
-    are in units of clean one-step motion.
-
-    Raises:
-        FailedPrecondition: A distance is not finite.
+    are in units of clean one-step motion; FailedPrecondition where one is not finite.
     """
     distance = acpc(step_distances(rollouts, partner_rollouts), weights) / (scale + EPS_NORM)
     if not torch.isfinite(distance).all():
@@ -110,7 +102,7 @@ def different_state_distance(
 
 
 def check_eligible(eligible: int, anchors: int) -> None:
-    """Rejects, with FailedPrecondition, anchors of which none has a partner: SR is undefined."""
+    """Raise FailedPrecondition where no anchor has a partner: SR is undefined."""
     if eligible == 0:
         raise FailedPrecondition(
             f"none of the {anchors} anchors has a nearby anchor with another state label, so "
@@ -119,13 +111,10 @@ def check_eligible(eligible: int, anchors: int) -> None:
 
 
 def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float) -> float:
-    """SR, Eq. sr in the paper: the fraction of eligible anchors with D_i > IR_raw + delta.
+    """Compute SR, Eq. sr in the paper: the share of eligible anchors with D_i > IR_raw + delta.
 
-    D_i is NaN where the anchor has no partner; the paper has delta = 0.10.
-
-    Raises:
-        InvalidArgument: A bad margin.
-        FailedPrecondition: No anchor is eligible.
+    D_i is NaN where the anchor has no partner; the paper has delta = 0.10. InvalidArgument: a bad
+    margin; FailedPrecondition: no anchor is eligible.
     """
     if not (math.isfinite(margin) and margin >= 0):
         raise InvalidArgument("margin", f"is {margin}; give a finite value of at least 0")
@@ -135,5 +124,5 @@ def separation_rate(distance: Float64[Tensor, "n"], ir_raw: float, margin: float
 
 
 def median_latent_distance(latents: Float[Tensor, "n dim"], check: Check = go_on) -> float:
-    """Median distance between latents of different anchors, 2 or more; near zero means collapse."""
+    """Compute the median distance of the latents of 2 or more anchors; near zero means collapse."""
     return off_diagonal_quantile(latents, 0.5, "latents", check)

@@ -1,4 +1,9 @@
-"""How far a view can move a planner's update: MPPI's softmax mean, and the elites that iCEM keeps.
+"""A planner's updates: CEM's sample and fit, iCEM's kept elites, MPPI's softmax mean under views.
+
+**CEM.** Facts of the public solver: proposals start at mean 0 and standard deviation 1, candidate 0
+is the current mean, the elites are the k lowest costs, and the next standard deviation is the
+unbiased one of the elites. The fit is unweighted and, as Cor. adaptive-cem-alignment in the paper
+needs it, permutation-invariant to the last bit: elites are taken in the order of their indices.
 
 **Softmax mean** (docs/objectives.md, Prop. softmax). Of actions a_j and costs C_j the update is
 sum w_j a_j / sum w_j with w_j = exp(-C_j / lambda). Costs between ``lower`` and ``upper`` put each
@@ -16,20 +21,63 @@ not underflow, less than 8 (J + 8) u; the next float64 above is above both. Cost
 above 1 are scaled by 2^-64, so that no difference of costs and no temperature overflows.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.cost_bounds import Certificate, PoolBounds, elite_certificate
+from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
 
 UNIT = 2.0**-53
 SCALE = 2.0**400  # of weights
+_DOMAIN = b"acpc/pool/1\0"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """An independent Gaussian for every action coordinate; ``std`` is nowhere negative."""
+
+    mean: Float32[Tensor, "horizon width"]
+    std: Float32[Tensor, "horizon width"]
+
+
+def initial_proposal(horizon: int, width: int) -> Proposal:
+    """Return mean 0 and standard deviation 1, where every run starts."""
+    return Proposal(torch.zeros(horizon, width), torch.ones(horizon, width))
+
+
+def pool_normals(
+    seed: int, iteration: int, *, candidates: int, horizon: int, width: int
+) -> Float32[Tensor, "{candidates} {horizon} {width}"]:
+    """Draw the random numbers of one pool; a larger pool starts with those of a smaller one.
+
+    Runs that share a seed share their numbers. InvalidArgument where a number is not a uint64.
+    """
+    generator = keyed_generator(_DOMAIN, {"seed": seed, "iteration": iteration})
+    return standard_normals(generator, (candidates, horizon, width), torch.device("cpu"))
+
+
+def sample_pool(
+    proposal: Proposal, normals: Float32[Tensor, "candidates horizon width"]
+) -> Float32[Tensor, "candidates horizon width"]:
+    """Sample candidates mean + std * normal; the first is the mean itself."""
+    candidates = proposal.mean + proposal.std * normals
+    candidates[0] = proposal.mean
+    return candidates
+
+
+def fit_proposal(
+    candidates: Float[Tensor, "candidates horizon width"], elites: Int64[Tensor, "elites"]
+) -> Proposal:
+    """Fit mean and unbiased standard deviation of 2 or more elites, in float64, as float32."""
+    if len(elites) < 2:
+        raise InvalidArgument("elites", f"are {len(elites)}; a standard deviation needs 2")
+    chosen = candidates[elites.sort().values].double()  # (k, H, width)
+    return Proposal(chosen.mean(dim=0).float(), chosen.std(dim=0, correction=1).float())
 
 
 @dataclass(frozen=True)
@@ -52,10 +100,9 @@ class SoftmaxUpdate:
 
 
 def kept_certificate(bounds: PoolBounds, elite_count: int, kept: int) -> Certificate:
-    """Whether the top-k set and its ``kept`` lowest provably stay (Prop. kept elites).
+    """Certify that the top-k set and its ``kept`` lowest stay (Prop. kept elites).
 
-    Raises:
-        InvalidArgument: An elite set has no outside, or more are kept than it has.
+    InvalidArgument where an elite set has no outside, or more are kept than it has.
     """
     if not 1 <= kept <= elite_count:
         raise InvalidArgument(
@@ -74,7 +121,7 @@ def softmax_mean(
     temperature: float,
     elites: Int64[Tensor, "elites"] | None = None,
 ) -> Float64[Tensor, "horizon width"]:
-    """The mean of the candidates, or of some, weighted by exp(-C_j / temperature)."""
+    """Average the candidates, or some, weighted by exp(-C_j / temperature)."""
     used = slice(None) if elites is None else elites
     costs = costs[used]
     weights = torch.softmax((costs.amin() - costs) / temperature, dim=0)
@@ -87,13 +134,10 @@ def softmax_update(
     temperature: float,
     elites: Int64[Tensor, "elites"] | None = None,
 ) -> SoftmaxUpdate:
-    """Bounds of the softmax mean of one pool under every view.
+    """Bound the softmax mean of one pool under every view.
 
-    With ``elites`` it is over those alone, and where their certificate is not given nothing is said
-    but that the mean is one of feasible actions.
-
-    Raises:
-        InvalidArgument: The temperature is not above 0 and finite.
+    With ``elites`` it is over those alone; without their certificate only that the mean is one of
+    feasible actions is known. InvalidArgument where the temperature is not above 0 and finite.
     """
     if not (math.isfinite(temperature) and temperature > 0):
         raise InvalidArgument("temperature", f"is {temperature}; give a finite one above 0")
@@ -134,7 +178,7 @@ def softmax_update(
 
 
 def _weights(lower: Tensor, upper: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Least and greatest weight x SCALE of each candidate, of costs from ``lower`` to ``upper``."""
+    """Bound each candidate's weight x SCALE, of costs from ``lower`` to ``upper``."""
     room, last = 2.0**-50, 2.0**-48
     light = torch.exp((lower.amin() - upper) / temperature * (1 + room)) * (1 - last)
     heavy = torch.exp((lower.amin() - lower) / temperature * (1 - room)) * (1 + last)
@@ -143,7 +187,7 @@ def _weights(lower: Tensor, upper: Tensor, temperature: float) -> tuple[Tensor, 
 
 
 def _greatest(actions: Tensor, light: Tensor, heavy: Tensor) -> Tensor:
-    """Greatest mean of actions (J, n) with weights between two vectors (J,), and rounded up."""
+    """Return the greatest mean of actions (J, n) with weights between two (J,), rounded up."""
     ordered, order = actions.sort(dim=0, descending=True)
     least = ordered[-1]
     shifted = ordered - least  # at least 0
@@ -158,6 +202,6 @@ def _greatest(actions: Tensor, light: Tensor, heavy: Tensor) -> Tensor:
 
 
 def _after(values: Tensor) -> Tensor:
-    """Sums of the later rows; from the end on, so that nothing cancels."""
+    """Sum the later rows; from the end on, so that nothing cancels."""
     sums = values.flip(0).cumsum(0).flip(0)
     return torch.cat([sums[1:], torch.zeros_like(sums[:1])])

@@ -1,4 +1,4 @@
-"""Relative IR, the screen score and the verdict on a checkpoint. All in float64."""
+"""Relative IR, the screen score and the verdict on a checkpoint, in float64."""
 
 import math
 
@@ -11,7 +11,7 @@ EPS_SCORE = 1e-12
 
 
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
-    """Raw IR over the reference's, Eq. ir-relative in the paper; FailedPrecondition at 0."""
+    """Return raw IR over the reference's, Eq. ir-relative in the paper; FailedPrecondition at 0."""
     if not (math.isfinite(reference_ir_raw) and reference_ir_raw > 0):
         raise FailedPrecondition(
             f"the reference checkpoint has raw IR {reference_ir_raw}, so relative IR is undefined; "
@@ -21,7 +21,7 @@ def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
 
 
 def check_thresholds(t_ir: float, t_sr: float) -> None:
-    """Rejects, with InvalidArgument, a t_IR not finite and above 0 or a t_SR outside (0, 1]."""
+    """Raise InvalidArgument for a t_IR not finite and above 0 or a t_SR outside (0, 1]."""
     if not (math.isfinite(t_ir) and t_ir > 0):
         raise InvalidArgument("thresholds.ir", f"is {t_ir}; give a finite value above 0")
     if not 0 < t_sr <= 1:
@@ -29,22 +29,21 @@ def check_thresholds(t_ir: float, t_sr: float) -> None:
 
 
 def screen_score(ir_relative: float, sr: float, t_ir: float, t_sr: float) -> float:
-    """S, Eq. ir-sr-score in the paper, for thresholds that pass :func:`check_thresholds`.
+    """Compute S, Eq. ir-sr-score in the paper, for thresholds that pass :func:`check_thresholds`.
 
     Nonnegative exactly when ``ir_relative <= t_ir`` and ``sr >= t_sr``, in float64 too: a
     difference of two float64 numbers has the sign of the exact one, and neither division can round
     it to zero, because differences near a threshold above 1 are far from underflow.
     """
     return min(
-        (t_ir - ir_relative) / (abs(t_ir) + EPS_SCORE),
-        (sr - t_sr) / (abs(t_sr) + EPS_SCORE),
+        (t_ir - ir_relative) / (abs(t_ir) + EPS_SCORE), (sr - t_sr) / (abs(t_sr) + EPS_SCORE)
     )
 
 
 def delta_score(
     ir_relative: float, sr: float, reference_sr: float, t_ir: float, t_sr: float
 ) -> float:
-    """Delta S = S(theta_1; theta_0) - S(theta_0; theta_0), Sec. Checkpoint Screening in the paper.
+    """Compute Delta S = S(theta_1; theta_0) - S(theta_0; theta_0), Sec. Checkpoint Screening.
 
     The reference's relative IR is 1 by definition.
     """
@@ -61,12 +60,11 @@ def screen(
     reference_ir_raw: float | None = None,
     reference_sr: float | None = None,
 ) -> Verdict:
-    """Applies the checkpoint screen of the paper (Sec. Checkpoint Screening).
+    """Apply the checkpoint screen of the paper (Sec. Checkpoint Screening).
 
     The reference is the unaugmented checkpoint of the same task, run and family, measured under the
     same visual shift. Without it relative IR is unknown: a failed SR still fails the screen, a
-    passed one decides nothing. Thresholds as ``check_thresholds``; the reference's raw IR and SR
-    are given together.
+    passed one decides nothing. Its raw IR and SR are given together.
 
     Raises:
         InvalidArgument: A threshold or a measurement outside its range, or half a reference.
@@ -107,7 +105,7 @@ def _check_fraction(field: str, sr: float) -> None:
 
 
 def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> str:
-    """One sentence for a reader who has not read the paper; claims only what the numbers show."""
+    """Say the verdict in a sentence for a reader who has not read the paper."""
     found, wanted = _tell_apart(100 * sr, 100 * t_sr)
     separated = f"{found} % of the tested different-state pairs stay separated"
     sr_text = f"{separated} (needs at least {wanted} %)"
@@ -139,7 +137,7 @@ def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> 
 
 
 def _tell_apart(found: float, wanted: float) -> tuple[str, str]:
-    """Both numbers with the fewest decimals, at least two, that show whether they differ."""
+    """Format both numbers with the fewest decimals, at least two, that show whether they differ."""
     for decimals in range(2, 18):
         texts = f"{found:.{decimals}f}", f"{wanted:.{decimals}f}"
         if texts[0] != texts[1] or found == wanted:

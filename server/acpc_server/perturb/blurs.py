@@ -86,11 +86,7 @@ def _offsets(reach: int) -> list[tuple[int, int]]:
     return [(y, x) for y in span for x in span]
 
 
-def _blurred(
-    frames: Frames,
-    reach: int,
-    beyond: Iterable[tuple[tuple[int, int], float]],
-) -> Frames:
+def _blurred(frames: Frames, reach: int, beyond: Iterable[tuple[tuple[int, int], float]]) -> Frames:
     """Mean with weights that fall from 1 to 0 within one pixel ``beyond`` a shape: no jump at 0."""
     raw = [(y + reach, x + reach, 1 - d) for (y, x), d in beyond if d < 1]
     total = math.fsum(weight for _, _, weight in raw)

@@ -9,12 +9,7 @@ import torch
 from jaxtyping import Float32, Float64
 from torch import Tensor
 
-from acpc_server.numerics import (
-    host_philox,
-    key_words,
-    normals_from,
-    philox_words,
-)
+from acpc_server.numerics import host_philox, key_words, normals_from, philox_words
 
 DRAW_FORMAT = 2
 """How draws are made of their keys; digests of perturbations hold it."""
@@ -27,8 +22,8 @@ _PLUG_IN_STREAM = 1
 class DrawKey(NamedTuple):
     """What a draw depends on beside its kind: three uint64.
 
-    It holds no severity: all severities of one kind share their numbers (common random numbers), so
-    that differences between severities carry no extra sampling noise.
+    All severities of one kind share their numbers (common random numbers), so that differences
+    between severities carry no extra sampling noise.
     """
 
     seed: int
@@ -37,33 +32,23 @@ class DrawKey(NamedTuple):
 
 
 class Draws(np.random.Generator):
-    """The random numbers of one view, or of several that are drawn at once.
+    """The random numbers of a perturbation ``name`` for one view or several, one key each.
 
     :meth:`normals` and :meth:`uniforms` make tensors on the frames' device, with the same bits on
-    every device. It is a NumPy generator too, for what they do not offer: an independent stream of
-    its first view, on the host.
-
-    Args:
-        name: The perturbation's name; every name has its own numbers.
-        keys: One key a view; InvalidArgument where a number is not a uint64.
-        device: Where the frames are.
-
-    Attributes:
-        views: How many views the numbers are for.
+    every device. It is a NumPy generator too: an independent stream of its first view, on the host.
+    Raises InvalidArgument where a number of a key is not a uint64.
     """
 
     def __init__(self, name: str, keys: Sequence[DrawKey], device: torch.device) -> None:
-        self._keys = [key_words(*_named(key), name) for key in keys]
+        domain = f"acpc/draw/{DRAW_FORMAT}\0".encode()
+        self._keys = [key_words(domain, key._asdict(), name) for key in keys]
         self._device = device
         self._next_block = 1
         self.views = len(keys)
         super().__init__(host_philox(self._keys[0], stream=_PLUG_IN_STREAM))
 
     def normals(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
-        """Standard normals that fill ``shape`` in C order; its first axis is split over the views.
-
-        So a longer history keeps the numbers of its first frames.
-        """
+        """Draw standard normals in C order; the first axis of ``shape`` is split over the views."""
         first, count = self._take(math.prod(shape) // self.views)
         if self._device.type != "cpu":
             return normals_from(self._bits(first, count).flatten()).view(*shape)
@@ -76,19 +61,19 @@ class Draws(np.random.Generator):
         return out.view(*shape)
 
     def uniforms(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:
-        """Uniform numbers in [0, 1), multiples of 2**-24, in the order of :meth:`normals`."""
+        """Draw uniform multiples of 2**-24 in [0, 1), in the order of :meth:`normals`."""
         first, count = self._take(math.prod(shape) // self.views)
         upper = (self._bits(first, count) >> 8) & (2**24 - 1)
         return (upper.float() * 2.0**-24).reshape(*shape)
 
     def numbers(self, count: int) -> Float64[np.ndarray, "views count"]:
-        """A few uniform numbers in [0, 1) for every view, multiples of 2**-53, on the host."""
+        """Draw a few uniform multiples of 2**-53 in [0, 1) for every view, on the host."""
         first, _ = self._take(2 * count)
         raw = np.stack([host_philox(key, first=first).random_raw(count) for key in self._keys])
         return (raw >> np.uint64(11)) * 2.0**-53
 
     def _take(self, count: int) -> tuple[int, int]:
-        """The first block of ``count`` 32-bit values that nothing else uses, and ``count``."""
+        """Reserve ``count`` 32-bit values; return their first block, and ``count``."""
         first, self._next_block = self._next_block, self._next_block + -(-count // _BLOCK_VALUES)
         return first, count
 
@@ -96,8 +81,3 @@ class Draws(np.random.Generator):
         """(views, count) int32, the lower half of each word first."""
         blocks = -(-count // _BLOCK_VALUES)
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
-
-
-def _named(key: DrawKey) -> tuple[bytes, dict[str, int]]:
-    """Return the domain and the numbers of a key."""
-    return f"acpc/draw/{DRAW_FORMAT}\0".encode(), key._asdict()

@@ -32,11 +32,7 @@ IMAGE_CODEC = (
 
 # Luminance and hue rotation of the W3C's Filter Effects Module Level 1 (saturate, hue-rotate).
 LUMINANCE = (0.213, 0.715, 0.072)
-HUE_SINE: Matrix = [
-    [-0.213, -0.715, 0.928],
-    [0.143, 0.140, -0.283],
-    [-0.787, 0.715, 0.072],
-]
+HUE_SINE: Matrix = [[-0.213, -0.715, 0.928], [0.143, 0.140, -0.283], [-0.787, 0.715, 0.072]]
 # Ranges of SimCLR's colour distortion at strength 1.
 JITTER_REACH = 0.8
 JITTER_TURNS = 0.2
@@ -56,27 +52,25 @@ def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
 
 @perturbation("color_jitter", parameters=ColorJitter, stochastic=True, many=True, by_frame=True)
 def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
-    """Brightness, contrast, saturation and hue, one after the other, each by a uniform number."""
-    steps: list[list[Recolouring]] = []
-    for u in (2.0 * draws.numbers(4) - 1.0).tolist():
+    """Change brightness, contrast, saturation and hue in turn, each by a uniform number."""
+
+    def steps(u: list[float]) -> list[Recolouring]:
         light, spread, chroma = (JITTER_REACH * parameters.strength * number for number in u[:3])
         turn = 2.0 * math.pi * JITTER_TURNS * parameters.strength * u[3]
-        steps.append(
-            [
-                (_grey_scaling(light), 0.0),
-                (_grey_scaling(spread), -0.5 * spread),
-                (_chroma_change(chroma, 0.0), 0.0),
-                (_chroma_change(math.cos(turn) - 1.0, math.sin(turn)), 0.0),
-            ]
-        )
-    for together in zip(*steps, strict=True):
+        hue = _chroma_change(math.cos(turn) - 1.0, math.sin(turn))
+        saturation = _chroma_change(chroma, 0.0)
+        bright, contrasted = _grey_scaling(light), _grey_scaling(spread)
+        return [(bright, 0.0), (contrasted, -0.5 * spread), (saturation, 0.0), (hue, 0.0)]
+
+    views = [steps(u) for u in (2.0 * draws.numbers(4) - 1.0).tolist()]
+    for together in zip(*views, strict=True):
         frames = _recoloured(frames, together)
     return frames
 
 
 @perturbation("jpeg", parameters=Jpeg, stochastic=False, many=True, by_frame=True)
 def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
-    """Rounded to 8 bits, encoded with 4:2:0 chroma subsampling, and decoded, frame by frame."""
+    """Round to 8 bits, encode with 4:2:0 chroma subsampling and decode, frame by frame."""
     if parameters.quality == 100:
         return frames.clone()
     std, mean = (
@@ -131,7 +125,7 @@ def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
 
 
 def _compressed(frame: UInt8[Tensor, "3 h w"], quality: int) -> UInt8[np.ndarray, "h w 3"]:
-    """One frame as a decoder gives it back."""
+    """Encode and decode one frame."""
     stream = io.BytesIO()
     image = Image.fromarray(frame.permute(1, 2, 0).numpy())
     image.save(stream, "JPEG", quality=quality, subsampling="4:2:0")

@@ -1,8 +1,8 @@
-"""The table of perturbations: name, parameters, whether it is random, and the function.
+"""The table of perturbations, which distributions extend by entry points.
 
-A distribution adds its own by an entry point in the group ``acpc.perturbations`` whose name is the
-perturbation's and whose object is a ``Perturbation``; a program that embeds the server may call
-``register``. No plug-in is imported before a request asks for it by name.
+An entry point of the group ``acpc.perturbations`` has the perturbation's name and names a
+``Perturbation``; a program that embeds the server may call ``register``. A plug-in is imported when
+a request first names it.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,16 +32,14 @@ class Perturbation:
     Attributes:
         name: Unique name; also part of the key of its random draws.
         parameters: Class of its parameters: the contract's, or a plug-in's pydantic model.
-        stochastic: Whether two draws differ. If not, every call gets the same numbers, so the
-            result can depend on the frames and the parameters only.
+        stochastic: Whether two draws differ; if not, every call gets the same numbers.
         apply: ``(frames (n, 3, h, w), parameters, draws) -> frames`` of the same shape and
             dtype, on the same device; must not write to its input. ``draws`` are a
             :class:`Draws`, which is a ``numpy.random.Generator`` too.
-        many: Whether ``apply`` may be given the frames of several views at once, view after view,
-            and gives each the bits that it has alone.
-        by_frame: Whether a frame's view follows from that frame and its draw: neither its place in
-            the history nor the frames beside it change a bit. Then a planner that moves on has
-            only the view of its new frame made and encoded.
+        many: Whether ``apply`` takes the frames of several views at once, view after view, and
+            returns each with the bits that it has alone.
+        by_frame: Whether a frame's view depends on that frame and its draw alone. Then a planner
+            that moves on has only the view of its new frame made and encoded.
     """
 
     name: str
@@ -56,11 +54,7 @@ _TABLE: dict[str, Perturbation] = {}
 
 
 def register(entry: Perturbation) -> Perturbation:
-    """Adds a perturbation to the table.
-
-    Raises:
-        FailedPrecondition: The name is taken.
-    """
+    """Add a perturbation to the table; raises FailedPrecondition if the name is taken."""
     if entry.name in _TABLE:
         raise FailedPrecondition(f"a perturbation named {entry.name!r} is already registered")
     _TABLE[entry.name] = entry
@@ -75,27 +69,22 @@ def perturbation(
     many: bool = False,
     by_frame: bool = False,
 ) -> Callable[[Apply], Perturbation]:
-    """Decorator that registers a function as the perturbation ``name``."""
+    """Decorate a function to register it as the perturbation ``name``."""
     entry = partial(Perturbation, name, parameters, stochastic, many=many, by_frame=by_frame)
     return lambda apply: register(entry(apply))
 
 
-def lookup(name: str) -> Perturbation:
-    """The perturbation called ``name``, from the table or an installed plug-in; as ``resolve``."""
-    return _TABLE.get(name) or register(_load(name))
-
-
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
-    """The registered perturbation that a specification means, and its parameters.
+    """Find the perturbation of a specification, and its parameters.
 
     Raises:
-        InvalidArgument: No such registered perturbation, or parameters its model rejects; the field
-            is below the kind.
+        InvalidArgument: No such registered perturbation, or parameters that its model rejects; the
+            field is below the kind.
         FailedPrecondition: An installed plug-in that cannot be loaded.
     """
     if not isinstance(spec, Registered):
-        return lookup(spec.kind), spec
-    entry = lookup(spec.name)
+        return _lookup(spec.kind), spec
+    entry = _lookup(spec.name)
     if issubclass(entry.parameters, VisualChange):
         raise InvalidArgument("name", f"{spec.name!r} is built in; send it as that kind")
     try:
@@ -107,26 +96,25 @@ def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
 
 
 def is_stochastic(spec: VisualChange) -> bool:
-    """Whether draws of a perturbation differ; if not, one draw stands for all of them.
-
-    The paper averages five draws of noise, and applies blur and resize once. Raises as ``resolve``.
-    """
+    """Return whether draws of a perturbation differ; raises as :func:`resolve`."""
     return resolve(spec)[0].stochastic
 
 
 def require_known(specs: Iterable[VisualChange], path: str) -> None:
-    """Checks that every perturbation of a request can be resolved.
-
-    ``path`` is that of each, with its index as ``{}``.
+    """Resolve every perturbation of a request, at ``path`` with its index as ``{}``.
 
     Raises:
-        InvalidArgument, FailedPrecondition: As ``resolve``; names the path.
+        InvalidArgument, FailedPrecondition: As :func:`resolve`; names the path.
     """
     for index, spec in enumerate(specs):
         try:
             resolve(spec)
         except InvalidArgument as error:
             raise error.below(f"{path.format(index)}.{spec.kind}") from error
+
+
+def _lookup(name: str) -> Perturbation:
+    return _TABLE.get(name) or register(_load(name))
 
 
 def _load(name: str) -> Perturbation:

@@ -1,9 +1,8 @@
-"""One view of a history, the paper's identity, noise and resize, and two of a random position.
+"""Views of histories: the paper's identity, noise and resize, and two of a random position.
 
-All perturbations act on normalised model input, after the resize to its size. Every step is a sum
-or product element by element, torch's own interpolation or a codec given one frame at a time, so a
-frame's result does not depend on the frames beside it. All frames of a history share a random
-position, as with dirt on a lens or a displaced camera.
+All perturbations act on normalised model input. Every step is element by element, torch's own
+interpolation or a codec for one frame at a time, so a frame's result does not depend on the frames
+beside it. All frames of a history share a random position, as with dirt on a lens.
 """
 
 from collections.abc import Sequence
@@ -27,8 +26,6 @@ from acpc_server.perturb.registry import Frames, Perturbation, perturbation, res
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
 CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
-
-
 NOT_DRAWN = (
     "given views are frames of an anchor set, which jobs alone have; a call that brings its own "
     "history brings its own views, as explicit_views"
@@ -36,24 +33,19 @@ NOT_DRAWN = (
 
 
 def perturb_frames(
-    frames: Frames,
-    spec: VisualChange,
-    *,
-    seed: int,
-    anchor: int,
-    draw: int,
+    frames: Frames, spec: VisualChange, *, seed: int, anchor: int, draw: int
 ) -> Frames:
-    """One perturbed view of the frames of one history; raises as :func:`perturb_histories`."""
+    """Draw one view of the frames of one history; raises as :func:`perturb_histories`."""
     return perturb_histories([frames], spec, [DrawKey(seed, anchor, draw)])[0]
 
 
 def perturb_histories(
     histories: Sequence[Frames], spec: VisualChange, keys: Sequence[DrawKey]
 ) -> list[Frames]:
-    """A perturbed view of each history, all of one shape, each for its own key.
+    """Draw a view of each history, all of one shape, with the bits that it has alone.
 
-    A view has the bits that it has alone. Of a built-in kind it is made on the histories' device,
-    which nothing here waits for, but for ``jpeg``, whose codec runs on the host.
+    Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
+    host.
 
     Raises:
         InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
@@ -75,7 +67,7 @@ def perturb_histories(
 def _perturbed(
     entry: Perturbation, parameters: object, histories: Sequence[Frames], keys: Sequence[DrawKey]
 ) -> Sequence[Frames]:
-    """The views of some histories, in one call of the perturbation."""
+    """Draw the views of some histories, in one call of the perturbation."""
     dtype = histories[0].dtype
     given = histories[0] if len(histories) == 1 else torch.cat([*histories])
     # Plug-ins are promised float32, whatever the network computes in.
@@ -92,16 +84,13 @@ def _perturbed(
 
 @perturbation("identity", parameters=Identity, stochastic=False, many=True, by_frame=True)
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
-    """A copy of the frames."""
+    """Copy the frames."""
     return frames.clone()
 
 
 @perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True, many=True)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
-    """Adds noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping.
-
-    Frames are normalised already, so sigma is divided by the channel's standard deviation.
-    """
+    """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
     noise = draws.normals(frames.shape)
     noise = noise.to(torch.promote_types(frames.dtype, torch.float32))
     noise *= parameters.sigma / per_channel(IMAGENET_STD, noise)
@@ -110,7 +99,7 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> F
 
 @perturbation("resize", parameters=Resize, stochastic=False, many=True, by_frame=True)
 def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
-    """Bilinear down and back up, ``align_corners`` false, no antialiasing on either leg.
+    """Resize down and back up: bilinear, ``align_corners`` false, without antialiasing.
 
     ``round`` is Python's: a half goes to the even neighbour.
     """
@@ -122,15 +111,15 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
 
 @perturbation("given_views", parameters=GivenViews, stochastic=True)
 def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
-    """Cannot be drawn: jobs read them from their anchor set."""
+    """Raise InvalidArgument: jobs read these views from their anchor set."""
     raise InvalidArgument("", NOT_DRAWN)
 
 
 @perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True, by_frame=True)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
-    """A rectangle of mid-grey, ``round(side * size)`` pixels a side, entirely inside the frame.
+    """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
 
-    Its position is uniform over those where it fits; the row is drawn first, then the column.
+    Its position is uniform over those inside the frame; the row is drawn first, then the column.
     """
     height, width = frames.shape[2:]
     tall, wide = (round(side * parameters.size) for side in (height, width))
@@ -147,9 +136,9 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
 
 @perturbation("random_shift", parameters=RandomShift, stochastic=True, many=True, by_frame=True)
 def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
-    """A shift down and right by whole pixels, each uniform from -pixels to pixels.
+    """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
 
-    Border pixels are repeated, as DrQ's random crop of a padded frame does.
+    So does DrQ's random crop of a padded frame.
     """
     pixels, shorter = parameters.pixels, min(frames.shape[2:])
     if pixels >= shorter:
@@ -172,5 +161,5 @@ def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
 
 
 def _below(number: float, stop: int) -> int:
-    """An integer uniform in [0, stop) that grows with ``stop``, of a uniform number in [0, 1)."""
+    """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
     return int(number * stop)

@@ -1,7 +1,4 @@
-"""AnchorService: immutable sets of anchors, uploaded or made from a dataset.
-
-Nothing in an upload is believed.
-"""
+"""AnchorService: immutable sets of anchors, uploaded or made from a dataset. Trusts no upload."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ from acpc_server.data.anchor_sets import (
 from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
-from acpc_server.rpc.call import Call, Conversation, Dialogue
-from acpc_server.rpc.request import principal, read, read_page, write_token
+from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.request import page_of, read
 
 IDLE_SECONDS = 60.0
 # States and labels of one answer, and anchors whose every pair is looked at for it.
@@ -46,8 +43,7 @@ MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
 class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
-    Args:
-        in_use: Whether a job that has not ended needs a digest's set, and is of a tenant.
+    ``in_use`` tells whether an unfinished job of a tenant needs a digest's set.
     """
 
     def __init__(
@@ -65,12 +61,8 @@ class AnchorServicer:
 
     def UploadAnchors(self, _messages: None, context: Call) -> Conversation:
         """Store shards as they come; each is safe once the next one is asked for."""
-        return Conversation(
-            self._uploaded(context),
-            self._idle_seconds,
-            hint="go on with the same request_id",
-            reason="UPLOAD_IDLE",
-        )
+        limit = ReadLimit(self._idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
+        return Conversation(self._uploaded(context), limit)
 
     def _uploaded(self, context: Call) -> Dialogue:
         first = (yield None) or pb.UploadAnchorsRequest()
@@ -89,7 +81,7 @@ class AnchorServicer:
             raise (error.below("header") if ours else error) from error
 
     def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
-        """Where an upload goes on."""
+        """Return where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
         store = self._store_of(context)
@@ -128,7 +120,7 @@ class AnchorServicer:
 
     def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
-            if not context.is_active():
+            if not context.life.is_active():
                 raise Cancelled("the caller has left; the same request_id starts again")
 
         source = header.source
@@ -152,7 +144,7 @@ class AnchorServicer:
     def GetAnchorSet(
         self, request: pb.GetAnchorSetRequest, context: Call
     ) -> pb.GetAnchorSetResponse:
-        """What a set is."""
+        """Describe a set, with its states and labels where they are asked for."""
         store = self._store_of(context)
         described = _written(store, store.get(request.digest))
         if not request.contents:
@@ -166,27 +158,22 @@ class AnchorServicer:
     def ListAnchorSets(
         self, request: pb.ListAnchorSetsRequest, context: Call
     ) -> pb.ListAnchorSetsResponse:
-        """One page of the sets, newest first."""
-        page = read_page(request.page_size, request.page_token)
+        """List a page of the sets, newest first."""
         store = self._store_of(context)
-        stored = store.list()
-        following = page.stop if page.stop < len(stored) else None
-        return pb.ListAnchorSetsResponse(
-            anchor_sets=[_written(store, one) for one in stored[page.start : page.stop]],
-            next_page_token=write_token(following),
-        )
+        sets, token = page_of(request, store.list(), lambda one: _written(store, one))
+        return pb.ListAnchorSetsResponse(anchor_sets=sets, next_page_token=token)
 
     def DeleteAnchorSet(
         self, request: pb.DeleteAnchorSetRequest, context: Call
     ) -> pb.DeleteAnchorSetResponse:
-        """Remove a set that no job needs."""
-        tenant = principal(context).tenant
+        """Delete a set that no job needs."""
+        tenant = context.principal.tenant
         self._store.of(tenant).delete(request.digest, lambda digest: self._in_use(digest, tenant))
         return pb.DeleteAnchorSetResponse()
 
     def _store_of(self, context: Call) -> AnchorStore:
-        """The sets of the caller's tenant, within the caller's quota."""
-        caller = principal(context)
+        """Open the sets of the caller's tenant, within the caller's quota."""
+        caller = context.principal
         own = None if caller.quota is None else caller.quota.stored_bytes
         return self._store.of(caller.tenant, own)
 
@@ -210,7 +197,7 @@ def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialog
 
 @contextmanager
 def _named(store: AnchorStore, request_id: str) -> Iterator[str]:
-    """The id of an upload; one that its caller did not name leaves nothing behind."""
+    """Give an upload an id; one that its caller did not name leaves nothing behind."""
     if request_id:
         yield request_id
         return

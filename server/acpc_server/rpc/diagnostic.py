@@ -25,28 +25,24 @@ from acpc_server.engine import CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive import (
     RETURNS,
+    EncodedMoment,
     MeasuredPool,
+    Moment,
     PairComparer,
     PairedCem,
     Planner,
-    PlanningSession,
     certify_pool,
+    check_budget,
     cover_pool,
     draw_pool,
 )
-from acpc_server.rpc.call import Call, Conversation, Dialogue
-from acpc_server.rpc.request import load, read, request_id, require_views, shown_id
-from acpc_server.rpc.status import to_status
+from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.request import load, read, request_id, require_views, shown_id, to_status
 from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
 
 class DiagnosticServicer:
-    """Serves pairwise ACPC and planners.
-
-    Args:
-        admission: Admits every request: each unary call, and each message of a stream.
-        idle_seconds: How long a stream may stay silent.
-    """
+    """Serves pairwise ACPC and planners; a stream may stay silent for ``idle_seconds``."""
 
     def __init__(
         self,
@@ -65,7 +61,7 @@ class DiagnosticServicer:
 
     def check(self, call: Call) -> None:
         """Raise ResourceExhausted for a unary call that would not be admitted now."""
-        self._admission.check(call.method.name, call.caller, call.time_remaining())
+        self._admission.check(call.method.name, call.caller, call.life.time_remaining())
 
     def ComparePair(self, request: pb.ComparePairRequest, context: Call) -> pb.ComparePairResponse:
         """Compare one pair."""
@@ -74,12 +70,9 @@ class DiagnosticServicer:
 
     def ComparePairs(self, _messages: None, context: Call) -> Conversation:
         """Compare pairs in order; a pair that is rejected is answered in place."""
-        return Conversation(
-            self._compared(context),
-            self._idle_seconds,
-            hint="open a new stream for the next pairs",
-            reason="COMPARE_IDLE",
-        )
+        hint = "open a new stream for the next pairs"
+        limit = ReadLimit(self._idle_seconds, hint, "COMPARE_IDLE")
+        return Conversation(self._compared(context), limit)
 
     def _compared(self, context: Call) -> Dialogue:
         requests = self._requests("ComparePairs", context)
@@ -103,36 +96,33 @@ class DiagnosticServicer:
         requests = self._requests("CertifyPool", context)
         with requests.admitted() as admitted:
             asked = read(PoolRequest, request)
-            identity, session = request_id(asked), self._prepare(asked)
-            pool = certify_pool(session, asked.candidates, admitted, asked)
-        answer = cover_pool(session, pool, admitted, _draws_of(requests))
+            identity, moment = request_id(asked), self._prepare(asked)
+            pool = certify_pool(moment, asked.candidates, admitted, asked)
+        answer = cover_pool(pool, admitted, _draws_of(requests))
         return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(self, _messages: None, context: Call) -> Conversation:
-        """One session, then pools and frames; the first that is rejected ends the stream."""
-        return Conversation(
-            self._planned(context),
-            self._idle_seconds,
-            hint="open a new stream for the next pools",
-            reason="PLAN_IDLE",
-        )
+        """Open one session, then take pools and frames; one that is rejected ends the stream."""
+        hint = "open a new stream for the next pools"
+        limit = ReadLimit(self._idle_seconds, hint, "PLAN_IDLE")
+        return Conversation(self._planned(context), limit)
 
     def _planned(self, context: Call) -> Dialogue:
         requests = self._requests("Plan", context)
         message = yield None
         with requests.admitted() as admitted:
-            session, started = self._start(message or pb.PlanRequest(), admitted)
+            moment, started = self._start(message or pb.PlanRequest(), admitted)
         message = yield pb.PlanResponse(started=started)
         while message is not None:
             if message.WhichOneof("message") == "frame":
                 with requests.admitted() as admitted:
-                    session = self._move(session, message.frame, admitted)
-                    moved = _started(session, started.request_id, admitted)
+                    moment = self._move(moment, message.frame, admitted)
+                    moved = _started(moment, started.request_id, admitted)
                 message = yield pb.PlanResponse(started=moved)
                 continue
             with requests.admitted() as admitted:
-                pool = _certify_next(session, message, admitted)
-            answer = cover_pool(session, pool, admitted, _draws_of(requests))
+                pool = _certify_next(moment, message, admitted)
+            answer = cover_pool(pool, admitted, _draws_of(requests))
             answer = replace(answer, request_id=started.request_id, timing=_spent(admitted))
             certificate = pb.PlanCertificate(
                 iteration=message.pool.iteration,
@@ -146,20 +136,19 @@ class DiagnosticServicer:
         """Run CEM on both histories: a clean and a perturbed run for every view."""
         with self._requests("PlanPaired", context).admitted() as admitted:
             asked = read(PairedRequest, request)
-            identity, session = request_id(asked), self._prepare(asked)
-            runs = PairedCem(
-                session,
+            identity, moment = request_id(asked), self._prepare(asked)
+            check_budget(moment, asked.budget)
+            plans = PairedCem(
+                self._planner.encode(moment, admitted),
                 asked.budget,
                 asked.sampling_seed,
                 RETURNS[asked.returns],
                 choices=asked.choices,
-            )
-            self._planner.encode(session, admitted)
-            plans = runs.run(admitted)
+            ).run(admitted)
             return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
 
     def _requests(self, method: str, context: Call) -> CallRequests:
-        return CallRequests(self._admission, method, context, caller=context.caller)
+        return CallRequests(self._admission, method, context.life, caller=context.caller)
 
     def _compare(
         self, request: pb.ComparePairRequest, context: RequestContext
@@ -171,38 +160,37 @@ class DiagnosticServicer:
         answer = self._comparison.compare(checkpoint, asked, context)
         return replace(answer, request_id=identity, timing=_spent(context)).to_message()
 
-    def _prepare(self, asked: PlannerMoment) -> PlanningSession:
+    def _prepare(self, asked: PlannerMoment) -> Moment:
         require_views(asked.views)
         return self._planner.prepare(load(self._checkpoints, asked.checkpoint), asked)
 
     def _start(
         self, message: pb.PlanRequest, context: RequestContext
-    ) -> tuple[PlanningSession, pb.PlanStarted]:
+    ) -> tuple[EncodedMoment, pb.PlanStarted]:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
         try:
             asked = read(PlanStart, message.start)
-            identity, session = request_id(asked), self._prepare(asked)
-            self._planner.encode(session, context)
+            identity = request_id(asked)
+            moment = self._planner.encode(self._prepare(asked), context)
         except InvalidArgument as error:
             raise error.below("start") from error
-        return session, _started(session, identity, context)
+        return moment, _started(moment, identity, context)
 
     def _move(
-        self, session: PlanningSession, frame: pb.PlanFrame, context: RequestContext
-    ) -> PlanningSession:
+        self, moment: EncodedMoment, frame: pb.PlanFrame, context: RequestContext
+    ) -> EncodedMoment:
         try:
-            moved = self._planner.move(session, read(PlanFrame, frame))
-            self._planner.encode(moved, context)
+            moved = self._planner.move(moment, read(PlanFrame, frame))
+            return self._planner.encode(moved, context)
         except InvalidArgument as error:
             raise error.below("frame") from error
-        return moved
 
 
-def _started(session: PlanningSession, identity: str, context: RequestContext) -> pb.PlanStarted:
+def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanStarted:
     return pb.PlanStarted(
         request_id=identity,
-        receipt=session.receipt(session.selection).to_message(),
+        receipt=moment.receipt(moment.selection).to_message(),
         timing=_spent(context).to_message(),
     )
 
@@ -217,7 +205,7 @@ def _is_sampled(message: pb.PlanRequest) -> bool:
 
 
 def _certify_next(
-    session: PlanningSession, message: pb.PlanRequest, context: RequestContext
+    moment: EncodedMoment, message: pb.PlanRequest, context: RequestContext
 ) -> MeasuredPool:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool or a frame")
@@ -227,12 +215,12 @@ def _certify_next(
             raise InvalidArgument("candidates", "give candidates or a proposal")
         if not _is_sampled(message):
             own = read(OwnPool, pool)
-            return certify_pool(session, own.candidates, context, own)
+            return certify_pool(moment, own.candidates, context, own)
         for name in ("offsets", "infeasible"):
             if name in {field.name for field, _ in pool.ListFields()}:
                 raise InvalidArgument(name, "is of candidates that are sent; a proposal has none")
         return certify_pool(
-            session, draw_pool(session, read(Proposal, pool.proposal, "proposal")), context
+            moment, draw_pool(moment, read(Proposal, pool.proposal, "proposal")), context
         )
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in (

@@ -1,8 +1,8 @@
 """The door: receives calls on an event loop of its own and has workers serve them.
 
-A call costs a coroutine until its message is there. What it may hold is counted, who calls is asked
-and the message is received before a worker is taken; waits and watches take none. Every method is
-served as a stream of raw bytes, so that the door decides when a message may come in.
+A call costs a coroutine until its message is there. Its caller is identified, what it may hold is
+counted and the message is received before a worker is taken; waits and watches take none. Every
+method is served as a stream of raw bytes, so that the door decides when a message may come in.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import Admit, Call, Conversation, Dialogue, Method, Rejected, admit_all
-from acpc_server.rpc.receiving import ReadLimit, Receiver
+from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
+from acpc_server.rpc.receiving import Receiver
+from acpc_server.rpc.record import Method
 from acpc_server.scheduling import CallerLimits, Held, WorkerPool
 
 log = structlog.get_logger("acpc.door")
@@ -38,34 +39,27 @@ SWEEP_SECONDS = 0.25
 READMIT_SWEEPS = 20
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
+NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
 
 
 @dataclass(frozen=True)
 class Lane:
-    """What calls share: the reading of their messages, and the limits of their callers.
-
-    Attributes:
-        message_seconds: How long a message may take.
-        check: Rejects a unary call that its servicer would, before its message is read.
-    """
+    """What calls share: the reading of their messages, and the limits of their callers."""
 
     receiver: Receiver
     limits: CallerLimits
-    message_seconds: float = 10.0
+    limit: ReadLimit
+    # Rejects a unary call that its servicer would, before its message is read.
     check: Callable[[Call], None] = lambda _: None
 
 
 class Door(grpc.GenericRpcHandler):
-    """A gRPC server on a thread and an event loop of its own.
+    """A gRPC server on a thread and an event loop of its own, with channel arguments ``options``.
 
-    Args:
-        workers: Threads that run servicers.
-        admit: Says who makes a call, from its method, metadata and TLS identity, or raises. Asked
-            before a message is read, at each message of a stream, and every few seconds while a
-            call lasts.
-        options: Channel arguments of the server.
+    ``admit`` identifies the caller, from method, metadata and TLS identity, or raises. It is called
+    before a message is read, at each message of a stream, and every few seconds of a long call.
     """
 
     def __init__(
@@ -105,7 +99,7 @@ class Door(grpc.GenericRpcHandler):
         ``servicer`` has a function a method, given the message and the :class:`Call`: a plain one
         that runs in a worker, a coroutine or asynchronous generator that runs on the event loop,
         or, where callers stream, one that returns a :class:`Conversation`. A method without one is
-        UNIMPLEMENTED. ``holds`` says what a call of a method counts as besides.
+        UNIMPLEMENTED. ``holds`` gives what else a call of a method counts as.
         """
         chosen = lane or self._lane
         self._lanes.add(chosen.receiver)
@@ -113,18 +107,14 @@ class Door(grpc.GenericRpcHandler):
             method = Method(descriptor, self._metrics)
             if (behaviour := getattr(servicer, method.name, None)) is None:
                 continue
-            counted = (Held.CALLS, *filter(None, [(holds or {}).get(method.name)]))
-            if method.streams:
-                counted += (Held.STREAMS,)
-                kind: type[_Served] = _Streamed
-            elif inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour):
-                kind = _Awaited
-            else:
-                kind = _Worked
+            streams = Held.STREAMS if method.streams else None
+            counted = (*filter(None, (Held.CALLS, (holds or {}).get(method.name), streams)),)
+            waits = inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour)
+            kind: type[_Served] = _Streamed if streams else _Awaited if waits else _Worked
             self._handlers[method.path] = kind(self, method, behaviour, chosen, counted).handler()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
-        """The handler of a method; None of one that is not served, which is UNIMPLEMENTED."""
+        """Return the handler of a method; None makes it UNIMPLEMENTED."""
         return self._handlers.get(handler_call_details.method)
 
     def bind(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
@@ -138,7 +128,7 @@ class Door(grpc.GenericRpcHandler):
         return self._wait(bound())
 
     def start(self) -> None:
-        """Take calls."""
+        """Begin to take calls."""
         self._wait(self._server.start())
         self._sweeping = asyncio.run_coroutine_threadsafe(self._sweep(), self._loop)
 
@@ -152,15 +142,12 @@ class Door(grpc.GenericRpcHandler):
         self.workers.close()
 
     def trouble(self) -> str:
-        """Why no call is taken although the server runs; '' when all is well. Never waits."""
+        """Return why no call is taken although the server runs, or ''. Never waits."""
         if not self._echoed:
             return "gRPC's event loop does not answer"
         self._echoed = False
-        self._loop.call_soon_threadsafe(self._echo)
+        self._loop.call_soon_threadsafe(setattr, self, "_echoed", True)
         return ""
-
-    def _echo(self) -> None:
-        self._echoed = True
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -171,7 +158,7 @@ class Door(grpc.GenericRpcHandler):
         return server
 
     async def _sweep(self) -> None:
-        """End what lasts too long, for as long as the loop runs."""
+        """End what lasts too long, again and again."""
         sweeps = 0
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -181,65 +168,55 @@ class Door(grpc.GenericRpcHandler):
                 for receiver in self._lanes:
                     receiver.sweep(now)
                 for call in [c for c, since in self.sending.items() if now - since > SEND_SECONDS]:
-                    call.interrupt(_not_taken())
-                if sweeps % READMIT_SWEEPS == 0:
-                    self._readmit()
+                    call.life.interrupt(DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN"))
+                for call in tuple(self.long_calls) if sweeps % READMIT_SWEEPS == 0 else ():
+                    try:
+                        call.admit(self.admit)
+                    except AcpcError as error:
+                        call.life.interrupt(error)
             except Exception:  # the next sweep may do better, and without any the door fills up
                 log.exception("sweep_failed")
 
-    def _readmit(self) -> None:
-        for call in tuple(self.long_calls):
-            try:
-                call.admit(self.admit)
-            except AcpcError as error:
-                call.interrupt(error)
 
-
+@dataclass(frozen=True)
 class _Served(ABC):
-    """One method, served. Subclasses say how."""
+    """Serves one method; how, is up to the subclass."""
 
-    def __init__(
-        self,
-        door: Door,
-        method: Method,
-        behaviour: Callable[..., Any],
-        lane: Lane,
-        counted: tuple[Held, ...],
-    ) -> None:
-        self._door = door
-        self._method = method
-        self._behaviour = behaviour
-        self._lane = lane
-        self._counted = counted
-        self._limit = ReadLimit(lane.message_seconds)
+    door: Door
+    method: Method
+    behaviour: Callable[..., Any]
+    lane: Lane
+    counted: tuple[Held, ...]
 
     def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
         return grpc.stream_stream_rpc_method_handler(self.serve)
 
     async def serve(self, _messages: object, context: Any) -> Any:  # noqa: ANN401
         """Serve a call; gRPC awaits this for each."""
-        call = Call(self._method, context, self._door.workers)
+        call = Call(self.method, context, self.door.workers)
         try:
-            call.admit(self._door.admit)
-            self._count(call)
+            call.admit(self.door.admit)
+            # Until its answer has left: one that is not taken holds memory.
+            leave = self.lane.limits.enter(call.caller, *self.counted, quota=call.principal.quota)
+            call.life.when_over(leave)
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
         except AcpcError as error:
             status = call.reject(error)
         except grpc.aio.BaseError:  # an answer could not be sent: the caller has left
-            call.end("CANCELLED")
+            call.record.end("CANCELLED")
             raise
         except asyncio.CancelledError:
-            reason = call.interruption()
+            reason = call.life.interruption()
             if reason is None:
-                call.end("CANCELLED")
+                call.record.end("CANCELLED")
                 raise
             status = call.reject(reason)
         except Exception as error:  # noqa: BLE001 - logged, and answered as a bug
             status = call.fault(error)
         finally:
-            call.leave()
+            call.life.leave()
         return await _abort(context, status)
 
     @abstractmethod
@@ -248,17 +225,11 @@ class _Served(ABC):
 
     async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
         """Send an answer of a stream, which its caller must take within a time."""
-        self._door.sending[call] = call.now()
+        self.door.sending[call] = asyncio.get_running_loop().time()
         try:
             await context.write(answer)
         finally:
-            del self._door.sending[call]
-
-    def _count(self, call: Call) -> None:
-        """Count the call until its answer has left: one that is not taken holds memory."""
-        limits, held = self._lane.limits, (call.caller, *self._counted)
-        limits.enter(*held, quota=call.principal.quota)
-        call.when_over(lambda: limits.leave(*held))
+            del self.door.sending[call]
 
 
 class _Worked(_Served):
@@ -268,26 +239,26 @@ class _Worked(_Served):
         return grpc.stream_unary_rpc_method_handler(self.serve)
 
     async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
-        workers = self._door.workers
+        workers = self.door.workers
         workers.check(call.caller)
-        self._lane.check(call)
-        data = await self._lane.receiver.read(call, self._limit)
+        self.lane.check(call)
+        data = await self.lane.receiver.read(call, self.lane.limit)
         workers.check(call.caller)
-        with call.rejected_in_time():
+        with call.life.rejected_in_time(call.record):
             return await workers.run(call.caller, self._work, call, data)
 
     def _work(self, call: Call, data: bytes | None) -> bytes:
-        call.waits_for_others(False)
+        call.life.waits_for_others(False)
         try:
-            message = self._method.parse(data)
+            message = self.method.parse(data)
         except InvalidArgument as error:
             raise Rejected(call.reject(error)) from error
-        call.note(message)
+        call.record.note(message)
         with call.observed(message):
-            answer: Message = self._behaviour(message, call)
-            call.note(answer)
+            answer: Message = self.behaviour(message, call)
+            call.record.note(answer)
             data = answer.SerializeToString()
-            call.end("OK")
+            call.record.end("OK")
             return data
 
 
@@ -295,11 +266,11 @@ class _Awaited(_Served):
     """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        data = await self._lane.receiver.read(call, self._limit)
+        data = await self.lane.receiver.read(call, self.lane.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        answers = self._behaviour(self._method.parse(data), call)
-        self._door.long_calls.add(call)
+        answers = self.behaviour(self.method.parse(data), call)
+        self.door.long_calls.add(call)
         try:
             if isinstance(answers, AsyncIterator):
                 async for answer in answers:
@@ -307,85 +278,43 @@ class _Awaited(_Served):
             else:
                 await self._send(call, context, (await answers).SerializeToString())
         finally:
-            self._door.long_calls.discard(call)
-        call.end("OK")
+            self.door.long_calls.discard(call)
+        call.record.end("OK")
 
 
 class _Streamed(_Served):
     """A conversation: each message is answered in a worker, and silence costs none."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        conversation: Conversation = self._behaviour(None, call)
-        talk = _Talk(conversation.dialogue)
-        limit = ReadLimit(conversation.idle_seconds, conversation.hint, conversation.reason)
-        workers, receiver = self._door.workers, self._lane.receiver
+        talk: Conversation = self.behaviour(None, call)
+        workers, receiver = self.door.workers, self.lane.receiver
         receive = receiver.read  # the first message; a stream that shows none soon yields
-        self._door.long_calls.add(call)
+        self.door.long_calls.add(call)
         try:
             while not talk.over:
-                data = await receive(call, limit)
+                data = await receive(call, talk.limit)
                 receive = receiver.listen
-                call.admit(self._door.admit)
+                call.admit(self.door.admit)
                 answer = await workers.run(call.caller, self._step, call, talk, data)
                 if answer is not None:
                     await self._send(call, context, answer)
         finally:
-            self._door.long_calls.discard(call)
-            call.leave()
+            self.door.long_calls.discard(call)
+            call.life.leave()
             workers.run(call.caller, talk.close)
 
-    def _step(self, call: Call, talk: _Talk, data: bytes | None) -> bytes | None:
+    def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
         with call.observed():
-            answer = talk.send(None if data is None else self._method.parse(data))
+            answer = talk.send(None if data is None else self.method.parse(data))
             if answer is not None:
-                call.note(answer)
+                call.record.note(answer)
             if talk.over:
-                call.end("OK")
+                call.record.end("OK")
             return None if answer is None else answer.SerializeToString()
 
 
-class _Talk:
-    """A dialogue that is advanced by one worker at a time."""
-
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue = dialogue
-        self._lock = threading.Lock()
-        self._begun = self.over = False
-
-    def send(self, message: Message | None) -> Message | None:
-        """Give the next message; returns the answer, if there is one."""
-        with self._lock:
-            if self.over:
-                return None
-            try:
-                if not self._begun:
-                    self._begun = True
-                    next(self._dialogue)
-                return self._dialogue.send(message)
-            except StopIteration as end:
-                self.over = True
-                last: Message | None = end.value
-                return last
-
-    def close(self) -> None:
-        """End it, once the step under way has ended."""
-        with self._lock:
-            self.over = True
-            try:
-                self._dialogue.close()
-            except Exception:  # nobody waits for it
-                log.exception("rpc_bug", method="close")
-
-
-def _not_taken() -> DeadlineExceeded:
-    return DeadlineExceeded(
-        f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream",
-        reason="ANSWER_NOT_TAKEN",
-    )
-
-
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether gRPC tells, with a traceback, of more than headers that are no UTF-8, or a leaver."""
+    """Drop gRPC's log records of faults that callers cause: headers not in UTF-8, and leaving."""
     error = record.exc_info[1] if record.exc_info else None
     left = type(error).__name__ == "ExecuteBatchError"
     return not (left or isinstance(error, UnicodeDecodeError))

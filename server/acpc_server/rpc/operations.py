@@ -18,8 +18,7 @@ from google.rpc import error_details_pb2
 from acpc_server.errors import AcpcError, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import principal, read_page, write_token
-from acpc_server.rpc.status import DOMAIN, plain_status
+from acpc_server.rpc.request import DOMAIN, plain_status, read_page
 
 PREFIX = "operations/"
 WAIT_SECONDS = 60.0
@@ -36,31 +35,23 @@ class Answering(Protocol):
     @property
     def name(self) -> str:
         """Name of the kind."""
-        ...
 
     def metadata(self, spec: Any, life: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """What is measured, and the times, state and progress of ``life``."""
-        ...
+        """Describe what is measured, with the times, state and progress of ``life``."""
 
     def answer(self, spec: Any, result: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """The answer of a job that succeeded; equal records give equal bytes."""
-        ...
+        """Make the answer of a job that succeeded; equal records give equal bytes."""
 
 
 class OperationWriter:
     """Writes jobs as Operations."""
 
     def __init__(self, kinds: Iterable[Answering]) -> None:
-        self._kinds = {kind.name: kind for kind in kinds}
-
-    @property
-    def kinds(self) -> list[str]:
-        """Names of the kinds of job."""
-        return list(self._kinds)
+        self.kinds = {kind.name: kind for kind in kinds}
 
     def write(self, job: Job) -> operations_pb2.Operation:
-        """The Operation message of a job; a listed one has no response."""
-        kind = self._kinds[job.kind]
+        """Write the Operation message of a job; a listed one has no response."""
+        kind = self.kinds[job.kind]
         operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
         metadata = kind.metadata(job.spec, _life(job)).to_message()
         operation.metadata.Pack(metadata, deterministic=True)
@@ -77,7 +68,7 @@ class OperationWriter:
 
 
 def _life(job: Job) -> dict[str, Any]:
-    """State, progress, attempts and times: fields of ``acpc.contract.JobLife``."""
+    """Return the fields of ``acpc.contract.JobLife``: state, progress, attempts and times."""
     times: dict[str, Any] = {}
     if job.started is not None:
         times["start_time"] = moment(job.started)
@@ -106,53 +97,51 @@ class OperationsServicer:
     def GetOperation(
         self, request: operations_pb2.GetOperationRequest, context: Call
     ) -> operations_pb2.Operation:
-        """One operation."""
-        job = self._jobs.get(read_name(request.name), principal(context).tenant)
+        """Return one operation."""
+        job = self._jobs.get(read_name(request.name), context.principal.tenant)
         return self._writer.write(job)
 
     def ListOperations(
         self, request: operations_pb2.ListOperationsRequest, context: Call
     ) -> operations_pb2.ListOperationsResponse:
-        """A page of operations, newest first, without their responses.
+        """List a page of operations, newest first, without their responses, which are large.
 
-        Responses are large; GetOperation has them. See :func:`read_filter` for ``filter``.
+        See :func:`read_filter` for ``filter``.
         """
         if request.name not in ("", "operations"):
             raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
-        page = read_page(request.page_size, request.page_token)
+        page = read_page(request)
         wanted = read_filter(request.filter, self._writer.kinds)
-        tenant = principal(context).tenant
-        rows = self._jobs.list(page.start, len(page) + 1, wanted, tenant)
-        more = page.stop if len(rows) > len(page) else None
+        rows = self._jobs.list(page.start, len(page) + 1, wanted, context.principal.tenant)
         return operations_pb2.ListOperationsResponse(
             operations=[self._writer.write(job) for job in rows[: len(page)]],
-            next_page_token=write_token(more),
+            next_page_token=str(page.stop) if len(rows) > len(page) else "",
         )
 
     def CancelOperation(
         self, request: operations_pb2.CancelOperationRequest, context: Call
     ) -> empty_pb2.Empty:
         """Stop a job at its next chunk."""
-        self._jobs.cancel(read_name(request.name), principal(context).tenant)
+        self._jobs.cancel(read_name(request.name), context.principal.tenant)
         return empty_pb2.Empty()
 
     def DeleteOperation(
         self, request: operations_pb2.DeleteOperationRequest, context: Call
     ) -> empty_pb2.Empty:
-        """Forget a finished job."""
-        self._jobs.delete(read_name(request.name), principal(context).tenant)
+        """Delete a finished job."""
+        self._jobs.delete(read_name(request.name), context.principal.tenant)
         return empty_pb2.Empty()
 
     async def WaitOperation(
         self, request: operations_pb2.WaitOperationRequest, context: Call
     ) -> operations_pb2.Operation:
-        """The operation once it is done, or as it is when the timeout passes."""
+        """Return the operation once it is done, or as it is when the timeout passes."""
         seconds = WAIT_SECONDS
         if request.HasField("timeout"):
             seconds = request.timeout.seconds + request.timeout.nanos / 1e9
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
-        remaining = context.time_remaining()
+        remaining = context.life.time_remaining()
         if remaining is not None:
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, max(0.0, 0.9 * remaining))
@@ -166,17 +155,17 @@ class OperationsServicer:
 
 
 async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Job, None]:
-    """The job now, and again whenever it has changed, until it is done or the server drains.
+    """Yield the job now, and again whenever it has changed, until it is done or the server drains.
 
     Costs no thread while nothing changes.
     """
     loop, moved = asyncio.get_running_loop(), asyncio.Event()
-    told: deque[Job | AcpcError | None] = deque()
+    unread: deque[Job | AcpcError | None] = deque()
 
     def note(news: Job | AcpcError | None) -> None:
-        if isinstance(news, Job):  # of those that nobody has looked at the latest is enough
-            told.clear()
-        told.append(news)
+        if isinstance(news, Job):  # of those that were not read yet the latest is enough
+            unread.clear()
+        unread.append(news)
         moved.set()
 
     def changed(news: Job | AcpcError | None) -> None:
@@ -184,15 +173,15 @@ async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Jo
             loop.call_soon_threadsafe(note, news)
 
     def subscribe() -> None:
-        stop = jobs.follow(job_id, changed, principal(call).tenant)
-        if not call.add_callback(stop):  # the caller has left
+        stop = jobs.follow(job_id, changed, call.principal.tenant)
+        if not call.life.add_callback(stop):  # the caller has left
             stop()
 
     await call.in_worker(subscribe)
     while True:
         await moved.wait()
-        news = told.popleft()
-        if not told:
+        news = unread.popleft()
+        if not unread:
             moved.clear()
         if news is None:
             return
@@ -204,7 +193,7 @@ async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Jo
 
 
 def read_name(name: str) -> str:
-    """The job id of ``operations/<id>``; InvalidArgument for any other name."""
+    """Return the job id of ``operations/<id>``; InvalidArgument for any other name."""
     job_id = name.removeprefix(PREFIX)
     if not name.startswith(PREFIX) or not job_id:
         raise InvalidArgument("name", f"{name!r}; an operation is named operations/<id>")
@@ -214,11 +203,27 @@ def read_name(name: str) -> str:
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
-    """The jobs a filter lets through: terms joined by ``AND``, each at most once.
+    """Read a filter of jobs: terms joined by ``AND``, each at most once.
 
     ``state=<state>``, ``kind=<kind>``, ``checkpoint=<name>``, ``created>=<RFC 3339 time>``; a
     value may stand in double quotes.
     """
+    given = _read_terms(text)
+    states = {str(state): state for state in JobState if state}
+    state, kind, created = (given.get(key) for key in ("state", "kind", "created"))
+    if state is not None and state.lower() not in states:
+        raise _invalid_filter(f"state={state}; the states are {', '.join(states)}")
+    if kind is not None and kind not in kinds:
+        raise _invalid_filter(f"kind={kind}; the kinds are {', '.join(kinds)}")
+    return JobFilter(
+        state=None if state is None else states[state.lower()],
+        kind=kind,
+        created_since=None if created is None else _read_time(created),
+        labels={label: given[label] for label in LABELS if label in given},
+    )
+
+
+def _read_terms(text: str) -> dict[str, str]:
     if len(text) > MAX_FILTER:
         raise InvalidArgument("filter", f"{len(text)} characters are over {MAX_FILTER}")
     given: dict[str, str] = {}
@@ -243,18 +248,7 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
             rest = rest[joint.end() :].strip()
             if not rest:
                 raise _invalid_filter("AND needs a term after it")
-    states = {str(state): state for state in JobState if state}
-    state, kind, created = (given.get(key) for key in ("state", "kind", "created"))
-    if state is not None and state.lower() not in states:
-        raise _invalid_filter(f"state={state}; the states are {', '.join(states)}")
-    if kind is not None and kind not in kinds:
-        raise _invalid_filter(f"kind={kind}; the kinds are {', '.join(kinds)}")
-    return JobFilter(
-        state=None if state is None else states[state.lower()],
-        kind=kind,
-        created_since=None if created is None else _read_time(created),
-        labels={label: given[label] for label in LABELS if label in given},
-    )
+    return given
 
 
 def _read_time(value: str) -> datetime:

@@ -1,4 +1,4 @@
-"""Health and reflection: the standard services that probes and tools ask."""
+"""Health and reflection: the standard services that probes and tools call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from acpc_server.errors import NotFound
-from acpc_server.rpc.call import Call, Conversation, Dialogue
+from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
 
 REFLECTION_IDLE_SECONDS = 60.0
 Answer: TypeAlias = health_pb2.HealthCheckResponse
@@ -28,22 +28,19 @@ class HealthService:
         self._watching: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def tell(self, serving: Mapping[str, bool]) -> None:
-        """Say which services serve, by name; the empty name is the server. From any thread."""
+        """Set which services serve, by name; the empty name is the server. From any thread."""
         self._serving = dict(serving)
         for loop, moved in tuple(self._watching):
             loop.call_soon_threadsafe(moved.set)
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Call) -> Answer:
-        """Whether a service serves now."""
+        """Answer whether a service serves now."""
         if request.service not in self._serving:
             raise NotFound(f"no service is named {request.service[:100]!r}")
         return Answer(status=self._status(request.service))
 
     async def List(self, request: Message, context: Call) -> Message:
-        """Whether each service serves now, by name.
-
-        Called only where the installed grpcio-health-checking, 1.85 or newer, knows the method.
-        """
+        """Answer whether each service serves now; grpcio-health-checking has it from 1.85 on."""
         statuses = {name: Answer(status=self._status(name)) for name in self._serving}
         answer: Message = health_pb2.HealthListResponse(statuses=statuses)
         return answer
@@ -51,16 +48,16 @@ class HealthService:
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Call
     ) -> AsyncIterator[Answer]:
-        """Whether a service serves, now and whenever that changes."""
-        told = None
+        """Answer whether a service serves, now and whenever that changes."""
+        sent = None
         watcher = asyncio.get_running_loop(), asyncio.Event()
         self._watching.add(watcher)
         try:
             while True:
                 watcher[1].clear()
                 status = self._status(request.service)
-                if status != told:
-                    told = status
+                if status != sent:
+                    sent = status
                     yield Answer(status=status)
                 await watcher[1].wait()
         finally:
@@ -74,9 +71,9 @@ class HealthService:
 
 @cache
 def reflection_versions() -> tuple[FileDescriptor, FileDescriptor]:
-    """The schemas of server reflection: v1, which new tools ask first, and v1alpha.
+    """Return the schemas of server reflection: v1, which new tools ask first, and v1alpha.
 
-    grpcio-reflection has v1alpha only. The two have the same messages in another package.
+    grpcio-reflection has v1alpha only; v1 has the same messages in another package.
     """
     pool, name = descriptor_pool.Default(), "grpc/reflection/v1/reflection.proto"
     try:
@@ -97,17 +94,14 @@ class Reflection:
 
     def __init__(self, services: Sequence[str]) -> None:
         files = reflection_versions()
-        own = [name.full_name for file in files for name in file.services_by_name.values()]
-        self._servicer = reflection.ReflectionServicer([*services, *own])
+        self.own = [name.full_name for file in files for name in file.services_by_name.values()]
+        self._servicer = reflection.ReflectionServicer([*services, *self.own])
 
     def ServerReflectionInfo(self, _messages: None, context: Call) -> Conversation:
         """Describe services and messages."""
-        return Conversation(
-            self._answered(),
-            REFLECTION_IDLE_SECONDS,
-            hint="open a new stream for the next question",
-            reason="REFLECTION_IDLE",
-        )
+        hint = "open a new stream for the next question"
+        limit = ReadLimit(REFLECTION_IDLE_SECONDS, hint, "REFLECTION_IDLE")
+        return Conversation(self._answered(), limit)
 
     def _answered(self) -> Dialogue:
         question = yield None

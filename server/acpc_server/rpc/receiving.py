@@ -1,20 +1,21 @@
 """Receives messages: how many at a time, for how long, and whose when many want to send.
 
 While a read is under way gRPC takes in up to a whole message; without one it takes no more than a
-stream's window, 64 KiB. So the messages that are being received are bounded by the number of reads:
-each takes a slot. A read ends when its time is over, and sooner when others wait for its slot: the
-oldest goes first, and a caller that has more than its share of the slots, or has kept others
-waiting, yields much sooner. A slot that is free goes to the caller that has fewest.
+stream's window, 64 KiB. So each read takes a slot, which bounds the messages being received. A read
+ends when its time is over, and sooner when others wait for its slot: the oldest goes first, and a
+caller that has more than its share of the slots, or has kept others waiting, yields much sooner. A
+slot that is free goes to the caller that has fewest.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from acpc_server.errors import DeadlineExceeded, ResourceExhausted
-from acpc_server.rpc.call import Call
+from acpc_server.errors import ResourceExhausted
+from acpc_server.rpc.call import Call, ReadLimit
 from acpc_server.scheduling import RETRY_SECONDS
 
 # Calls that may wait for a slot; of more, those that have waited longest are rejected.
@@ -26,43 +27,18 @@ GOOD, UNKNOWN, SLOW = 2, 1, 0
 SHORT = 0.05
 
 
-@dataclass(frozen=True)
-class ReadLimit:
-    """How long a message may take, and what its caller is told then.
-
-    Attributes:
-        seconds: From when the server is ready for it until it is there.
-        hint: What the caller should do.
-        reason: Reason of the DEADLINE_EXCEEDED.
-    """
-
-    seconds: float
-    hint: str = "send the whole message at once"
-    reason: str = "MESSAGE_LATE"
-
-    def passed(self) -> DeadlineExceeded:
-        """The error of a message that is late."""
-        return DeadlineExceeded(
-            f"no message for {self.seconds:g} seconds; {self.hint}", reason=self.reason
-        )
-
-
+@dataclass(eq=False, slots=True)
 class _Read:
-    __slots__ = ("call", "limit", "since", "turn")
-
-    def __init__(self, call: Call, limit: ReadLimit, since: float) -> None:
-        self.call = call
-        self.limit = limit
-        self.since = since
-        self.turn: asyncio.Future[None] | None = None
+    call: Call
+    limit: ReadLimit
+    since: float = field(default_factory=time.monotonic)
+    turn: asyncio.Future[None] | None = None
 
 
 class Receiver:
     """Slots for messages under way, on one event loop.
 
-    Args:
-        slots: Messages that may be under way at a time.
-        grace: Seconds that a read keeps its slot while others wait for one.
+    A read keeps its slot for ``grace`` seconds while others wait for one.
     """
 
     def __init__(self, slots: int, *, grace: float = 1.0) -> None:
@@ -75,13 +51,11 @@ class Receiver:
         self._timer: asyncio.TimerHandle | None = None
 
     async def read(self, call: Call, limit: ReadLimit) -> bytes | None:
-        """The call's next message, or None when its caller has sent all.
+        """Receive the call's next message; None when its caller has sent all.
 
-        Raises:
-            DeadlineExceeded: The message took too long.
-            ResourceExhausted: Others waited for the slot.
+        Interrupted with DeadlineExceeded when it is late, ResourceExhausted when others wait.
         """
-        read = _Read(call, limit, call.now())
+        read = _Read(call, limit)
         if self._free:
             self._free -= 1
         else:
@@ -97,8 +71,8 @@ class Receiver:
         return data
 
     async def listen(self, call: Call, limit: ReadLimit) -> bytes | None:
-        """The next message of an open stream, which may be silent and needs no slot for that."""
-        read = _Read(call, limit, call.now())
+        """Receive the next message of an open stream, which may be silent without a slot."""
+        read = _Read(call, limit)
         self._silent[read] = None
         try:
             return await call.receive()
@@ -110,13 +84,13 @@ class Receiver:
         for reads in (self._reads, self._silent):
             for read in [r for r in reads if now - r.since >= r.limit.seconds]:
                 self._judge(read.call.caller, SLOW)
-                read.call.interrupt(read.limit.passed())
+                read.call.life.interrupt(read.limit.passed())
         for read in [r for r in self._line if now - r.since >= r.limit.seconds]:
-            read.call.interrupt(_crowded())
+            read.call.life.interrupt(_crowded())
 
     async def _slot(self, read: _Read) -> None:
         if len(self._line) >= MAX_LINE:
-            next(iter(self._line)).call.interrupt(_crowded())
+            next(iter(self._line)).call.life.interrupt(_crowded())
         read.turn = asyncio.get_running_loop().create_future()
         self._line[read] = None
         self._press()
@@ -128,7 +102,7 @@ class Receiver:
             raise
         finally:
             self._line.pop(read, None)
-        read.since = read.call.now()
+        read.since = time.monotonic()
 
     def _release(self) -> None:
         """Give the slot to the best of those in line, or keep it."""
@@ -167,11 +141,12 @@ class Receiver:
             caller = read.call.caller
             others = bool(waiting - {caller})
             crowds = others and (has[caller] > share or self._conduct_of(read) == SLOW)
-            if wanted and read.call.now() - read.since >= self._grace * (SHORT if crowds else 1.0):
+            held = time.monotonic() - read.since
+            if wanted and held >= self._grace * (SHORT if crowds else 1.0):
                 wanted -= 1
                 has[caller] -= 1
                 self._judge(caller, SLOW)
-                read.call.interrupt(_crowded())
+                read.call.life.interrupt(_crowded())
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(max(self._grace * SHORT / 2, 0.005), self._press)
 

@@ -22,15 +22,16 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 from google.longrunning import operations_pb2
 
+from acpc_server.access import LOCAL
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable
-from acpc_server.jobs import JobService, JobSpec, JobState
+from acpc_server.jobs import NOBODY, JobService, JobSpec, JobState, Owner
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.operations import OperationWriter, follow, read_name
-from acpc_server.rpc.request import load, owner, principal, read, read_anchors
+from acpc_server.rpc.request import load, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
@@ -61,9 +62,10 @@ class _JobServicer(Generic[Kind]):
 
     def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        quota = principal(context).quota
-        most = quota.queued_jobs if quota else 0
-        return self._writer.write(self._jobs.submit(spec, request_id, owner(context), most))
+        who = context.principal
+        owner = NOBODY if who is LOCAL else Owner(who.tenant, who.name)
+        most = who.quota.queued_jobs if who.quota else 0
+        return self._writer.write(self._jobs.submit(spec, request_id, owner, most))
 
 
 class ScoringServicer(_JobServicer[ScoreJobKind]):
@@ -73,7 +75,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.ScoreCheckpointRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
-        tenant = principal(context).tenant
+        tenant = context.principal.tenant
         spec = self._spec(read(ScoreRequest, request), tenant)
         self._kind.check(spec, tenant)
         return self._submit(spec, request.request_id, context)
@@ -81,7 +83,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
     async def WatchOperation(
         self, request: pb.WatchOperationRequest, context: Call
     ) -> AsyncIterator[pb.WatchOperationResponse]:
-        """The operation whenever it moves, until it is done; Unavailable when the server stops."""
+        """Send the operation whenever it changes; Unavailable when the server stops before."""
         done = False
         async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
             async for job in changes:
@@ -94,8 +96,8 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
     def PreviewAnchors(
         self, request: pb.PreviewAnchorsRequest, context: Call
     ) -> pb.PreviewAnchorsResponse:
-        """What the model saw at a few anchors of a job that succeeded."""
-        tenant = principal(context).tenant
+        """Show what the model saw at a few anchors of a job that succeeded."""
+        tenant = context.principal.tenant
         job = self._jobs.get(read_name(request.name), tenant)
         spec = job.spec
         if not isinstance(spec, ScoreSpec):
@@ -159,7 +161,7 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
-        tenant = principal(context).tenant
+        tenant = context.principal.tenant
         readers = self._readers.of(tenant)
         source = read_anchors(asked.anchors, readers, study)
         if isinstance(study, DriftStudy | PlannerStudy):

@@ -2,10 +2,8 @@
 
 from acpc_server.scheduling.admission import AdmissionController, CallRequests
 from acpc_server.scheduling.callers import NO_QUOTA, RETRY_SECONDS, CallerLimits, Held, Quota
-from acpc_server.scheduling.concurrency import ConcurrencyLimiter
 from acpc_server.scheduling.context import Priority, RequestContext
+from acpc_server.scheduling.gate import ConcurrencyLimiter, Slots, Turns
 from acpc_server.scheduling.latency import LatencyModel, Work
-from acpc_server.scheduling.pauses import pause, pausing
-from acpc_server.scheduling.places import Places
-from acpc_server.scheduling.queue import BatchQueue, Chunk
+from acpc_server.scheduling.queue import BatchQueue, Chunk, pause, pausing
 from acpc_server.scheduling.workers import WorkerPool

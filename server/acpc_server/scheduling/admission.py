@@ -36,43 +36,22 @@ START_MARGIN = 2.0
 RETURN_SECONDS, MAX_RETURN_SECONDS = 0.05, 2.0
 
 
-class Call(Protocol):
-    """What admission asks of an RPC; the door's has it."""
-
-    def time_remaining(self) -> float | None:
-        """Seconds until the caller's deadline, or None."""
-
-    def is_active(self) -> bool:
-        """Whether the caller is still there."""
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have ``callback`` called when the RPC ends; False when it has ended."""
-
-    def waits_for_others(self, waits: bool) -> None:
-        """Whether it is only for others that its deadline might pass."""
-
-
 class Shares(NamedTuple):
-    """Who uses more of the device than others.
-
-    Attributes:
-        over: Callers with more requests under way than an equal share of them among active callers.
-        modest: Requests under way of all others.
-    """
+    """Callers with more requests under way than an equal share, and the requests of all others."""
 
     over: frozenset[str]
     modest: int
 
 
 class _Returning:
-    """Callers that have nothing under way but are expected back, by their latest pause."""
+    """Callers that have nothing under way but are expected back, judged by their latest pause."""
 
     def __init__(self) -> None:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # when, and until when
         self._pauses: dict[str, float] = {}  # of callers that came back in time, seconds
 
     def leaves(self, caller: str) -> None:
-        """Its last request has ended."""
+        """Note that a caller's last request has ended."""
         now = time.monotonic()
         pause = self._pauses.pop(caller, 0.0)
         self._left[caller] = (now, now + RETURN_SECONDS + 2 * pause)
@@ -80,14 +59,14 @@ class _Returning:
             self._left.popitem(last=False)
 
     def comes(self, caller: str) -> None:
-        """It has a request under way."""
+        """Note that a caller has a request under way."""
         left, _ = self._left.pop(caller, (-math.inf, 0.0))
         pause = time.monotonic() - left
         if pause <= MAX_RETURN_SECONDS:
             self._pauses[caller] = pause
 
     def count(self) -> int:
-        """How many are expected."""
+        """Count the callers that are expected."""
         now = time.monotonic()
         return sum(
             now <= until and now - left <= MAX_RETURN_SECONDS for left, until in self._left.values()
@@ -100,11 +79,8 @@ class AdmissionController:
     Callers take turns on the device, and so do requests of one caller: a request waits for as many
     of another caller as its own caller has under way, itself included, and for each as long as the
     shorter of the two takes alone. Each request that ends teaches the latency model what it took
-    alone: its time, over itself and those it waited for.
-
-    Args:
-        max_requests: Requests under way at a time, whatever their deadlines.
-        max_queue: Interactive chunks that may wait for the device.
+    alone: its time, over itself and those it waited for. At most ``max_queue`` interactive chunks
+    wait for the device.
     """
 
     def __init__(
@@ -125,7 +101,7 @@ class AdmissionController:
 
     @property
     def under_way(self) -> int:
-        """Requests under way."""
+        """Number of requests under way."""
         return self._total
 
     @contextmanager
@@ -148,10 +124,16 @@ class AdmissionController:
                 self._learn(work, elapsed)
             raise
         finally:
-            self._leave(method, context.caller)
+            with self._lock:
+                own = self._under_way[context.caller]
+                own[method] -= 1
+                self._total -= 1
+                if not own.total():
+                    del self._under_way[context.caller]
+                    self._returning.leaves(context.caller)
 
     def check(self, method: str, caller: str, remaining: float | None) -> None:
-        """Raise ResourceExhausted where a request would be rejected that came now."""
+        """Raise ResourceExhausted where a request that came now would be rejected."""
         with self._lock:
             self._turns(method, caller, remaining, MAX_WAIT_SHARE)
 
@@ -161,7 +143,7 @@ class AdmissionController:
         self.latency.learn(work, seconds)
 
     def shares(self) -> Shares:
-        """Who uses more of the device than others now."""
+        """Return who uses more of the device than others now."""
         with self._lock:
             counts = {caller: own.total() for caller, own in self._under_way.items()}
             active = len(self._under_way) + self._returning.count()
@@ -169,17 +151,7 @@ class AdmissionController:
             over = frozenset(caller for caller, count in counts.items() if count > share)
             return Shares(over, self._total - sum(counts[caller] for caller in over))
 
-    def _leave(self, method: str, caller: str) -> None:
-        with self._lock:
-            own = self._under_way[caller]
-            own[method] -= 1
-            self._total -= 1
-            if not own.total():
-                del self._under_way[caller]
-                self._returning.leaves(caller)
-
     def _admit(self, method: str, context: RequestContext, max_wait_share: float) -> float:
-        """Count a request in; returns its turns, as :meth:`_turns`."""
         with self._lock:
             turns = self._turns(method, context.caller, context.remaining(), max_wait_share)
             self._under_way.setdefault(context.caller, Counter())[method] += 1
@@ -190,27 +162,22 @@ class AdmissionController:
     def _turns(
         self, method: str, caller: str, remaining: float | None, max_wait_share: float
     ) -> float:
-        """Turns that a request has to wait for, and its own; ResourceExhausted if too many.
+        """Return a request's turn and those that it waits for; ResourceExhausted if too many.
 
-        A method that has not been measured yet is taken for longer than the others, but its first
+        A method that has not been measured yet counts as longer than the others, but its first
         request is not late: it is what measures the method.
         """
         ahead, own = self._total, self._under_way.get(caller, Counter())
         alone = self.latency.unit_seconds(method)
-        wait = sum(
-            self._turn_seconds(counts, alone, own.total() + 1)
-            for counts in self._under_way.values()
-        )
-        measures = not alone and not any(c[method] for c in self._under_way.values())
-        late = (
-            remaining is not None
-            and not measures
-            and (
-                wait > max_wait_share * remaining
-                or self._margin.factor * (wait + alone) > remaining
-            )
-        )
-        if self._is_full(own.total()) or (ahead and late):
+        others = self._under_way.values()
+        wait = sum(self._turn_seconds(counts, alone, own.total() + 1) for counts in others)
+        late = False
+        if remaining is not None and (alone or any(counts[method] for counts in others)):
+            whole = self._margin.factor * (wait + alone)
+            late = wait > max_wait_share * remaining or whole > remaining
+        callers = len(others) + (not own)
+        full = not has_place(self._max_requests, ahead, own=own.total(), callers=callers)
+        if full or (ahead and late):
             if late:
                 self.latency.discount(method)
                 self._margin.discount()
@@ -223,24 +190,19 @@ class AdmissionController:
         return 1.0 + (wait / alone if alone else ahead)
 
     def _turn_seconds(self, counts: Counter[str], alone: float, turns: int) -> float:
-        """How long a request waits for those of one caller, in so many turns."""
+        """Return how long a request waits for those of one caller, in so many turns."""
         every = sum(
             count * min(self.latency.unit_seconds(method), alone or math.inf)
             for method, count in counts.items()
         )
         return every * min(1.0, turns / counts.total())
 
-    def _is_full(self, own: int) -> bool:
-        """Whether there is no place for a caller that has ``own`` requests under way."""
-        callers = len(self._under_way) + (not own)
-        return not has_place(self._max_requests, self._total, own=own, callers=callers)
-
     def chunk(
         self, work: Work, ahead: Sequence[Work], context: RequestContext, queued: int
     ) -> None:
         """Admit an interactive chunk to the device's queue, in which ``queued`` wait.
 
-        Those in ``ahead`` have their turn first; with none it may always try.
+        Those in ``ahead`` have their turn first; with none the chunk is never late.
         """
         if queued >= self._max_queue:
             raise ResourceExhausted(
@@ -260,15 +222,25 @@ class AdmissionController:
             )
 
     def reserve(self, work: Work, context: RequestContext) -> float:
-        """Seconds before the deadline at which a chunk in line that has not begun is too late."""
+        """Return the seconds before the deadline at which a chunk still in line is too late."""
         remaining = context.remaining()
         if remaining is None:
             return 0.0
         return min(START_MARGIN * self.latency.estimate([work]), max(0.0, remaining / 2))
 
 
+class _Life(Protocol):
+    def time_remaining(self) -> float | None: ...
+
+    def is_active(self) -> bool: ...
+
+    def add_callback(self, callback: Callable[[], None]) -> bool: ...
+
+    def waits_for_others(self, waits: bool) -> None: ...
+
+
 class CallRequests:
-    """The requests of one RPC: one of a unary call, one a message of a stream.
+    """The requests of one RPC, which has ``life``: one of a unary call, one a message of a stream.
 
     A stream lives as long as its caller wants, each of its messages has its own time. All are
     cancelled when the RPC ends. An open stream was admitted once: its later messages are rejected
@@ -276,39 +248,36 @@ class CallRequests:
     """
 
     def __init__(
-        self, admission: AdmissionController, method: str, call: Call, *, caller: str = ""
+        self, admission: AdmissionController, method: str, life: _Life, *, caller: str = ""
     ) -> None:
         self._admission = admission
         self._caller = caller
         self._method = method
-        self._call = call
+        self._life = life
         self._current = RequestContext(Priority.INTERACTIVE)
         self._max_wait_share = MAX_WAIT_SHARE
-        call.add_callback(self._cancel)
+        life.add_callback(lambda: self._current.cancel())  # noqa: PLW0108 - that of its time
 
     @contextmanager
     def admitted(
         self, seconds: float = MAX_REQUEST_SECONDS, method: str = ""
     ) -> Iterator[RequestContext]:
-        """The next request, counted while the block computes it, within at most so many seconds.
+        """Count the next request while the block computes it, within at most so many seconds.
 
-        One of another ``method`` than the call's is work that the call's time is not learned from.
+        One of another ``method`` than the call's teaches nothing about the call's own method.
         """
-        remaining = self._call.time_remaining()
+        remaining = self._life.time_remaining()
         seconds = seconds if remaining is None else min(remaining, seconds)
         context = self._current = RequestContext(Priority.INTERACTIVE, seconds, caller=self._caller)
-        if not self._call.is_active():
+        if not self._life.is_active():
             context.cancel()
         context.check()
         asked = method or self._method, context, self._max_wait_share
         with self._admission.request(*asked) as waits:
             self._max_wait_share = 1.0
-            self._call.waits_for_others(waits)
+            self._life.waits_for_others(waits)
             yield context
 
     def check(self) -> None:
         """Raise Cancelled or DeadlineExceeded when the latest request should not go on."""
         self._current.check()
-
-    def _cancel(self) -> None:
-        self._current.cancel()

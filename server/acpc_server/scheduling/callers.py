@@ -1,10 +1,8 @@
 """Limits per caller: what each may hold at a time and ask for per second, and its fair share.
 
-A limit that is reached is RESOURCE_EXHAUSTED with RetryInfo, one of these reasons, and a sentence
-that says whose limit it is:
-
-    TOO_MANY_CALLS, _STREAMS, _WAITS, _UPLOADS    the caller, or the server, has as many as it may
-    CALL_RATE                                     more calls per second than the caller may make
+A limit that is reached is RESOURCE_EXHAUSTED with RetryInfo, a sentence that names whose limit it
+is, and a reason: TOO_MANY_CALLS, _STREAMS, _WAITS or _UPLOADS when the caller, or the server, has
+as many as it may, CALL_RATE when the caller makes more calls per second than it may.
 """
 
 from __future__ import annotations
@@ -40,25 +38,15 @@ class Held(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Quota:
-    """What one caller may use of a server, or what the server gives in all; 0: no limit.
+    """What one caller may use of a server, or what the server gives in all; 0: no limit."""
 
-    Attributes:
-        calls: Calls at a time, streams and waits included.
-        streams: Streams at a time.
-        waits: Calls at a time that wait for a job.
-        uploads: Uploads of anchors at a time.
-        calls_per_second: Calls begun per second, averaged over about a second.
-        queued_jobs: Jobs of its tenant that wait to run.
-        stored_bytes: Bytes of its tenant's anchor sets and unfinished uploads.
-    """
-
-    calls: int = 0
-    streams: int = 0
-    waits: int = 0
-    uploads: int = 0
-    calls_per_second: float = 0.0
-    queued_jobs: int = 0
-    stored_bytes: int = 0
+    calls: int = 0  # at a time, streams and waits included
+    streams: int = 0  # at a time
+    waits: int = 0  # calls at a time that wait for a job
+    uploads: int = 0  # of anchors, at a time
+    calls_per_second: float = 0.0  # averaged over about a second
+    queued_jobs: int = 0  # of its tenant
+    stored_bytes: int = 0  # of its tenant's anchor sets and unfinished uploads
 
 
 NO_QUOTA = Quota()
@@ -87,9 +75,8 @@ def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
 class CallerLimits:
     """Counts what callers hold; safe to use from any thread, and never waits.
 
-    A caller's own quota applies first, then :func:`has_place` for what the server gives in all.
-
-    A caller that has left is forgotten; its rate is, as soon as that no longer limits it.
+    A caller's own quota applies first, then :func:`has_place` for what the server gives in all. A
+    caller that has left is forgotten; its rate is, as soon as that no longer limits it.
 
     Args:
         total: What the server gives in all.
@@ -111,11 +98,10 @@ class CallerLimits:
         self._holders: Counter[Held] = Counter()
         self._lock = threading.Lock()
 
-    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> None:
-        """Count one of each of ``what`` for a caller until :meth:`leave` with the same arguments.
+    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> Callable[[], None]:
+        """Count one of each of ``what`` for a caller; returns what calls :meth:`leave`.
 
-        ``caller`` is a principal's name, or the address of an unknown one; ``quota`` is its own,
-        and the server's for each caller when None.
+        ``caller`` is a principal's name, or the address of an unknown one.
 
         Raises:
             ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
@@ -123,8 +109,7 @@ class CallerLimits:
         quota = quota or self._each
         with self._lock:
             self._forget_rested()
-            known = self._callers.get(caller)
-            state = known or _Caller()
+            state = self._callers.get(caller) or _Caller()
             for one in what:
                 self._check(state, one, quota)
             if Held.CALLS in what and quota.calls_per_second:
@@ -135,6 +120,7 @@ class CallerLimits:
                 self._holders[one] += not state.held[one]
                 state.held[one] += 1
                 self._used[one] += 1
+        return lambda: self.leave(caller, *what)
 
     def leave(self, caller: str, *what: Held) -> None:
         """Undo an :meth:`enter`."""
@@ -144,38 +130,45 @@ class CallerLimits:
                 state.held[one] -= 1
                 self._used[one] -= 1
                 self._holders[one] -= not state.held[one]
-            if not any(state.held.values()):
-                self._rest(caller, state)
+            if any(state.held.values()):
+                return
+            if state.next_call <= self._clock():
+                del self._callers[caller]
+                return
+            self._resting[caller] = None
+            if len(self._resting) > MAX_RESTING:
+                del self._callers[self._resting.popitem(last=False)[0]]
 
     @property
     def known(self) -> int:
-        """Callers that are remembered."""
+        """Number of callers that are remembered."""
         return len(self._callers)
 
     def used(self, what: Held) -> int:
-        """What all callers hold."""
+        """Return what all callers hold."""
         return self._used[what]
 
     def _check(self, state: _Caller, what: Held, quota: Quota) -> None:
         own, used = state.held[what], self._used[what]
         limit: int = getattr(quota, what)
-        if limit and own >= limit:
-            raise _rejected(
-                what,
-                f"this caller has {own} {what} under way, and its quota is {limit}; wait for some "
-                "to end",
-            )
         total: int = getattr(self._total, what)
         callers = self._holders[what] + (not own)
-        if total and not has_place(total, used, own=own, callers=callers):
-            raise _rejected(
-                what,
-                f"the server has {used} {what} under way, {own} of this caller, and takes {total}; "
-                "the last are for callers that have few",
+        if limit and own >= limit:
+            why = (
+                f"this caller has {own} {what} under way, and its quota is {limit}; wait for some "
+                "to end"
             )
+        elif total and not has_place(total, used, own=own, callers=callers):
+            why = (
+                f"the server has {used} {what} under way, {own} of this caller, and takes {total}; "
+                "the last are for callers that have few"
+            )
+        else:
+            return
+        raise ResourceExhausted(why, reason=f"TOO_MANY_{what.name}", retry_after=RETRY_SECONDS)
 
     def _check_rate(self, state: _Caller, rate: float) -> float:
-        """The time by which the caller's calls, this one included, are made at its rate."""
+        """Return the time by which the caller's calls, this one included, are made at its rate."""
         now = self._clock()
         following = max(state.next_call, now) + 1.0 / rate
         early = following - now - max(BURST_SECONDS, 1.0 / rate)
@@ -187,22 +180,10 @@ class CallerLimits:
             )
         return following
 
-    def _rest(self, caller: str, state: _Caller) -> None:
-        if state.next_call <= self._clock():
-            del self._callers[caller]
-            return
-        self._resting[caller] = None
-        if len(self._resting) > MAX_RESTING:
-            del self._callers[self._resting.popitem(last=False)[0]]
-
     def _forget_rested(self) -> None:
-        """Forget callers whose rate limits them no more: two at a time, one more than can come."""
+        """Drop up to two idle callers per call, so the table shrinks faster than it grows."""
         for _ in range(2):
             caller = next(iter(self._resting), None)
             if caller is None or self._callers[caller].next_call > self._clock():
                 return
             del self._resting[caller], self._callers[caller]
-
-
-def _rejected(what: Held, message: str) -> ResourceExhausted:
-    return ResourceExhausted(message, reason=f"TOO_MANY_{what.name}", retry_after=RETRY_SECONDS)

@@ -1,4 +1,4 @@
-"""What the scheduler knows of a request: its deadline, cancellation, priority and timings."""
+"""A request as the scheduler sees it: its deadline, cancellation, priority and times."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class RequestContext:
         caller: Who asks: what fair turns and quotas count by.
         tenant: Whose anchor sets it may read.
         deadline: End of its time by the monotonic clock, or None.
-        queue_seconds: Time its chunks have waited for the device so far.
-        compute_seconds: Time its chunks have held the device so far.
+        queue_seconds, compute_seconds: Time its chunks have waited for the device, and held it.
         holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
     """
 
@@ -38,39 +37,30 @@ class RequestContext:
         caller: str = "",
         tenant: str = "",
     ) -> None:
-        """Begin a request that has ``seconds`` from now, or no deadline."""
         self.priority = priority
         self.caller = caller
         self.tenant = tenant
-        self.deadline = None if seconds is None else time.monotonic() + seconds
-        self.queue_seconds = 0.0
-        self.compute_seconds = 0.0
-        self.holds_slot = False
         self._started = time.monotonic()
+        self.deadline = None if seconds is None else self._started + seconds
+        self.queue_seconds = self.compute_seconds = 0.0
+        self.holds_slot = False
         self._lock = threading.Lock()
-        self._cancelled = threading.Event()
         self._waiting: Future[Any] | None = None
+        self.cancelled = False
 
     def cancel(self) -> None:
         """Cancel it: no further chunk of it runs, and its caller stops waiting."""
         with self._lock:
-            self._cancelled.set()
-            waiting = self._waiting
+            self.cancelled, waiting = True, self._waiting
         if waiting is not None:
             waiting.cancel()
 
     def wait_on(self, future: Future[Any]) -> None:
-        """Have :meth:`cancel` cancel ``future``, the request's next chunk."""
+        """Have :meth:`cancel` cancel ``future``, what the request waits for next."""
         with self._lock:
             self._waiting = future
-            cancelled = self._cancelled.is_set()
-        if cancelled:
+        if self.cancelled:
             future.cancel()
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the request was cancelled."""
-        return self._cancelled.is_set()
 
     @property
     def total_seconds(self) -> float:
@@ -78,12 +68,12 @@ class RequestContext:
         return time.monotonic() - self._started
 
     def remaining(self) -> float | None:
-        """Seconds until the deadline, or None without one."""
+        """Return the seconds until the deadline, or None without one."""
         return None if self.deadline is None else self.deadline - time.monotonic()
 
     def check(self) -> None:
         """Raise Cancelled or DeadlineExceeded when the request should not go on."""
-        if self._cancelled.is_set():
+        if self.cancelled:
             raise Cancelled("the request was cancelled")
         remaining = self.remaining()
         if remaining is not None and remaining <= 0:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 # Weight of the newest measurement. An estimate grows from 0, so that one slow first call, which
@@ -35,45 +34,39 @@ class Work(NamedTuple):
     units: float
 
 
-@dataclass
-class _Estimate:
-    unit_seconds: float
-    moved_at: float
-
-
 class LatencyModel:
     """Seconds per unit of every kind of work, an exponential average of what was measured."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self._estimates: OrderedDict[Hashable, _Estimate] = OrderedDict()
+        # By kind: seconds per unit, and when that was changed.
+        self._estimates: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
     def learn(self, work: Work, seconds: float) -> None:
-        """Note that ``work`` took ``seconds``."""
+        """Learn that ``work`` took ``seconds``."""
         with self._lock:
             known = self.unit_seconds(work.kind)
             smoothed = known + SMOOTHING * (seconds / work.units - known)
-            self._estimates[work.kind] = _Estimate(smoothed, self.clock())
+            self._estimates[work.kind] = smoothed, self.clock()
             self._estimates.move_to_end(work.kind)
             if len(self._estimates) > MAX_KINDS:
                 self._estimates.popitem(last=False)
 
     def unit_seconds(self, kind: Hashable) -> float:
-        """Seconds that a unit of ``kind`` takes; 0 for a kind never seen."""
-        estimate = self._estimates.get(kind)
-        return estimate.unit_seconds if estimate else 0.0
+        """Return the seconds that a unit of ``kind`` takes; 0 for a kind never measured."""
+        return self._estimates.get(kind, (0.0, 0.0))[0]
 
     def estimate(self, works: Iterable[Work]) -> float:
-        """Seconds the device needs for all of ``works``."""
+        """Estimate the seconds that the device needs for all of ``works``."""
         return sum(self.unit_seconds(work.kind) * work.units for work in works)
 
     def discount(self, kind: Hashable) -> None:
         """Halve the estimate of a kind that was rejected, if it was not measured for long."""
         with self._lock:
-            estimate, now = self._estimates.get(kind), self.clock()
-            if estimate and now - estimate.moved_at >= HALF_LIFE:
-                self._estimates[kind] = _Estimate(0.5 * estimate.unit_seconds, now)
+            seconds, moved_at = self._estimates.get(kind, (0.0, math.inf))
+            if self.clock() - moved_at >= HALF_LIFE:
+                self._estimates[kind] = 0.5 * seconds, self.clock()
 
 
 class Margin:
@@ -85,7 +78,7 @@ class Margin:
         self.factor = 1.0
 
     def learn(self, expected: float, seconds: float) -> None:
-        """Note that a request took ``seconds``; nothing when nothing was expected."""
+        """Learn that a request took ``seconds``; nothing when nothing was expected."""
         if expected:
             above = seconds > self.factor * expected
             self._move(self.factor * math.exp(MARGIN_STEP * (above - LATE_SHARE)))

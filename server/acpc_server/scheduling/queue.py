@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,15 +15,11 @@ from acpc import tracing
 
 from acpc_server.errors import AcpcError, DeviceFailed, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling.admission import (
-    RETRY_SECONDS,
-    START_MARGIN,
-    AdmissionController,
-)
-from acpc_server.scheduling.concurrency import ConcurrencyLimiter
+from acpc_server.scheduling.admission import START_MARGIN, AdmissionController
+from acpc_server.scheduling.callers import RETRY_SECONDS
 from acpc_server.scheduling.context import Priority, RequestContext
+from acpc_server.scheduling.gate import ConcurrencyLimiter, Turns
 from acpc_server.scheduling.latency import Work
-from acpc_server.scheduling.turns import Turns
 
 # A job's chunk that has waited this long goes next, so that jobs progress under steady load.
 MAX_JOB_WAIT = 0.5
@@ -40,19 +36,12 @@ MAX_YIELDING_CALL, YIELD_FACTOR = 0.005, 2.0
 class Chunk:
     """One piece of device work and the future its request waits on.
 
-    Attributes:
-        primitive: What it is, for the metrics: ``encode``, ``rollout``, ``pool``, ``tangent`` or
-            ``pair``.
-        kind: Chunks of one kind run at one speed per row, and a network in one mode.
-        payload: What ``compute`` is given of it.
-        rows: Rows of work.
-        compute: From the payloads of chunks that share a call to an answer for each; one that is an
-            AcpcError is that chunk's alone.
-        trace: Parent of the spans of its wait and its computation; empty without traces.
+    ``compute`` makes of the payloads of chunks that share a call an answer for each; one that is an
+    AcpcError is that chunk's alone.
     """
 
-    primitive: str
-    kind: Hashable
+    primitive: str  # ``encode``, ``rollout``, ``pool``, ``tangent`` or ``pair``
+    kind: Hashable  # one kind has one speed per row, and one network in one mode
     payload: Any
     rows: int
     compute: Callable[[list[Any]], Sequence[Any]]
@@ -61,15 +50,15 @@ class Chunk:
     max_rows: int
     future: Future[Any] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
-    trace: str = field(default_factory=tracing.here)
+    trace: str = field(default_factory=tracing.here)  # parent of its spans
 
     @property
     def work(self) -> Work:
-        """What the latency model knows of it."""
+        """The chunk as the latency model sees it."""
         return Work(self.kind, self.rows)
 
     def answer(self, outcome: object) -> None:
-        """Give its request what it was computed to be, or its error."""
+        """Give its request the answer, or its error."""
         if isinstance(outcome, AcpcError):
             self.reject(outcome)
         else:
@@ -117,7 +106,7 @@ class BatchQueue:
             self._changed.notify()
 
     def take(self) -> list[Chunk]:
-        """The next chunk with all that share its device call; empty once closed and drained.
+        """Take the next chunk and all that share its device call; none once closed and drained.
 
         Blocks while there is no work. Only mergeable chunks share a call; a job's never do.
         """
@@ -142,7 +131,7 @@ class BatchQueue:
             return list(self._taken)
 
     def take_between(self) -> list[Chunk]:
-        """Interactive chunks that go now, in one call, in the middle of the job's call under way.
+        """Take interactive chunks that go now, in one call, amid the job's call under way.
 
         None where others may soon come to share theirs: the job computes meanwhile. None either
         where a job's chunk has waited long enough, or a caller is over its share.
@@ -167,7 +156,7 @@ class BatchQueue:
             return list(self._between)
 
     def close(self) -> None:
-        """Take no further chunks; those that wait are still served."""
+        """Reject further chunks; those that wait are still served."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -186,10 +175,10 @@ class BatchQueue:
             chunk.reject(DeviceFailed(why))
 
     def _wait_for_work(self) -> tuple[Turns[Chunk], str | None] | None:
-        """Until a chunk may start: from which line, and whose; None once closed and drained.
+        """Wait until a chunk may start: from which line, and whose; None once closed and drained.
 
-        What waits for others starts a moment late while an interactive request is at work, which
-        has perhaps just been given its latents and asks for rollouts next.
+        A job's chunk starts a moment late while an interactive request is at work, which has
+        perhaps just got its latents and asks for rollouts next.
         """
         interactive, jobs = self._waiting.values()
         found: float | None = None
@@ -209,7 +198,7 @@ class BatchQueue:
         return None
 
     def _next_interactive(self, now: float) -> str | None:
-        """Whose turn it is; None while all that wait are over their share and have to yield."""
+        """Return whose turn it is; None while all that wait are over their share and yield."""
         shares = self._admission.shares()
         yields = now < self._yield_until and shares.modest and not self._closed
         return self._waiting[Priority.INTERACTIVE].next_caller(
@@ -217,7 +206,7 @@ class BatchQueue:
         )
 
     def _delay(self, first: Chunk, waiting: Turns[Chunk]) -> None:
-        """Let requests that are being prepared join; together they take little longer than one."""
+        """Wait for requests that are being prepared: together they take little longer than one."""
         begun = latest = time.perf_counter()
         seen = len(waiting)
         while not self._waiting[Priority.JOB] and not self._closed:
@@ -235,7 +224,7 @@ class BatchQueue:
             self._changed.wait(POLL_SECONDS)
 
     def _are_coming(self, first: Chunk, waiting: Turns[Chunk]) -> bool:
-        """Whether requests may come that join however long the call becomes."""
+        """Whether requests that may join a call of any length may still come."""
         shares = self._admission.shares()
         if not shares.over:
             return True
@@ -244,7 +233,7 @@ class BatchQueue:
         return callers[0] not in shares.over and shares.modest > there
 
     def _take_alike(self, first: Chunk, waiting: Turns[Chunk]) -> list[Chunk]:
-        """Take what may share the call of ``first``, in turn, up to its limits."""
+        """Take the chunks that may share the call of ``first``, in turn, up to its limits."""
         rows, alike, time_left = first.rows, list[Chunk](), _time_left(first)
         over = self._admission.shares().over
         row_seconds = self._admission.latency.unit_seconds(first.kind)
@@ -276,3 +265,26 @@ def _time_left(chunk: Chunk) -> float:
 
 def _overdue(jobs: Iterable[Chunk]) -> bool:
     return any(time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT for chunk in jobs)
+
+
+class _Own(threading.local):
+    at_pause: Callable[[], None] | None = None
+
+
+_own = _Own()
+
+
+def pause() -> None:
+    """Let the thread do something short; a network calls it between two of its layers."""
+    if _own.at_pause is not None:
+        _own.at_pause()
+
+
+@contextmanager
+def pausing(at_pause: Callable[[], None] | None) -> Iterator[None]:
+    """Call ``at_pause`` at every :func:`pause` of this thread in the block; nothing when None."""
+    before, _own.at_pause = _own.at_pause, at_pause
+    try:
+        yield
+    finally:
+        _own.at_pause = before

@@ -11,14 +11,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from acpc_server.errors import ResourceExhausted
 from acpc_server.scheduling.callers import RETRY_SECONDS, has_place
-from acpc_server.scheduling.turns import Turns
+from acpc_server.scheduling.gate import Turns
 
 T = TypeVar("T")
 
 
 class _Task(NamedTuple):
-    """What a thread is to call, and who gets the result."""
-
     caller: str
     answer: asyncio.Future[Any]
     work: Callable[..., Any]
@@ -28,11 +26,8 @@ class _Task(NamedTuple):
 class WorkerPool:
     """Threads for an event loop; but for their own work, only its thread may use them.
 
-    Callers get threads in turn, and of the last ones each no more than its fair share.
-
-    Args:
-        size: Number of threads.
-        max_backlog: Calls that may wait for a thread while all are taken.
+    Callers get threads in turn, and of the last ones each no more than its fair share. At most
+    ``max_backlog`` calls wait for a thread.
     """
 
     def __init__(self, size: int, max_backlog: int = 16) -> None:
@@ -49,7 +44,7 @@ class WorkerPool:
     def check(self, caller: str) -> None:
         """Raise ResourceExhausted when every thread is taken and as many calls wait as may.
 
-        Not for a caller that has none under way: others cannot take its first place.
+        Never for a caller's first call, unless all calls under way are first ones.
         """
         own, callers = self._pending[caller], len(self._pending)
         if not own and callers < self._places:
@@ -62,7 +57,7 @@ class WorkerPool:
             )
 
     def run(self, caller: str, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
-        """Have a thread call ``work``.
+        """Call ``work`` in a thread.
 
         Errors arrive without their traceback: ``work`` logs what should not happen. A future that
         is cancelled does not stop its thread, which counts until it is done.
@@ -74,9 +69,9 @@ class WorkerPool:
         return answer
 
     async def run_aside(self, caller: str, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
-        """The same for what is never rejected: it waits until it takes one of a quarter of them.
+        """Call ``work`` in one of a quarter of the threads, and so reject nothing.
 
-        It is done in its turn although whoever waits is cancelled.
+        It runs in its turn although whoever waits is cancelled.
         """
 
         async def in_turn() -> T:
@@ -86,11 +81,10 @@ class WorkerPool:
         return await asyncio.shield(asyncio.ensure_future(in_turn()))
 
     def close(self) -> None:
-        """Let the threads end once they are idle."""
+        """End the threads once they are idle."""
         self._threads.shutdown(wait=False)
 
     def _dispatch(self) -> None:
-        """Give free threads to those whose turn it is."""
         while self._running.total() < self._size:
             caller = self._line.next_caller(self._may_run)
             if caller is None:
@@ -124,17 +118,15 @@ class WorkerPool:
     def _drain(self) -> None:
         self._waking = False  # first: whoever is done from now on wakes the loop again
         while self._done:
-            self._ended(*self._done.popleft())
+            task, result, problem = self._done.popleft()
+            for counted in (self._pending, self._running):
+                counted[task.caller] -= 1
+                if not counted[task.caller]:
+                    del counted[task.caller]
+            if task.answer.done():
+                continue
+            if problem is None:
+                task.answer.set_result(result)
+            else:
+                task.answer.set_exception(problem)
         self._dispatch()
-
-    def _ended(self, task: _Task, result: object, problem: Exception | None) -> None:
-        for counted in (self._pending, self._running):
-            counted[task.caller] -= 1
-            if not counted[task.caller]:
-                del counted[task.caller]
-        if task.answer.done():
-            return
-        if problem is None:
-            task.answer.set_result(result)
-        else:
-            task.answer.set_exception(problem)

@@ -1,7 +1,5 @@
 """Shows what a model saw at some anchors of a job, as pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,11 +63,7 @@ def _perturbed(anchors: Anchors, spec: ScoreSpec, index: int, draw: int, clean: 
         size, row = min(clean.shape[-2:]), range(index, index + 1)
         return given_inputs(anchors, row, shift, draw + 1, size, clean[None])[0, draw]
     return perturb_frames(
-        clean,
-        shift,
-        seed=spec.protocol.seed,
-        anchor=int(anchors.anchor_ids[index]),
-        draw=draw,
+        clean, shift, seed=spec.protocol.seed, anchor=int(anchors.anchor_ids[index]), draw=draw
     )
 
 

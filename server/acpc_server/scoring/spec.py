@@ -1,4 +1,4 @@
-"""A checkpoint job as data: everything that can change a number of its result."""
+"""Describes a checkpoint job as data: everything that can change a number of its result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ScoreSpec(AnchorJobSpec):
     until_decided: UntilDecided | None = None
 
     def __post_init__(self) -> None:
-        """Decides what the request left to the reading."""
+        """Decide what the request left to the reading."""
         protocol = resolved(self.protocol)
         object.__setattr__(self, "protocol", protocol)
         if isinstance(self.anchors, AnchorSource):
@@ -50,7 +50,7 @@ class ScoreSpec(AnchorJobSpec):
             object.__setattr__(self, "anchors", windows)
 
     def request(self) -> ScoreRequest:
-        """The request of this job: defaults filled in, digests pinned, no request id."""
+        """Return the request of this job: defaults filled in, digests pinned, no request id."""
         return ScoreRequest(
             **self.asked(),
             shift=self.perturbation,
@@ -62,37 +62,37 @@ class ScoreSpec(AnchorJobSpec):
         )
 
     def first(self, count: int) -> ScoreSpec:
-        """The job of the first ``count`` anchors alone."""
+        """Return the job of the first ``count`` anchors alone."""
         return replace(self, anchors=replace(self.anchors, count=count), until_decided=None)
 
     def looks(self) -> list[int]:
-        """Anchors at each look of a job that measures until it is decided."""
+        """Return the anchors at each look of a job that measures until it is decided."""
         if self.until_decided is None:
             return []
         return self.until_decided.sizes(self.anchors.count, self.evidence.confidence)
 
     def roles(self) -> list[Role]:
-        """The checkpoints to measure; a reference equal to the checkpoint is measured once."""
+        """Return the checkpoints to measure; one that is its own reference is measured once."""
         if self.reference is None or self.reference.digest == self.checkpoint.digest:
             return ["checkpoint"]
         return ["checkpoint", "reference"]
 
     def named(self, role: Role) -> CheckpointRef:
-        """The checkpoint that plays ``role``."""
+        """Return the checkpoint that plays ``role``."""
         if role == "reference" and self.reference is not None:
             return self.reference
         return self.checkpoint
 
     def horizons(self) -> list[int]:
-        """Horizons at which raw IR is reported, each once; the main one last unless asked for."""
+        """Return the horizons of raw IR, each once; the main one last unless asked for."""
         return list(dict.fromkeys((*self.protocol.extra_horizons, self.protocol.horizon)))
 
     def reference_digest(self) -> str:
-        """Digest of the reference checkpoint; empty without one."""
+        """Return the digest of the reference checkpoint; empty without one."""
         return self.reference.digest if self.reference else ""
 
     def parameters(self) -> dict[str, object]:
-        """The protocol, how the windows are drawn, the thresholds, and how sure it is made."""
+        """Return the protocol, how windows are drawn, the thresholds, and how sure it is made."""
         return {
             "protocol": to_plain(self.protocol),
             "thresholds": digested(self.thresholds),
@@ -102,7 +102,7 @@ class ScoreSpec(AnchorJobSpec):
         }
 
     def digested(self) -> dict[str, object]:
-        """The same without the windows, and what the first release had no choice in."""
+        """Return the parameters without the windows and what has its default."""
         asked = {} if self.evidence == EvidenceOptions() else {"evidence": to_plain(self.evidence)}
         return {
             "protocol": digested(self.protocol),
@@ -118,7 +118,7 @@ class ScoreSpec(AnchorJobSpec):
         return {"until_decided": {**to_plain(self.until_decided), **limit}}
 
     def perturbation_digest(self) -> str:
-        """sha256 over the shift, the draw count and the seed."""
+        """Return the sha256 over the shift, the draw count and the seed."""
         return digest_json(
             {
                 "draw_format": DRAW_FORMAT,

@@ -8,13 +8,10 @@ import numpy as np
 from acpc.contract import PairedPlans, PlannerMoment, PlannerStudy
 
 from acpc_server.encoding import EncodedHistories, View, check_predictions, distinct_views
-from acpc_server.interactive import RETURNS, PairedCem, PlanningSession
+from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns
 from acpc_server.studies.spec import goal_offset, views_of
-
-# A job has no limit of its own on predicted steps: rpc limits the plan.
-NO_LIMIT = 2**63
 
 
 class PlannerMeasurement(Measurement[PlannerStudy]):
@@ -57,10 +54,11 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
             cost_reduction=study.cost_reduction,
             numeric_mode=bench.mode,
         )
-        session = PlanningSession(bench.engine, bench.checkpoint, request, NO_LIMIT)
-        session.adopt(latents)
+        moment = Moment(engine=bench.engine, checkpoint=bench.checkpoint, request=request)
         seed = (study.sampling_seed + identity) % 2**64
-        return PairedCem(session, study.budget, seed, RETURNS[study.returns]).run(context)
+        return PairedCem(
+            moment.with_latents(latents), study.budget, seed, RETURNS[study.returns]
+        ).run(context)
 
     def _rows(self, anchor: int, answer: PairedPlans) -> Table:
         # A deterministic shift has one draw; the answer repeats it.

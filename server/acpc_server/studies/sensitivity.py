@@ -13,7 +13,7 @@ from torch import Tensor
 from acpc_server.encoding import read_inputs
 from acpc_server.engine import frames_per_call
 from acpc_server.errors import FailedPrecondition
-from acpc_server.numerics import horizon_weights, sensitivity
+from acpc_server.numerics import horizon_weights, local
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table
 
@@ -67,7 +67,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
     ) -> tuple[Tensor, Tensor]:
         """Directions of the model input for each anchor and probe, for either method."""
         if self._study.directions:
-            given = sensitivity.pixel_direction(self._given(anchors, probes))
+            given = local.pixel_direction(self._given(anchors, probes))
             return given, given
         ids = self._bench.anchors.anchor_ids[anchors.numpy()].tolist()
         keys = list(zip(ids, probes.tolist(), strict=True))
@@ -75,9 +75,9 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
 
         def drawn(draw: Draw) -> Tensor:
             found = [draw(shape, seed=seed, anchor=anchor, probe=probe) for anchor, probe in keys]
-            return sensitivity.pixel_direction(torch.stack(found))
+            return local.pixel_direction(torch.stack(found))
 
-        return drawn(sensitivity.rademacher_probe), drawn(sensitivity.gaussian_probe)
+        return drawn(local.rademacher_probe), drawn(local.gaussian_probe)
 
     def _given(self, anchors: Tensor, probes: Tensor) -> Tensor:
         """The set's own directions; rows are of consecutive anchors.
@@ -90,7 +90,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         read = self._bench.anchors.read_extra(name, first, last + 1)
         rows = read[(anchors - first).numpy(), probes.numpy()][:, -self._history :]
         size = self._bench.checkpoint.model.card.image_size
-        found = sensitivity.given_probe(torch.from_numpy(rows), size)
+        found = local.given_probe(torch.from_numpy(rows), size)
         lost = (~found.flatten(1).any(dim=1)).nonzero().flatten()
         if len(lost):
             anchor, probe = int(anchors[lost[0]]), int(probes[lost[0]])
@@ -112,7 +112,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         """Hutchinson's estimates, one a row."""
         model = self._bench.checkpoint.model
         tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, context)
-        return sensitivity.squared_norm(tangents, self._weights)
+        return local.squared_norm(tangents, self._weights)
 
     def _difference(
         self,
@@ -126,7 +126,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         step = self._study.step
         moved = frames + step * directions
         rollouts = self._predict(moved, blocks, context)
-        return sensitivity.finite_difference(still, rollouts, self._weights, step)
+        return local.finite_difference(still, rollouts, self._weights, step)
 
     def _predict(self, frames: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Rollouts (n, H, dim) of histories (n, h, 3, height, width)."""

@@ -1,7 +1,5 @@
 """Who is admitted to what, by each kind of credentials, and what changes under a running server."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import threading
@@ -247,7 +245,7 @@ def admitted(access: AccessControl, text: str) -> bool:
 
 @pytest.fixture(autouse=True)
 def changes_are_soon_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_server.access.reloading.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("acpc_server.access.files.POLL_SECONDS", 0.05)
 
 
 def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
@@ -312,7 +310,7 @@ class _Publisher(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def publisher() -> Iterator[str]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Publisher) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
@@ -331,6 +329,29 @@ def test_keys_are_fetched_before_the_first_call(tmp_path: Path, publisher: str) 
     for _ in range(50):  # strangers' tokens do not make the server ask the issuer each time
         assert not admitted(access, token(KEY, kid="unknown", scope="read"))
     assert _Publisher.served == asked
+    access.stop()
+
+
+ODD_KEYS = [
+    {"kty": "EC", "key_ops": 5},
+    {"kty": ["EC"]},
+    {"kty": "RSA", "n": 5, "e": None},
+    {"kty": "EC", "crv": "P-256", "x": "\u00e9", "y": {}},
+    None,
+    5,
+]
+
+
+def test_one_odd_key_of_a_set_leaves_the_others_and_the_thread_that_fetches(
+    tmp_path: Path, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_server.access.signing_keys.MIN_REFRESH_SECONDS", 0.02)
+    _Publisher.keys = (*ODD_KEYS, {**jwk(KEY, "a"), "key_ops": None})
+    access = fetched(tmp_path, f"{publisher}/jwks")
+    assert admitted(access, token(KEY, kid="a", scope="read"))
+    other = ec.generate_private_key(ec.SECP256R1())
+    _Publisher.keys = (jwk(other, "b"), *ODD_KEYS)
+    wait_until(lambda: admitted(access, token(other, kid="b", scope="read")))
     access.stop()
 
 

@@ -1,7 +1,5 @@
 """The access file: what it says, and that a mistake in it is told with its place and its fix."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -53,26 +51,18 @@ def test_an_empty_file_is_a_file(tmp_path: Path) -> None:
 
 ISSUER = "{name: login, issuer: i, audience: a, key_file: k}"
 BAD = {
-    "name like that of a token's caller": (
-        "principals: [{name: 'login:robot-7'}]",
-        "principals.0.name: String should match",
-    ),
-    "issuer named like SPIFFE ids": (
-        f"issuers: [{ISSUER.replace('login', 'spiffe', 1)}]",
-        "how SPIFFE ids begin",
-    ),
+    "name like that of a token's caller": ("principals: [{name: 'login:robot-7'}]",
+        "principals.0.name: String should match"),
+    "issuer named like SPIFFE ids": (f"issuers: [{ISSUER.replace('login', 'spiffe', 1)}]",
+        "how SPIFFE ids begin"),
     "unknown key": ("principles: []", "unknown key 'principles'; did you mean 'principals'?"),
-    "unknown key below": (
-        "principals: [{name: a, role: [read]}]",
-        "principals.0: unknown key 'role'; did you mean 'roles'?",
-    ),
+    "unknown key below": ("principals: [{name: a, role: [read]}]",
+        "principals.0: unknown key 'role'; did you mean 'roles'?"),
     "unknown role": ("principals: [{name: a, roles: [reed]}]", "principals.0.roles"),
     "no role": ("principals: [{name: a, dns: [b]}]", "principals.0: principal 'a' has no roles"),
     "a tenant's name": ("tenants: {Lab: {}}", "tenants.Lab"),
-    "a tenant that is not listed": (
-        "tenants: {lab: {}}\nprincipals: [{name: a, tenant: lob}]",
-        "principals.0.tenant: 'lob' is not under tenants",
-    ),
+    "a tenant that is not listed": ("tenants: {lab: {}}\nprincipals: [{name: a, tenant: lob}]",
+        "principals.0.tenant: 'lob' is not under tenants"),
     "two of one name": ("principals: [{name: a}, {name: a}]", "principals: name: a is there twice"),
     "one certificate for two": (
         "principals: [{name: a, dns: [x], roles: [read]}, {name: b, dns: [x], roles: [read]}]",
@@ -83,9 +73,7 @@ BAD = {
         "principals.0.spiffe.0",
     ),
     "spiffe of a whole domain's name": (
-        "principals: [{name: a, roles: [read], spiffe: ['spiffe://*']}]",
-        "principals.0.spiffe.0",
-    ),
+        "principals: [{name: a, roles: [read], spiffe: ['spiffe://*']}]", "principals.0.spiffe.0"),
     "an issuer that is not there": (
         "principals: [{name: a, roles: [read], jwt: [{issuer: x, subject: y}]}]",
         "principals.0.jwt: there is no issuer named 'x'",
@@ -110,7 +98,7 @@ BAD = {
     "not YAML": ("principals: [", "not YAML"),
     "code": ("!!python/object/apply:os.system ['true']", "not YAML"),
     "a list": ("- principals", "valid dictionary"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)

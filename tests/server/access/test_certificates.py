@@ -1,7 +1,5 @@
 """Client certificates and revocation lists."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,8 +36,15 @@ def test_names_of_a_certificate() -> None:
     assert (found.spiffe, found.dns, found.common_name) == ("spiffe://d/p", ("p.d",), "planner")
 
 
-@pytest.mark.parametrize("uris", [("spiffe://d/a", "spiffe://d/b"), ("https://d/a",)])
-def test_only_one_uri_makes_a_spiffe_id(uris: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "uris",
+    [
+        *(("spiffe://d/a", "spiffe://d/b"), ("https://d/a",), ("spiffe://d/fleet/7\nx",)),
+        *(("spiffe://d/fleet/../p",), ("spiffe://d/fleet/",), ("spiffe://d/a b",)),
+        *(("spiffe://d/fleet/7?x=1",), ("spiffe:///fleet/7",), ("spiffe://d/%2e%2e/p",)),
+    ],
+)
+def test_one_uri_of_the_standard_s_form_makes_a_spiffe_id(uris: tuple[str, ...]) -> None:
     assert CertificateNames.of(ROOT.issue("x", spiffe=uris).certificate).spiffe == ""
 
 

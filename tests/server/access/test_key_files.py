@@ -1,7 +1,5 @@
 """API keys in their file, and which files are too exposed to be used."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Tokens: what is accepted, and that no known way around a signature works."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac
@@ -13,15 +11,17 @@ from typing import Any
 import jwt
 import pytest
 from acpc_server.access.access_file import IssuerEntry
-from acpc_server.access.failures import MAX_ADDRESSES, MAX_FAILED, FailureLimit, address
-from acpc_server.access.signing_keys import FixedKeys, KeySource, SigningKey, parse_jwks
-from acpc_server.access.tokens import MAX_TOKEN_BYTES, Issuer, TokenVerifier
-from acpc_server.errors import (
-    FailedPrecondition,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
+from acpc_server.access.signing_keys import KeySource, SigningKey, parse_jwks
+from acpc_server.access.tokens import (
+    MAX_ADDRESSES,
+    MAX_FAILED,
+    MAX_TOKEN_BYTES,
+    FailureLimit,
+    Issuer,
+    TokenVerifier,
+    address,
 )
+from acpc_server.errors import FailedPrecondition, ResourceExhausted, Unauthenticated, Unavailable
 from credentials import AUDIENCE, ISSUER, jwk, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
@@ -44,7 +44,7 @@ class Clock:
 
 
 def source(*entries: dict[str, Any]) -> KeySource:
-    return FixedKeys(parse_jwks(json.dumps({"keys": entries}).encode(), "test"))
+    return KeySource(parse_jwks(json.dumps({"keys": entries}).encode(), "test"))
 
 
 def verifier(keys: KeySource | None = None, **changed: Any) -> TokenVerifier:  # noqa: ANN401

@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import AnchorSource, Reading
-from acpc_server.data import (
-    AnchorBatch,
-    draw_anchors,
-    load_task,
-    open_below,
-)
-from acpc_server.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.errors import InvalidArgument, ResourceExhausted
+from anchor_batches import drawn_anchors
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
 
 HISTORY, HORIZON, COUNT = 2, 3, 25
@@ -27,7 +23,7 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatc
         **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
     )
     with open_below(root, "a.h5") as dataset:
-        return draw_anchors(dataset, load_task(task, root), source, **window).batch()
+        return drawn_anchors(dataset, load_task(task, root), source, **window).batch()
 
 
 def standardised(values: np.ndarray, row: int, ddof: int = 1) -> list[float]:
@@ -219,7 +215,7 @@ def test_frames_read_in_parts_are_those_of_the_batch(
     whole = select(tmp_path)
     monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
     with open_below(tmp_path, "a.h5") as dataset:
-        drawn = draw_anchors(
+        drawn = drawn_anchors(
             dataset,
             load_task("tworoom", tmp_path),
             AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3),
@@ -243,19 +239,3 @@ def test_a_batch_too_large_for_memory_is_refused_before_reading(
     monkeypatch.setattr("acpc_server.data.dataset_anchors.MAX_FRAME_BYTES", 50_000)
     with pytest.raises(ResourceExhausted, match="25 anchors of 5 frames hold 54000 bytes"):
         select(tmp_path)
-
-
-def test_a_column_of_another_task_lists_what_there_is(tmp_path: Path) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    with pytest.raises(FailedPrecondition, match=r"'observation' does not exist; .*'pos_agent'"):
-        select(tmp_path, "reacher")
-
-
-def test_layout_on_disk_does_not_change_the_digest(tmp_path: Path) -> None:
-    digests = set()
-    for compress, rows in ((False, 1), (True, 1), (True, 50)):
-        write_public_dataset(
-            tmp_path / "a.h5", public_columns(), compress=compress, rows_per_chunk=rows
-        )
-        digests.add(select(tmp_path).digest)
-    assert len(digests) == 1

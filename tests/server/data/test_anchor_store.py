@@ -1,7 +1,5 @@
 """The store of anchor sets: what goes in comes out, once, checked, within its quotas."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
@@ -13,11 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import AnchorBatch, draw_anchors, load_task, open_below
-from acpc_server.data.anchor_sets import (
-    AnchorStore,
-    store_drawn,
-)
+from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.data.anchor_sets import AnchorStore, store_drawn
 from acpc_server.errors import (
     Aborted,
     AcpcError,
@@ -34,6 +29,7 @@ from anchor_batches import (
     HORIZON,
     LIMITS,
     anchors,
+    drawn_anchors,
     header,
     part,
     put,
@@ -417,51 +413,30 @@ def test_retention(tmp_path: Path) -> None:
     assert store(tmp_path, keep_seconds=0.0).expire_time(where.get(used)) is None
 
 
-def test_a_set_is_made_from_a_dataset_without_its_frames_in_memory(tmp_path: Path) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    where = store(tmp_path)
-    with open_below(tmp_path, "a.h5") as dataset:
-        drawn = draw_anchors(
-            dataset,
-            load_task("tworoom", tmp_path),
-            AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=2),
-            history=HISTORY,
-            horizon=HORIZON,
-        )
-        with where.upload(header()) as upload:
-            upload.append(part(anchors(), 0, 3))  # of a dataset since replaced
-            info = store_drawn(upload, drawn, lambda: None)
-        assert info.digest == drawn.digest
-        batch = drawn.batch()
-    np.testing.assert_array_equal(where.open(info.digest).read_frames(0, COUNT), batch.frames)
-
-
-def test_making_a_set_holds_a_few_windows_in_memory(
+def test_a_set_is_made_from_a_dataset_with_a_few_windows_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 150
     write_public_dataset(tmp_path / "a.h5", public_columns([60] * 5, side=48))
     where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
     with open_below(tmp_path, "a.h5") as dataset:
-        drawn = draw_anchors(
-            dataset,
-            load_task("tworoom", tmp_path),
-            AnchorSource(dataset="a.h5", task="tworoom", count=count, frameskip=2),
-            history=HISTORY,
-            horizon=HORIZON,
-        )
-        whole = drawn.batch().frames.nbytes
-        monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", whole // 50)
+        source = AnchorSource(dataset="a.h5", task="tworoom", count=count, frameskip=2)
+        task, window = load_task("tworoom", tmp_path), {"history": HISTORY, "horizon": HORIZON}
+        drawn = drawn_anchors(dataset, task, source, **window)
+        batch = drawn.batch()
+        monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", batch.frames.nbytes // 50)
         tracemalloc.start()
         with where.upload(header(anchors=count)) as upload:
+            upload.append(part(batch, 3, 4))  # of a dataset since replaced
             info = store_drawn(upload, drawn, lambda: None)
         stored = where.open(info.digest)
         for start in range(0, count, 10):
             stored.read_frames(start, start + 10)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert info.digest == drawn.digest
-    assert peak < whole / 3
+        assert info.digest == drawn.digest == batch.digest
+    np.testing.assert_array_equal(stored.read_frames(0, count), batch.frames)
+    assert peak < batch.frames.nbytes / 3
 
 
 def test_threads_read_one_set(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Anchor sets belong to tenants: nothing of one shows in those of another."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A volume that is full ends an upload in words, and nothing half-written counts."""
 
-from __future__ import annotations
-
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Anchors of a file that is opened for every read, and must stay what it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +41,7 @@ def test_known_digests_spare_the_reading_and_are_held_to(
 ) -> None:
     store, reads = DatasetStore(tmp_path), []
     known = store.anchors(
-        SOURCE,
-        **WINDOW,
-        frame_digests=anchors.frame_digests,
-        check=lambda: reads.append(1),
+        SOURCE, **WINDOW, frame_digests=anchors.frame_digests, check=lambda: reads.append(1)
     )
     assert reads == []
     assert known.digest == anchors.digest

@@ -49,10 +49,7 @@ def test_a_file_that_another_preset_reads_names_it(store: DatasetStore, tmp_path
     with pytest.raises(FailedPrecondition, match=wanted):
         store.fit("current.h5", "tworoom", steps=4)
     source = AnchorSource(dataset="current.h5", task="tworoom", count=9, seed=4)
-    with (
-        pytest.raises(FailedPrecondition, match=wanted),
-        store.drawn(source, history=2, horizon=2),
-    ):
+    with pytest.raises(FailedPrecondition, match=wanted), store.drawn(source, history=2, horizon=2):
         pass
     (tmp_path / "near.yaml").write_text(TASK.replace("pos_agent", "pos_agnt"))
     with pytest.raises(FailedPrecondition, match="does not exist; did you mean 'pos_agent'"):

@@ -11,7 +11,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import draw_anchors, load_task, open_below
+from acpc_server.data import load_task, open_below
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,
@@ -19,6 +19,7 @@ from acpc_server.errors import (
     NotFound,
     PermissionDenied,
 )
+from anchor_batches import drawn_anchors
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 
 Break = Callable[[Path], object]
@@ -31,7 +32,7 @@ def content() -> PublicColumns:
 def use(root: Path, name: str = "a.h5") -> None:
     with open_below(root, name) as dataset:
         source = AnchorSource(dataset=name, task="tworoom", count=5)
-        draw_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
+        drawn_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
 
 
 def with_columns(**override: np.ndarray | None) -> Break:
@@ -145,128 +146,74 @@ CASES: dict[str, tuple[Break, str]] = {
     "newer file": (with_a_newer_superblock, f"'a.h5' is not a readable HDF5 file here: {NEWER}"),
     "no ep_len": (with_columns(ep_len=None), COLUMN + "'ep_len' does not exist; there are"),
     "no pixels": (with_columns(pixels=None), COLUMN + r"'pixels' does not exist; .*'pos_agent'"),
-    "float ep_len": (
-        with_columns(ep_len=np.array([1.0, 24.0, 20.0])),
-        COLUMN + r"'ep_len' must be one axis of integers; is float64 \(3,\)",
-    ),
-    "table ep_len": (
-        with_columns(ep_len=np.ones((3, 1), np.int32)),
-        COLUMN + r"'ep_len' must be one axis of integers; is int32 \(3, 1\)",
-    ),
-    "no episodes": (
-        with_columns(ep_len=np.zeros(0, np.int32), ep_offset=np.zeros(0, np.int64)),
-        COLUMN + "'ep_len' has 0 episodes",
-    ),
-    "negative length": (
-        with_columns(ep_len=np.array([1, -24, 20], np.int32)),
-        COLUMN + "'ep_len' of episode 1 is -24",
-    ),
-    "negative offset": (
-        with_columns(ep_offset=np.array([-1, 1, 25])),
-        COLUMN + "'ep_offset' of episode 0 is -1",
-    ),
-    "offset that overflows": (
-        with_columns(ep_offset=np.array([0, 1, 2**64 - 1], np.uint64)),
-        COLUMN + "'ep_offset' of episode 2 is 18446744073709551615",
-    ),
-    "fewer offsets": (
-        with_columns(ep_offset=np.array([0, 1])),
-        COLUMN + "'ep_offset' has 2 episodes, but ep_len has 3",
-    ),
-    "overlap": (
-        with_columns(ep_offset=np.array([24, 1, 25])),
-        COLUMN + "'ep_offset' makes episodes 1 and 0 overlap",
-    ),
-    "episode beyond the rows": (
-        with_columns(ep_offset=np.array([0, 1, 26])),
-        COLUMN + "'pixels' has 45 rows, but episode 2 ends at row 46",
-    ),
-    "short state column": (
-        with_columns(pos_agent=np.zeros((44, 2))),
-        COLUMN + "'pos_agent' has 44 rows, but episode 2 ends at row 45",
-    ),
-    "pixels channel first": (
-        with_columns(pixels=np.zeros((45, 3, 12, 12), np.uint8)),
-        COLUMN + r"'pixels' must have shape \(rows, height, width, 3\).*\(45, 3, 12, 12\)",
-    ),
-    "float pixels": (
-        with_columns(pixels=np.zeros((45, 12, 12, 3), np.float32)),
-        COLUMN + "'pixels' must hold uint8 frames; is float32",
-    ),
-    "grey pixels": (
-        with_columns(pixels=np.zeros((45, 12, 12, 1), np.uint8)),
-        COLUMN + r"'pixels' must have shape .*\(45, 12, 12, 1\)",
-    ),
-    "enormous frames": (
-        replaced("pixels", shape=(45, 10**5, 10**5, 3), dtype="u1"),
-        COLUMN + "'pixels' has frames with sides outside 1 to 4096",
-    ),
+    "float ep_len": (with_columns(ep_len=np.array([1.0, 24.0, 20.0])),
+        COLUMN + r"'ep_len' must be one axis of integers; is float64 \(3,\)"),
+    "table ep_len": (with_columns(ep_len=np.ones((3, 1), np.int32)),
+        COLUMN + r"'ep_len' must be one axis of integers; is int32 \(3, 1\)"),
+    "no episodes": (with_columns(ep_len=np.zeros(0, np.int32), ep_offset=np.zeros(0, np.int64)),
+        COLUMN + "'ep_len' has 0 episodes"),
+    "negative length": (with_columns(ep_len=np.array([1, -24, 20], np.int32)),
+        COLUMN + "'ep_len' of episode 1 is -24"),
+    "negative offset": (with_columns(ep_offset=np.array([-1, 1, 25])),
+        COLUMN + "'ep_offset' of episode 0 is -1"),
+    "offset that overflows": (with_columns(ep_offset=np.array([0, 1, 2**64 - 1], np.uint64)),
+        COLUMN + "'ep_offset' of episode 2 is 18446744073709551615"),
+    "fewer offsets": (with_columns(ep_offset=np.array([0, 1])),
+        COLUMN + "'ep_offset' has 2 episodes, but ep_len has 3"),
+    "overlap": (with_columns(ep_offset=np.array([24, 1, 25])),
+        COLUMN + "'ep_offset' makes episodes 1 and 0 overlap"),
+    "episode beyond the rows": (with_columns(ep_offset=np.array([0, 1, 26])),
+        COLUMN + "'pixels' has 45 rows, but episode 2 ends at row 46"),
+    "short state column": (with_columns(pos_agent=np.zeros((44, 2))),
+        COLUMN + "'pos_agent' has 44 rows, but episode 2 ends at row 45"),
+    "pixels channel first": (with_columns(pixels=np.zeros((45, 3, 12, 12), np.uint8)),
+        COLUMN + r"'pixels' must have shape \(rows, height, width, 3\).*\(45, 3, 12, 12\)"),
+    "float pixels": (with_columns(pixels=np.zeros((45, 12, 12, 3), np.float32)),
+        COLUMN + "'pixels' must hold uint8 frames; is float32"),
+    "grey pixels": (with_columns(pixels=np.zeros((45, 12, 12, 1), np.uint8)),
+        COLUMN + r"'pixels' must have shape .*\(45, 12, 12, 1\)"),
+    "enormous frames": (replaced("pixels", shape=(45, 10**5, 10**5, 3), dtype="u1"),
+        COLUMN + "'pixels' has frames with sides outside 1 to 4096"),
     "enormous chunk": (
         replaced("action", shape=(10**6, 2), dtype="f4", chunks=(10**8, 2), maxshape=(None, 2)),
         COLUMN + "'action' has chunks of 800000000 bytes; at most 268435456",
     ),
-    "enormous column": (
-        replaced("action", shape=(10**8, 2000), dtype="f4"),
-        COLUMN + "'action' holds 800000000000 bytes",
-    ),
-    "enormous row count": (
-        replaced("action", shape=(10**12, 2), dtype="f4"),
-        COLUMN + "'action' must have 1 axis or more and at most 134217728 rows",
-    ),
-    "enormous episode count": (
-        replaced("ep_len", shape=(10**8,), dtype="i4"),
-        COLUMN + "'ep_len' has 100000000 episodes",
-    ),
+    "enormous column": (replaced("action", shape=(10**8, 2000), dtype="f4"),
+        COLUMN + "'action' holds 800000000000 bytes"),
+    "enormous row count": (replaced("action", shape=(10**12, 2), dtype="f4"),
+        COLUMN + "'action' must have 1 axis or more and at most 134217728 rows"),
+    "enormous episode count": (replaced("ep_len", shape=(10**8,), dtype="i4"),
+        COLUMN + "'ep_len' has 100000000 episodes"),
     "scalar action": (replaced("action", data=1.0), COLUMN + "'action' must have 1 axis or more"),
-    "empty rows": (
-        replaced("action", shape=(45, 0), dtype="f4"),
-        COLUMN + "'action' holds 0 bytes",
-    ),
-    "cubic action": (
-        replaced("action", shape=(45, 2, 2), dtype="f4"),
-        COLUMN + r"'action' must hold numbers of shape .*float32 \(45, 2, 2\)",
-    ),
-    "complex action": (
-        replaced("action", shape=(45, 2), dtype="c8"),
-        COLUMN + "'action' must hold plain numbers",
-    ),
-    "object action": (
-        replaced("action", shape=(45,), dtype=h5py.string_dtype()),
-        COLUMN + "'action' must hold plain numbers; is object",
-    ),
-    "reference action": (
-        replaced("action", shape=(45,), dtype=h5py.ref_dtype),
-        COLUMN + "'action' must hold plain numbers",
-    ),
-    "compound action": (
-        replaced("action", shape=(45,), dtype=[("x", "f4")]),
-        COLUMN + "'action' must hold plain numbers",
-    ),
+    "empty rows": (replaced("action", shape=(45, 0), dtype="f4"),
+        COLUMN + "'action' holds 0 bytes"),
+    "cubic action": (replaced("action", shape=(45, 2, 2), dtype="f4"),
+        COLUMN + r"'action' must hold numbers of shape .*float32 \(45, 2, 2\)"),
+    "complex action": (replaced("action", shape=(45, 2), dtype="c8"),
+        COLUMN + "'action' must hold plain numbers"),
+    "object action": (replaced("action", shape=(45,), dtype=h5py.string_dtype()),
+        COLUMN + "'action' must hold plain numbers; is object"),
+    "reference action": (replaced("action", shape=(45,), dtype=h5py.ref_dtype),
+        COLUMN + "'action' must hold plain numbers"),
+    "compound action": (replaced("action", shape=(45,), dtype=[("x", "f4")]),
+        COLUMN + "'action' must hold plain numbers"),
     "soft link": (linked("action", h5py.SoftLink("/pos_agent")), "is a soft or external link"),
     "dangling link": (linked("action", h5py.SoftLink("/none")), "is a soft or external link"),
-    "external link": (
-        linked("action", h5py.ExternalLink("/etc/passwd", "/action")),
-        COLUMN + "'action' is a soft or external link",
-    ),
+    "external link": (linked("action", h5py.ExternalLink("/etc/passwd", "/action")),
+        COLUMN + "'action' is a soft or external link"),
     "external storage": (
         replaced("action", shape=(45, 2), dtype="f4", external=[("/etc/passwd", 0, 360)]),
         COLUMN + "'action' keeps its rows in other files",
     ),
     "virtual dataset": (edited(virtual), COLUMN + "'action' keeps its rows in other files"),
     "group": (edited(grouped), COLUMN + "'action' is a group"),
-    "infinite action": (
-        with_columns(action=np.full((45, 2), np.inf, np.float32)),
-        COLUMN + "'action' holds infinite values",
-    ),
-    "no state but NaN": (
-        with_columns(pos_agent=np.full((45, 2), np.nan)),
-        COLUMN + "'pos_agent' has 0 rows without NaN; statistics need at least 2",
-    ),
-    "NaN endpoint": (
-        with_columns(pos_agent=np.where(np.arange(45) % 5, np.nan, 1.0)[:, None]),
-        COLUMN + r"'pos_agent': row \d+, the endpoint of an anchor, is not finite",
-    ),
-}
+    "infinite action": (with_columns(action=np.full((45, 2), np.inf, np.float32)),
+        COLUMN + "'action' holds infinite values"),
+    "no state but NaN": (with_columns(pos_agent=np.full((45, 2), np.nan)),
+        COLUMN + "'pos_agent' has 0 rows without NaN; statistics need at least 2"),
+    "NaN endpoint": (with_columns(pos_agent=np.where(np.arange(45) % 5, np.nan, 1.0)[:, None]),
+        COLUMN + r"'pos_agent': row \d+, the endpoint of an anchor, is not finite"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -318,7 +265,7 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
     sound = write_public_dataset(tmp_path / "sound.h5", public_columns((17, 24), side=4))
     raw = sound.read_bytes()
     refused = 0
-    for seed in range(100):
+    for seed in range(40):
         chance = random.Random(seed)
         data = bytearray(raw)
         for _ in range(chance.choice([1, 4, 32])):
@@ -328,4 +275,4 @@ def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:
             use(tmp_path)
         except AcpcError:
             refused += 1
-    assert 15 < refused < 100
+    assert 5 < refused < 40

@@ -101,34 +101,26 @@ BAD_FILES: dict[str, tuple[str | bytes, str]] = {
     "nested too deeply": ("[" * 30000, "nested deeper than 8: not read"),
     "too large": (TASK + "# " + "x" * 70000, "larger than 65536 bytes"),
     "unknown key": (TASK + "colour: red\n", "unknown key 'colour'; known keys: name, desc"),
-    "unknown key in a rule": (
-        TASK + "    power: [1]\n",
-        r"unknown key 'labels\.0\.power'; known keys: rule",
-    ),
+    "unknown key in a rule": (TASK + "    power: [1]\n",
+        r"unknown key 'labels\.0\.power'; known keys: rule"),
     "no state": (TASK.replace("state: pose", ""), "key 'state' is missing"),
-    "key misspelt": (
-        TASK.replace("labels:", "lables:"),
-        "unknown key 'lables'; did you mean 'labels'[?] known keys: ",
-    ),
+    "key misspelt": (TASK.replace("labels:", "lables:"),
+        "unknown key 'lables'; did you mean 'labels'[?] known keys: "),
     "no labels": ("name: a\nstate: b\nlabels: []\n", "key 'labels': .*at least 1 item"),
     "unknown rule": (TASK.replace("coordinates", "sum"), r"key 'labels\.0\.rule': .*found 'sum'"),
     "negative coordinate": (TASK.replace("[0]", "[-1]"), r"key 'labels\.0\.of\.0': .*found -1"),
     "text coordinate": (TASK.replace("[0]", "['0']"), r"key 'labels\.0\.of\.0': .*integer"),
     "no coordinate": (TASK.replace("[0]", "[]"), r"key 'labels\.0\.of': .*at least 1 item"),
-    "unpaired minus": (
-        TASK + "    minus: [1, 2]\n",
-        "key 'labels.0': .*'minus' has 2 coordinates, but 'of' has 1",
-    ),
+    "unpaired minus": (TASK + "    minus: [1, 2]\n",
+        "key 'labels.0': .*'minus' has 2 coordinates, but 'of' has 1"),
     "frameskip zero": (TASK.replace("frameskip: 2", "frameskip: 0"), "key 'frameskip': .*found 0"),
     "frameskip text": (TASK.replace("frameskip: 2", "frameskip: '2'"), "'frameskip': .*integer"),
-    "a date for a key": (
-        "2020-01-01: 1\n",
-        "key .*: Keys should be strings|is missing|unknown key",
-    ),
+    "a date for a key": ("2020-01-01: 1\n",
+        "key .*: Keys should be strings|is missing|unknown key"),
     "huge number": (TASK + "history: " + "9" * 9000, "not valid YAML or JSON"),
     "unknown reading": (TASK + "protocol: letter\n", "key 'protocol': Input should be 'paper' or"),
     "ddof two": (TASK + "action_ddof: 2\n", "key 'action_ddof': Input should be 0 or 1; found 2"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD_FILES)

@@ -13,7 +13,7 @@ import resource
 import sys
 import threading
 import torch
-from acpc_server.engine.allocator import keep_freed_memory
+from acpc_server.engine.host import keep_freed_memory
 
 if sys.argv[1] == "keep":
     assert keep_freed_memory()

@@ -32,11 +32,7 @@ class Shelf:
             write_checkpoint(root / name, seed=seed)
         self.metrics = Metrics()
         self.cache = CheckpointCache(
-            root,
-            torch.device("cpu"),
-            self.metrics,
-            limits=CheckpointLimits(),
-            budget_bytes=budget,
+            root, torch.device("cpu"), self.metrics, limits=CheckpointLimits(), budget_bytes=budget
         )
 
     def count(self, name: str) -> float:
@@ -73,9 +69,7 @@ def test_sixteen_callers_of_each_checkpoint_read_it_once(shelf: Shelf) -> None:
     assert shelf.cache._loading == {}, "nothing is kept for checkpoints that are in place"
 
 
-def test_callers_of_a_broken_checkpoint_are_all_refused_and_it_can_be_mended(
-    shelf: Shelf,
-) -> None:
+def test_callers_of_a_broken_checkpoint_are_all_refused_and_it_can_be_mended(shelf: Shelf) -> None:
     good = (shelf.root / "a" / "weights.pt").read_bytes()
     (shelf.root / "a" / "weights.pt").write_bytes(good[:-100])
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
-from acpc_server.engine.threads import THREADED_WORK
+from acpc_server.engine import DeviceClient, DeviceContext
+from acpc_server.engine.host import THREADED_WORK
 from acpc_server.errors import DeviceFailed
 from acpc_server.models import sample_model
 from acpc_server.observe import Metrics
@@ -38,7 +38,7 @@ class Bench:
         self.metrics = Metrics()
         self.failures: list[str] = []
         failed = self.failures.append
-        self.engine = DeviceEngine(CPU, self.metrics, threads=THREADS, on_failed=failed)
+        self.engine = DeviceClient(CPU, self.metrics, threads=THREADS, on_failed=failed)
         self.callers = ThreadPoolExecutor(4)
 
     def ask(self, model: PlainModel, priority: Priority, mark: float) -> Future[Tensor]:
@@ -129,12 +129,12 @@ class Interrupted:
         return [Chunk("pair", "kind", None, 1, self._other, context, False, 1)]
 
     def _other(self, _: list[None]) -> list[Tensor]:
-        return [self.all(Priority.INTERACTIVE, seed=1)]
+        return [self.all(DeviceContext(), seed=1)]
 
-    def all(self, priority: Priority, seed: int = 0) -> Tensor:
+    def all(self, context: RequestContext, seed: int = 0) -> Tensor:
         """Latents of some frames, and rollouts from them."""
         card, random = self.model.card, torch.Generator().manual_seed(seed)
-        side, context = card.image_size, RequestContext(priority)
+        side = card.image_size
         given = torch.randn(2 * card.history, 3, side, side, generator=random)
         blocks = torch.randn(2, card.history + 2, card.action_block_dim, generator=random)
         latents = self.engine.encode(self.model, given, context, FP32)
@@ -145,7 +145,7 @@ class Interrupted:
     def undisturbed(self) -> Tensor:
         """The same as :meth:`all` for a job, with nothing in between."""
         self._on = False
-        found = [self.all(Priority.JOB) for _ in range(2)][1]
+        found = [self.all(RequestContext(Priority.JOB)) for _ in range(2)][1]
         self._on = True
         return found
 
@@ -157,12 +157,12 @@ def interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
 
 def test_a_job_that_is_interrupted_gives_equal_bytes(interrupted: Interrupted) -> None:
     wanted = interrupted.undisturbed()
-    assert torch.equal(interrupted.all(Priority.JOB), wanted)
+    assert torch.equal(interrupted.all(RequestContext(Priority.JOB)), wanted)
     assert interrupted.times > 4, "in every layer of the encoder, and of every step"
 
 
 def test_no_request_is_interrupted_and_no_derivative(interrupted: Interrupted) -> None:
-    interrupted.all(Priority.INTERACTIVE)
+    interrupted.all(RequestContext(Priority.INTERACTIVE))
     card = interrupted.model.card
     histories = torch.zeros(1, card.history, 3, card.image_size, card.image_size)
     blocks = torch.zeros(1, card.history, card.action_block_dim)

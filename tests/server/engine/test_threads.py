@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from acpc_server.engine.threads import THREADED_WORK, by_work
+from acpc_server.engine.host import THREADED_WORK, by_work
 from torch import Tensor
 
 THREADS = 3

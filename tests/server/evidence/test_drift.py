@@ -1,7 +1,5 @@
 """The drift alarm: how often it is false, how soon it comes, and what it needs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -35,7 +33,7 @@ def autoregressive(rng: np.random.Generator, count: int, correlation: float) -> 
 
 def test_a_life_without_drift_rarely_raises_an_alarm_however_small_its_reference() -> None:
     """Of 100 lives of 200 looks at most alpha should; the bound leaves room for chance."""
-    lives, terms = 100, DriftTerms(20, 1, ALPHA)
+    lives, terms = 40, DriftTerms(20, 1, ALPHA)
     false = 0
     for seed in range(lives):
         values = np.random.default_rng(seed).lognormal(size=220)

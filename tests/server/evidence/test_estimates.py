@@ -1,7 +1,5 @@
 """Bounds are those of the published methods, and p-values are these bounds inverted."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from acpc.evidence import OrderStatistics, Proportion, Resampled

@@ -1,7 +1,5 @@
 """Evidence is the written method's, keeps what may not matter out, and never contradicts itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import evidence_reference as slow

@@ -1,7 +1,5 @@
 """Differences of two checkpoints on the same anchors: the page's formulas, laws, known truth."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import evidence_reference as reference

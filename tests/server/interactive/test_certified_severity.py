@@ -14,7 +14,7 @@ from acpc.contract import (
     Resize,
 )
 from acpc_server.encoding.views import all_views
-from acpc_server.interactive.certify import certified_severities
+from acpc_server.interactive.certificates import certified_severities
 from hypothesis import given
 from hypothesis import strategies as st
 from planning_world import drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import numpy_reference as metrics
@@ -314,7 +315,7 @@ def test_pools_that_do_not_fit_are_refused(
 
 def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
     session = world.open(moment())
-    session.clean = torch.full_like(session.clean, float("inf"))
+    session = replace(session, clean=torch.full_like(session.clean, float("inf")))
     with pytest.raises(FailedPrecondition) as caught:
         certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"

@@ -30,7 +30,7 @@ from acpc_server.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
-from acpc_server.interactive import PlanningSession, certify_pool, cover_pool
+from acpc_server.interactive import EncodedMoment, certify_pool, cover_pool
 from acpc_server.scheduling import Priority, RequestContext
 from planning_world import PlanningWorld, context, drawn, moment, pool
 
@@ -70,17 +70,17 @@ def single(*specs: Perturbation, goal: CoverageGoal = GOAL) -> PoolRequest:
 
 
 def covered(
-    session: PlanningSession,
+    session: EncodedMoment,
     candidates: np.ndarray | None = None,
     admit: Callable[[float], AbstractContextManager[RequestContext]] | None = None,
     asked: RequestContext | None = None,
 ) -> PoolCertificate:
     asked = asked or context()
     measured = certify_pool(session, pool() if candidates is None else candidates, asked)
-    return cover_pool(session, measured, asked, admit or Desk().admit)
+    return cover_pool(measured, asked, admit or Desk().admit)
 
 
-def opened(world: PlanningWorld, request: PlanStart) -> PlanningSession:
+def opened(world: PlanningWorld, request: PlanStart) -> EncodedMoment:
     return world.open(request, max_predictions=PREDICTIONS)
 
 
@@ -225,7 +225,7 @@ def test_a_call_whose_time_is_over_draws_nothing(world: PlanningWorld) -> None:
     measured = certify_pool(session, pool(), asked)
     asked.deadline = 0.0
     desk = Desk()
-    (statement,) = cover_pool(session, measured, asked, desk.admit).coverage
+    (statement,) = cover_pool(measured, asked, desk.admit).coverage
     assert (statement.top1.stop, statement.top1.draws) == (CoverageStop.DEADLINE, 0)
     assert not desk.seconds
 
@@ -293,5 +293,5 @@ def test_the_time_of_draws_counts_as_the_requests(world: PlanningWorld) -> None:
     session = opened(world, single(STABLE))
     measured = certify_pool(session, pool(), asked)
     before = asked.compute_seconds
-    cover_pool(session, measured, asked, Desk().admit)
+    cover_pool(measured, asked, Desk().admit)
     assert asked.compute_seconds > before

@@ -163,8 +163,7 @@ def test_a_session_is_one_observation_of_its_first_pool_and_draw(
     wanted = []
     for seed in range(5):
         asked = moment(seed, views=drawn(GaussianNoise(0.05)))
-        session = planner.prepare(world.checkpoint(), asked)
-        planner.encode(session, context())
+        session = planner.encode(planner.prepare(world.checkpoint(), asked), context())
         answers = [certify_pool(session, pool(n), context()).answer for n in range(2)]
         view, gaps = answers[0].views[0], answers[0].clean_gaps
         assert gaps is not None

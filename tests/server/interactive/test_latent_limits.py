@@ -23,9 +23,9 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceEngine
 from acpc_server.errors import InvalidArgument, ResourceExhausted
-from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool
+from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool, check_budget
 from acpc_server.interactive.pieces import Piece, Rolls
-from acpc_server.scheduling import Places
+from acpc_server.scheduling import Slots
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
 from shared_call import calls, together
 from waiting import GENEROUS_SECONDS, wait_until
@@ -55,7 +55,7 @@ def certify(world: PlanningWorld, **changed: object) -> None:
 def plan(world: PlanningWorld) -> None:
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
     session = planner.prepare(world.checkpoint(), moment(views=noise(0.1)))
-    PairedCem(session, CemBudget(8, 3, 2, 9), 0, "mean")
+    check_budget(session, CemBudget(8, 3, 2, 9))
 
 
 def plan_whole(world: PlanningWorld) -> None:
@@ -172,8 +172,8 @@ def test_few_hold_wide_predictions_however_many_ask(
     request = moment(views=noise(0.1))
     wanted = certify_pool(world.open(request), pool(), context()).answer
     monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
-    monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
-    monkeypatch.setattr(world.engine, "places", places := Places(2, "pieces"))
+    monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
+    monkeypatch.setattr(world.engine, "places", places := Slots(2, "pieces"))
     inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
     piece = Rolls.piece
 
@@ -211,11 +211,11 @@ def test_few_hold_wide_predictions_however_many_ask(
 def test_plans_and_pairs_take_a_place_too(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, ask: Callable[[PlanningWorld], object]
 ) -> None:
-    monkeypatch.setattr(world.engine, "places", Places(1, "pieces"))
-    with world.engine.places.place(context()):
+    monkeypatch.setattr(world.engine, "places", Slots(1, "pieces"))
+    with world.engine.places.slot(context()):
         ask(world)  # narrow
-        monkeypatch.setattr("acpc_server.engine.device.UNCOUNTED_LATENTS", 0)
-        monkeypatch.setattr("acpc_server.scheduling.places.WAIT_SHARE", 0.0)
+        monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
+        monkeypatch.setattr("acpc_server.scheduling.gate.WAIT_SHARE", 0.0)
         with pytest.raises(ResourceExhausted) as caught:
             ask(world)
     assert caught.value.reason == "MEMORY_BUSY"

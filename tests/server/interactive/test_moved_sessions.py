@@ -27,8 +27,7 @@ from acpc.contract import (
     Shadow,
     Views,
 )
-from acpc_server.interactive import Planner
-from acpc_server.interactive.planning import PlanningSession
+from acpc_server.interactive import EncodedMoment, Planner
 from acpc_server.perturb import Draws, perturbation
 from planning_world import SIDE, WIDTH, PlanningWorld, context, drawn, moment, noise
 from pydantic import BaseModel
@@ -81,12 +80,13 @@ class Bench:
             shown = None if own is None else own[:, step : step + WINDOW]
             move = PlanFrame(history=frame, keep=2, past_blocks=blocks, explicit_views=shown)
             self.encoded.append(0)
-            session, start = self.planner.move(session, move), move.after(start)
-            self.planner.encode(session, context())
+            moved, start = self.planner.move(session, move), move.after(start)
+            session = self.planner.encode(moved, context())
+            assert (session.sources, session.tally) == (moved.sources, moved.tally)
             self._compare(session, start)
         return self.encoded
 
-    def _compare(self, session: PlanningSession, start: PlanStart) -> None:
+    def _compare(self, session: EncodedMoment, start: PlanStart) -> None:
         counted = self.encoded.pop()
         self.encoded.append(0)
         new = self.world.open(start)

@@ -8,9 +8,9 @@ import pytest
 import torch
 from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart, PoolChoice
 from acpc_server.errors import InvalidArgument
+from acpc_server.interactive import EncodedMoment
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
-from acpc_server.interactive.planning import PlanningSession
-from acpc_server.numerics.cem import pool_normals
+from acpc_server.numerics.updates import pool_normals
 from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
@@ -71,7 +71,7 @@ def test_nothing_is_certified_once_elites_have_differed(world: PlanningWorld) ->
 
 
 def run(
-    session: PlanningSession, latents: torch.Tensor, budget: CemBudget, seed: int
+    session: EncodedMoment, latents: torch.Tensor, budget: CemBudget, seed: int
 ) -> tuple[list[np.ndarray], list[list[int]], np.ndarray, np.ndarray]:
     """One CEM run as a loop over candidates: pools, elites, final mean, best of the last pool."""
     mean = np.zeros((budget.horizon, WIDTH))

@@ -23,12 +23,13 @@ from acpc.contract import (
 from acpc_server.engine import DeviceEngine
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool, cover_pool
-from acpc_server.interactive.costs import bounds_of, pool_cost
 from acpc_server.interactive.pieces import (
     Rolls,
+    bounds_of,
     join_costs,
     join_measures,
     measure,
+    pool_cost,
     shared_rows,
 )
 from acpc_server.numerics.cost_bounds import PoolBounds
@@ -168,7 +169,7 @@ def test_draws_of_a_coverage_goal(
 
     def covered() -> PoolCertificate:
         session, asked = world.open(request), context()
-        return cover_pool(session, certify_pool(session, pool(), asked), asked, admit)
+        return cover_pool(certify_pool(session, pool(), asked), asked, admit)
 
     whole = covered()
     held.clear()
@@ -218,7 +219,7 @@ def test_draws_are_judged_by_the_last_piece_too(world: PlanningWorld, hold: Hold
     def covered() -> list[tuple[object, ...]]:
         session = world.open(moment(views=views, coverage_goal=goal))
         measured = certify_pool(session, candidates, context())
-        found = cover_pool(session, measured, context(), admit).coverage[0]
+        found = cover_pool(measured, context(), admit).coverage[0]
         assert found.elite is not None
         return [(one.draws, one.changed, one.certified) for one in (found.top1, found.elite)]
 

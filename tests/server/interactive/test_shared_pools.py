@@ -17,7 +17,7 @@ from acpc.contract import (
     ViewCertificate,
 )
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.interactive import MeasuredPool, Planner, PlanningSession, certify_pool
+from acpc_server.interactive import MeasuredPool, Moment, Planner, certify_pool
 from numpy.typing import NDArray
 from planning_world import PlanningWorld, drawn, moment, noise, pool
 from shared_call import calls, together
@@ -27,7 +27,7 @@ NUMBERS = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc
            "excess_cost", "excess_cost_bound", "acpc_one_step_q90", "acpc_q90")  # fmt: skip
 
 
-def prepared(world: PlanningWorld, request: PlanStart) -> PlanningSession:
+def prepared(world: PlanningWorld, request: PlanStart) -> Moment:
     """A session that has nothing encoded yet, as CertifyPool has it."""
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
     return planner.prepare(world.checkpoint(), request)
@@ -35,7 +35,7 @@ def prepared(world: PlanningWorld, request: PlanStart) -> PlanningSession:
 
 def answers(
     world: PlanningWorld,
-    *asked: tuple[PlanningSession, NDArray[np.float32]],
+    *asked: tuple[Moment, NDArray[np.float32]],
     cancelled: int | None = None,
     device_calls: int = 1,
 ) -> list[Future[MeasuredPool]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 
 import pytest
 from acpc.contract import CoverageGoal, GaussianNoise, Identity, Perturbation, Registered
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.coverage import cover_pool
+from acpc_server.interactive.tally import Tally
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import MAX_PERTURBATIONS, OTHER
@@ -67,7 +67,7 @@ def test_statements_about_all_draws_are_counted(world: PlanningWorld) -> None:
     session = world.open(moment(views=drawn(Identity(), NOISE), coverage_goal=goal))
     asked = context()
     measured = certify_pool(session, pool(), asked)
-    answer = cover_pool(session, measured, asked, lambda _: nullcontext(context()))
+    answer = cover_pool(measured, asked, lambda _: nullcontext(context()))
     for spec, statement in zip((Identity(), NOISE), answer.coverage, strict=True):
         for certificate in ("top1", "elite"):
             found = getattr(statement, certificate).outcome.name.lower()
@@ -91,16 +91,15 @@ def test_what_a_job_computes_is_not_live(world: PlanningWorld) -> None:
 def test_a_label_is_a_kind_and_its_severity(
     world: PlanningWorld, spec: Perturbation, label: str
 ) -> None:
-    session = world.open(moment())
-    session.request = replace(session.request, views=drawn(spec))
-    assert session.shifts == (("m0", label),)
+    tally = Tally(world.engine.metrics, world.checkpoint(), drawn(spec))
+    assert tally.shifts == (("m0", label),)
 
 
 def test_a_checkpoint_has_series_for_the_perturbations_seen_first() -> None:
     metrics = Metrics()
     for number in range(100):
-        metrics.observe_acpc(metrics.shift("m0", f"gaussian_noise:{number}"), [0.1])
-    metrics.observe_acpc(metrics.shift("m1", "gaussian_noise:99"), [0.1])
+        metrics.acpc.labels(*metrics.shift("m0", f"gaussian_noise:{number}")).observe(0.1)
+    metrics.acpc.labels(*metrics.shift("m1", "gaussian_noise:99")).observe(0.1)
     assert read(metrics, "acpc_planning_acpc_count", "gaussian_noise:0") == 1
     assert read(metrics, "acpc_planning_acpc_count", OTHER) == 100 - MAX_PERTURBATIONS
     assert metrics.shift("m0", "gaussian_noise:99").shared

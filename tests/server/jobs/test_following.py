@@ -1,7 +1,5 @@
 """Those who follow a job are told of its changes by one thread, whatever that thread meets."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Collection
 from dataclasses import replace
@@ -9,7 +7,7 @@ from dataclasses import replace
 from acpc.contract import Progress
 from acpc_server.errors import AcpcError
 from acpc_server.jobs import NOBODY, Job, JobState
-from acpc_server.jobs.following import JobFollowers
+from acpc_server.jobs.reading import JobFollowers
 from job_desk import SHORT
 from waiting import GENEROUS_SECONDS
 

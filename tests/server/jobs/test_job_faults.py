@@ -1,12 +1,8 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
@@ -28,13 +24,6 @@ OF_THE_HOST = [
     OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
 ]
 OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    opened = Desk(tmp_path)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

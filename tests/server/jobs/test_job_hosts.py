@@ -1,7 +1,5 @@
 """The table of hosts on both kinds of database, and the count of missed beats."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,22 +8,20 @@ from pathlib import Path
 import pytest
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
-from acpc_server.jobs.lease import Host, Hosts, Lease, Sightings
+from acpc_server.jobs.hosts import Host, Hosts, StateFolder
+from acpc_server.jobs.lease import Lease, Sightings
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runs import RunningJobs
-from acpc_server.jobs.state_folder import StateFolder
 from acpc_server.observe import Metrics
 
 TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)
 A = Host("a", "process-1", "folder-1")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
-def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Hosts]:
-    url = f"sqlite:///{tmp_path / 'jobs.sqlite'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    record = Record(url)
+# Of PostgreSQL they are process tests: pytest.mark.process, set by ``record_url``.
+@pytest.fixture
+def hosts(record_url: str) -> Iterator[Hosts]:
+    record = Record(record_url)
     record.open()
     opened = Hosts(record)
     opened.create()

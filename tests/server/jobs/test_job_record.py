@@ -1,7 +1,5 @@
 """The record's file: a disk that is full, and a copy of it taken while jobs run."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator

@@ -1,10 +1,8 @@
 """Jobs that nobody runs, names that are taken, and a database in trouble."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobState
-from acpc_server.jobs.lease import Hosts
+from acpc_server.jobs.hosts import Hosts
 from acpc_server.jobs.record import Record
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, TERMS, Desk, ended
@@ -21,13 +19,6 @@ from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    opened = Desk(tmp_path)
-    yield opened
-    opened.close()
 
 
 def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:

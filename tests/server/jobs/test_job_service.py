@@ -1,22 +1,18 @@
 """Jobs of one record under two services, one after the other, in one process."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
+from acpc_server.jobs.lease import Retention
 from acpc_server.jobs.record import Record
-from acpc_server.jobs.retention import Retention
 from acpc_server.jobs.runs import RunningJobs
 from acpc_server.jobs.service import NAMESPACE
 from acpc_server.observe import Metrics
@@ -27,24 +23,6 @@ from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    opened = Desk(tmp_path)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    """A desk on each kind of database."""
-    url = ""
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    opened = Desk(tmp_path, url)
-    yield opened
-    opened.close()
 
 
 def test_a_withdrawn_job_resumes_under_the_next_service(either: Desk) -> None:

@@ -1,13 +1,10 @@
 """Jobs of several tenants on one record: whose they are, how many may wait, and who goes first."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from acpc_server.errors import AlreadyExists, NotFound, ResourceExhausted
@@ -28,18 +25,8 @@ CALLS: list[Callable[[JobService, str, str], object]] = [
 ]
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.process)])
-def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    url = ""
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres").new_database()
-    opened = Desk(tmp_path, url)
-    yield opened
-    opened.close()
-
-
-def test_another_tenants_job_is_as_one_that_never_was(desk: Desk) -> None:
-    service = desk.started()
+def test_another_tenants_job_is_as_one_that_never_was(either: Desk) -> None:
+    service = either.started()
     jobs = {
         owner.tenant: service.submit(SHORT, "same", owner).job_id for owner in (Owner(), ANN, BEN)
     }
@@ -65,13 +52,12 @@ def test_another_tenants_job_is_as_one_that_never_was(desk: Desk) -> None:
         for tenant, job_id in jobs.items()
     }
     assert len(results) == 1, "a result does not depend on whose it is"
-    assert desk.kind.run_for == {("", ""), ("a", "ann"), ("b", "ben")}
+    assert either.kind.run_for == {("", ""), ("a", "ann"), ("b", "ben")}
     for tenant, job_id in jobs.items():
         service.delete(job_id, tenant)
     assert service.list(0, 10, tenant=None) == []
 
 
-@pytest.mark.parametrize("desk", ["sqlite"], indirect=True)
 def test_a_job_of_nobody_needs_no_second_queue(desk: Desk) -> None:
     service = desk.started()
     job_id = service.submit(SHORT, "one").job_id
@@ -87,10 +73,10 @@ def test_a_job_of_nobody_needs_no_second_queue(desk: Desk) -> None:
     assert queues == [("acpc-score",)], "and no second queue is polled"
 
 
-def test_a_tenants_many_jobs_do_not_hold_up_anothers(desk: Desk) -> None:
+def test_a_tenants_many_jobs_do_not_hold_up_anothers(either: Desk) -> None:
     """Nor does a long one that runs, nor a tenant's jobs those of nobody."""
-    service = desk.started(max_running=2)
-    desk.kind.held_at = 5  # more than SHORT has: only the long jobs stay
+    service = either.started(max_running=2)
+    either.kind.held_at = 5  # more than SHORT has: only the long jobs stay
     for _ in range(30):
         service.submit(LONG, "", ANN)
 
@@ -105,30 +91,26 @@ def test_a_tenants_many_jobs_do_not_hold_up_anothers(desk: Desk) -> None:
     assert states() == only_one
 
 
-def test_jobs_of_tenants_resume_and_are_taken_over(desk: Desk) -> None:
-    first = desk.started(executor_id="first")
-    desk.kind.held_at = 2
+def test_jobs_of_tenants_resume_and_are_taken_over(either: Desk) -> None:
+    first = either.started(executor_id="first")
+    either.kind.held_at = 2
     job_id = first.submit(counting_plan(5), "", ANN).job_id
     wait_until(lambda: first.get(job_id, "a").progress.completed == 2)
     first.stop()
-    desk.kind.held_at = None
-    second = desk.started(executor_id="second")
+    either.kind.held_at = None
+    second = either.started(executor_id="second")
     done = ended(second, job_id, "a")
     assert (done.state, done.attempts, done.owner) == (JobState.SUCCEEDED, 2, ANN)
 
 
 @pytest.mark.parametrize(
     ("limits", "at_most", "quota"),
-    [
-        ({"max_queued": 3}, 3, 0),
-        ({"max_queued_per_tenant": 2}, 2, 0),
-        ({}, 1, 1),
-    ],
+    [({"max_queued": 3}, 3, 0), ({"max_queued_per_tenant": 2}, 2, 0), ({}, 1, 1)],
 )
 def test_queued_jobs_are_bounded(
-    desk: Desk, limits: dict[str, int], at_most: int, quota: int
+    either: Desk, limits: dict[str, int], at_most: int, quota: int
 ) -> None:
-    service = desk.started(**limits)
+    service = either.started(**limits)
     running = service.submit(LONG, "running", ANN).job_id
     wait_until(lambda: service.get(running, "a").state is JobState.RUNNING)
     queued = [service.submit(LONG, f"{n}", ANN, quota).job_id for n in range(at_most)]
@@ -158,9 +140,9 @@ class Recounting(Counting):
     spec_type = OtherPlan
 
 
-def test_a_request_id_that_another_kind_of_job_has_is_refused(desk: Desk) -> None:
-    desk.other_kinds = [Recounting()]
-    service = desk.started()
+def test_a_request_id_that_another_kind_of_job_has_is_refused(either: Desk) -> None:
+    either.other_kinds = [Recounting()]
+    service = either.started()
     service.submit(SHORT, "one", ANN)
     with pytest.raises(AlreadyExists, match="was used for a counting job"):
         service.submit(OtherPlan(**vars(SHORT)), "one", ANN)

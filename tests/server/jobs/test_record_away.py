@@ -1,7 +1,5 @@
 """How DBOS waits for a record that is away."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

@@ -143,10 +143,7 @@ def reference(name: str, weights: str = "") -> Callable[[Path], Ref]:
 def rewrite_archive(data: bytes, *, compression: int, data_pkl: bytes | None = None) -> bytes:
     """The same archive, compressed, or with another pickle."""
     buffer = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(data)) as old,
-        zipfile.ZipFile(buffer, "w", compression) as new,
-    ):
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", compression) as new:
         for entry in old.namelist():
             replaced = data_pkl is not None and entry.endswith("data.pkl")
             new.writestr(entry, data_pkl if replaced and data_pkl else old.read(entry))

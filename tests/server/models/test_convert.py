@@ -9,9 +9,10 @@ import pytest
 import torch
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.models import load_checkpoint
-from acpc_server.models.config import JepaConfig, parse_config
+from acpc_server.models.config import parse_config
 from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
-from acpc_server.models.jepa_family import build_network
+from acpc_server.models.families import jepa_network
+from acpc_server.models.parts import JepaConfig
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from torch import Tensor, nn
 
@@ -38,7 +39,7 @@ def latents(folder: Path) -> Tensor:
 @pytest.fixture
 def pickled(tmp_path: Path) -> tuple[Path, Path]:
     """A whole pickled module and its config, as older releases left them."""
-    network = build_network(parse_config(JepaConfig, public_config()))
+    network = jepa_network(parse_config(JepaConfig, public_config()))
     network.load_state_dict(random_state_dict(public_config()))
     torch.save(network, tmp_path / "run_object.ckpt")
     (tmp_path / "config.json").write_text(json.dumps(public_config()))

@@ -10,8 +10,8 @@ import safetensors.torch
 import torch
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import list_checkpoints, load_checkpoint
-from acpc_server.models.config import FAMILY_OF_TARGET
 from acpc_server.models.folder import find_checkpoint
+from acpc_server.models.parts import FAMILY_OF_TARGET
 from public_checkpoint import (
     Config,
     public_config,

@@ -173,5 +173,5 @@ def test_windows_long_and_short_are_attended_to_alike(
     """A CPU attends to few tokens element by element, and to more by torch's kernel."""
     latents, blocks = inputs(history)
     few = rollout(model, latents, blocks)
-    monkeypatch.setattr("acpc_server.models.unroll.FEW_TOKENS", 0)
+    monkeypatch.setattr("acpc_server.models.jepa_model.FEW_TOKENS", 0)
     torch.testing.assert_close(rollout(model, latents, blocks), few, rtol=1e-5, atol=1e-6)

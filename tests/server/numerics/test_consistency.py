@@ -40,9 +40,7 @@ def rollouts(draw: st.DrawFn, count: int) -> tuple[list[torch.Tensor], torch.Ten
 
 
 @given(rollouts(2))
-def test_acpc_is_the_papers_weighted_norm(
-    drawn: tuple[list[torch.Tensor], torch.Tensor],
-) -> None:
+def test_acpc_is_the_papers_weighted_norm(drawn: tuple[list[torch.Tensor], torch.Tensor]) -> None:
     (clean, perturbed), weights = drawn
     expected = reference.acpc(clean.numpy(), perturbed.numpy(), weights.tolist())
     assert acpc(step_distances(clean, perturbed), weights).item() == pytest.approx(

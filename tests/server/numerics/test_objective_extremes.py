@@ -1,7 +1,5 @@
 """Certificates and softmax bounds where numbers vanish or overflow, against exact arithmetic."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from decimal import Context, Decimal

@@ -1,7 +1,5 @@
 """Costs beyond the squared endpoint distance: the propositions of docs/objectives.md."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import NamedTuple

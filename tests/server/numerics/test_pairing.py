@@ -10,11 +10,7 @@ import torch
 from acpc.datasets import median_split_labels
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import pairing
-from acpc_server.numerics.pairing import (
-    SkipReason,
-    off_diagonal_quantile,
-    pair_different_labels,
-)
+from acpc_server.numerics.pairing import SkipReason, off_diagonal_quantile, pair_different_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -65,20 +61,6 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) ->
     assert blocked.radius == pytest.approx(radius, rel=1e-14)
 
 
-def test_a_few_thousand_points_are_paired_as_by_brute_force() -> None:
-    """4.5 million distances, more than are kept; a grid, so that thousands of them are equal."""
-    generator = np.random.default_rng(5)
-    states = generator.integers(0, 40, (3001, 2)).astype(np.float64)
-    labels = generator.integers(0, 3, 3001)
-    between = np.hypot(*(states[:, None] - states[None]).transpose(2, 0, 1))
-    radius = np.quantile(between[~np.eye(3001, dtype=bool)], 0.35)
-    between[(between > radius) | (labels[:, None] == labels)] = np.inf
-    expected = np.where(np.isinf(between).all(axis=1), -1, between.argmin(axis=1))
-    found = pair_different_labels(torch.from_numpy(states), torch.from_numpy(labels))
-    assert found.radius == radius
-    np.testing.assert_array_equal(found.partner.numpy(), expected)
-
-
 def test_a_scan_can_be_ended_between_blocks() -> None:
     seen = []
 
@@ -115,27 +97,6 @@ def test_near_points_far_from_the_origin_keep_their_distances() -> None:
     states = 1e6 + offsets
     radius = off_diagonal_quantile(states, 0.0)
     assert radius == (states[2] - states[0]).item()
-
-
-def test_equally_near_partners_give_the_lowest_index() -> None:
-    states = torch.tensor([[0.0], [1.0], [-1.0], [1.0]], dtype=torch.float64)
-    partner = pair_different_labels(states, torch.tensor([0, 1, 1, 1]), 1.0).partner
-    assert partner.tolist() == [1, 0, 0, 0]
-
-
-def test_a_partner_on_the_boundary_counts_and_one_beyond_does_not() -> None:
-    states = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)  # distances 1, 2, 3
-    labels = torch.tensor([0, 1, 0])
-    pairs = pair_different_labels(states, labels, 0.0)
-    assert pairs.radius == 1.0
-    assert pairs.partner.tolist() == [1, 0, -1]
-
-
-def test_one_label_for_all_skips_every_anchor() -> None:
-    states = torch.randn(9, 2, generator=torch.Generator().manual_seed(4)).double()
-    pairs = pair_different_labels(states, torch.zeros(9, dtype=torch.int64))
-    assert pairs.partner.tolist() == [-1] * 9
-    assert (pairs.eligible, pairs.skipped) == (0, 9)
 
 
 @given(GRID)
@@ -180,3 +141,18 @@ def test_tiles_of_wide_rows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
     assert off_diagonal_quantile(points, 1.0) == 69.0
     assert len(sides) == 6
     assert max(sides) <= 2**16
+
+
+def test_a_thousand_points_are_paired_as_by_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many more distances than are kept; a grid, so that thousands of them are equal."""
+    monkeypatch.setattr(pairing, "ROOM", 2**17)
+    generator, count = np.random.default_rng(5), 1001
+    states = generator.integers(0, 40, (count, 2)).astype(np.float64)
+    labels = generator.integers(0, 3, count)
+    between = np.hypot(*(states[:, None] - states[None]).transpose(2, 0, 1))
+    radius = np.quantile(between[~np.eye(count, dtype=bool)], 0.35)
+    between[(between > radius) | (labels[:, None] == labels)] = np.inf
+    expected = np.where(np.isinf(between).all(axis=1), -1, between.argmin(axis=1))
+    found = pair_different_labels(torch.from_numpy(states), torch.from_numpy(labels))
+    assert found.radius == radius
+    np.testing.assert_array_equal(found.partner.numpy(), expected)

@@ -15,8 +15,8 @@ from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Call
 from acpc_server.rpc.anchor import AnchorServicer
+from acpc_server.rpc.call import Lifetime
 from public_dataset import public_columns, write_public_dataset
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
@@ -72,8 +72,8 @@ def test_it_stops_between_reads_when_its_caller_has_gone(
     tmp_path: Path,
     request_id: str,
 ) -> None:
-    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Call.leave
-    monkeypatch.setattr(Call, "leave", lambda call: (leave(call), left.set()))
+    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Lifetime.leave
+    monkeypatch.setattr(Lifetime, "leave", lambda life: (leave(life), left.set()))
     call = stub.CreateAnchorSet.future(asked(request_id))
     assert reads.begun.wait(GENEROUS_SECONDS)
     call.cancel()

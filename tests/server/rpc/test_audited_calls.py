@@ -15,7 +15,7 @@ from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import Principal
 from acpc_server.errors import Unauthenticated, Unavailable
 from acpc_server.rpc import Call
-from acpc_server.rpc.call import Conversation
+from acpc_server.rpc.call import Conversation, ReadLimit
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -44,7 +44,7 @@ class Anchors:
             while (yield None) is not None:
                 pass
 
-        return Conversation(dialogue(), GENEROUS_SECONDS, "", "")
+        return Conversation(dialogue(), ReadLimit(GENEROUS_SECONDS))
 
     GetUpload = CreateAnchorSet = GetAnchorSet = ListAnchorSets = DeleteAnchorSet = UploadAnchors
 

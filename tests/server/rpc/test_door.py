@@ -250,10 +250,10 @@ def test_who_leaves_is_known_to_the_worker() -> None:
     left, begun = threading.Event(), threading.Event()
 
     def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        assert call.add_callback(left.set)
+        assert call.life.add_callback(left.set)
         begun.set()
         assert left.wait(GENEROUS_SECONDS)
-        assert not call.is_active()
+        assert not call.life.is_active()
 
     with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
         call = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)

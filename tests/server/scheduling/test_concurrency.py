@@ -1,20 +1,27 @@
-"""A few requests are at work at a time, none keeps a slot while it waits, and no slot is lost."""
+"""Few requests are at work, or hold much memory, at a time; none keeps a slot while it waits."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
-from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext
+from acpc_server.scheduling import ConcurrencyLimiter, Priority, RequestContext, Slots
 from waiting import GENEROUS_SECONDS, wait_until
 
 
-def context(seconds: float | None = GENEROUS_SECONDS) -> RequestContext:
-    return RequestContext(Priority.INTERACTIVE, seconds)
+def context(seconds: float | None = GENEROUS_SECONDS, caller: str = "") -> RequestContext:
+    return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as pool:
+        yield pool
 
 
 def assert_free(limiter: ConcurrencyLimiter, slots: int) -> None:
@@ -235,3 +242,53 @@ def test_of_those_that_are_answered_at_once_as_many_wake_as_there_are_slots() ->
             assert not woken.done()
         assert woken.result(GENEROUS_SECONDS) == "measured"
     assert not limiter.busy, "it keeps no slot"
+
+
+def test_callers_get_places_in_turn_and_every_place_comes_back(threads: ThreadPoolExecutor) -> None:
+    places, order = Slots(1, "much"), list[str]()
+
+    def hold(name: str) -> None:
+        with places.slot(context(None, name[0])):
+            order.append(name)
+
+    with places.slot(context(caller="z")):
+        ended: list[Future[None]] = []
+        for waiting, name in enumerate(("a1", "a2", "b1"), 1):
+            ended.append(threads.submit(hold, name))
+            wait_until(lambda waiting=waiting: places.waiting == waiting)
+    for one in ended:
+        one.result(GENEROUS_SECONDS)
+    assert order == ["a1", "b1", "a2"]
+    with places.slot(context()):
+        assert places.waiting == 0
+
+
+def test_one_that_gives_up_costs_no_place(threads: ThreadPoolExecutor) -> None:
+    places, given_up, entered = Slots(1, "a piece"), context(None, "a"), threading.Event()
+
+    def hold(context: RequestContext) -> None:
+        with places.slot(context):
+            entered.set()
+
+    with places.slot(context()):
+        first = threads.submit(hold, given_up)
+        wait_until(lambda: places.waiting == 1)
+        given_up.cancel()
+        with pytest.raises(Cancelled):
+            first.result(GENEROUS_SECONDS)
+        with pytest.raises(ResourceExhausted, match="1 requests hold a piece") as late:
+            hold(context(0.01, "b"))
+        assert (late.value.reason, late.value.retry_after) == ("MEMORY_BUSY", 0.5)
+        assert not entered.is_set()
+        last = threads.submit(hold, context(None, "c"))
+        wait_until(lambda: places.waiting == 3)
+    last.result(GENEROUS_SECONDS)
+
+
+def test_jobs_need_no_place_and_a_fault_gives_it_back() -> None:
+    places = Slots(1, "much")
+    with pytest.raises(ZeroDivisionError), places.slot(context()):
+        raise ZeroDivisionError
+    with ExitStack() as held:
+        held.enter_context(places.slot(context(1.0)))
+        held.enter_context(places.slot(RequestContext(Priority.JOB)))

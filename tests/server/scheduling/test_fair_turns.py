@@ -14,9 +14,9 @@ from acpc_server.scheduling import (
     ConcurrencyLimiter,
     Priority,
     RequestContext,
+    Turns,
     Work,
 )
-from acpc_server.scheduling.turns import Turns
 
 JOB = Priority.JOB
 

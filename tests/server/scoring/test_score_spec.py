@@ -1,7 +1,5 @@
 """A plan holds all that can change a number of its result, and its digests say so."""
 
-from __future__ import annotations
-
 from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
@@ -170,10 +168,7 @@ def test_a_plan_leaves_nothing_to_the_reading() -> None:
         (plan.protocol.reading, plan.protocol.partner_past, plan.anchors.window_future_frames)
         for plan in (PLAN, released)
     ]
-    assert found == [
-        (Reading.PAPER, PartnerPast.OWN, 8),
-        (Reading.RELEASED, PartnerPast.ANCHOR, 9),
-    ]
+    assert found == [(Reading.PAPER, PartnerPast.OWN, 8), (Reading.RELEASED, PartnerPast.ANCHOR, 9)]
     parameters = released.receipt("c" * 64, torch.device("cpu")).parameters
     assert (parameters["window_future_frames"], parameters["sample"]) == (9, "windows")
     assert (parameters["protocol"]["reading"], parameters["protocol"]["neighbourhood"]) == (

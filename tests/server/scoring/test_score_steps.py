@@ -1,11 +1,8 @@
 """The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy_reference as paper
@@ -29,16 +26,15 @@ from acpc_server.engine import DeviceEngine
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
-from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring import score
-from acpc_server.scoring.shard import ShardRecord, score_shard
+from acpc_server.scoring import measuring, score
+from acpc_server.scoring.measuring import Measurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 from float32_model import Float32Model
-from public_checkpoint import public_config, write_checkpoint
+from public_checkpoint import public_config
 from reference_model import ReferenceModel
 
 COUNT, HISTORY, HORIZON, DRAWS = 23, 3, 4, 3
@@ -57,33 +53,10 @@ class WatchedBatch(AnchorBatch):
 
 
 @pytest.fixture
-def anchors() -> WatchedBatch:
-    generator = np.random.default_rng(2)
-    batch = WatchedBatch(
-        history=HISTORY,
-        frames=generator.integers(0, 256, (COUNT, HISTORY + HORIZON, 28, 28, 3), dtype=np.uint8),
-        action_blocks=generator.standard_normal((COUNT, HISTORY + HORIZON - 1, 10)).astype("f4"),
-        endpoint_states=generator.standard_normal((COUNT, 2)),
-        labels=np.arange(COUNT) % 2,
-        anchor_ids=np.arange(100, 100 + COUNT),
-        trajectory_ids=np.arange(COUNT),
-    )
+def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> WatchedBatch:
+    batch = WatchedBatch(**arrays(COUNT, HORIZON))
     object.__setattr__(batch, "reads", [])
     return batch
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
-    root: Path = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "one", public_config(), seed=4)
-    return load_checkpoint(root, "one", device=torch.device("cpu"))
-
-
-@pytest.fixture
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics())
-    yield opened
-    opened.close()
 
 
 def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
@@ -96,13 +69,16 @@ def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
     )
 
 
+def of(*given: Any) -> Measurement:  # noqa: ANN401
+    """The measurement of an engine, a model, anchors and a spec, by default in a new context."""
+    return Measurement(*given, *[RequestContext(Priority.JOB)][len(given) - 4 :])
+
+
 def measured(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
 ) -> ShardRecord:
-    context = RequestContext(Priority.JOB)
-    return ShardRecord.concatenate(
-        [score_shard(engine, model, anchors, asked, rows, context) for rows in asked.shards()]
-    )
+    measurement = of(engine, model, anchors, asked)
+    return ShardRecord.concatenate([measurement.shard(rows) for rows in asked.shards()])
 
 
 def test_every_frame_is_read_once_a_few_anchors_at_a_time(
@@ -147,9 +123,9 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     try:
         asked = plan(shift)
         record = measured(engine, model, anchors, asked)
-        distances = score.different_state_distances(
-            engine, model, anchors, asked, record, PARTNER, RequestContext(Priority.JOB)
-        )
+        distances = Measurement(
+            engine, model, anchors, asked, RequestContext(Priority.JOB)
+        ).different_state_distances(record, PARTNER)
     finally:
         engine.close()
     assert not record.draw_radius.any()
@@ -177,13 +153,13 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     past: PartnerPast,
 ) -> None:
     """The partner's past blocks are its own or the anchor's, its later ones the anchor's."""
-    monkeypatch.setattr(score, "SEPARATED_ANCHORS", together)
+    monkeypatch.setattr(measuring, "SEPARATED_ANCHORS", together)
     asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
     record = measured(engine, model, anchors, asked)
     anchors.reads.clear()
-    found = score.different_state_distances(
-        engine, model, anchors, asked, record, PARTNER, RequestContext(Priority.JOB)
-    )
+    found = Measurement(
+        engine, model, anchors, asked, RequestContext(Priority.JOB)
+    ).different_state_distances(record, PARTNER)
     reference = ReferenceModel.of(public_config(), 4, loops=False)
     for i, j in enumerate(PARTNER):
         if j < 0:
@@ -208,20 +184,19 @@ def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     exact = replace(asked, numeric_mode=NumericMode.FP64)
-    context = RequestContext(Priority.JOB)
     found, wanted = (measured(engine, model, anchors, spec) for spec in (asked, exact))
     radii = [record.draw_radius for record in (found, wanted)]
     ranks = np.argsort(radii[0].mean(axis=1))[18:22]  # rank 0.9 * 22 = 19.8
     error = np.abs(radii[0] - radii[1])[ranks].max()
-    floor = score.rounding_floor(engine, model, anchors, asked, found, context)
+    floor = of(engine, model, anchors, asked).rounding_floor(found)
     assert floor == pytest.approx(100 * error, rel=1e-6)
     ir, true = (invariance_radius(torch.from_numpy(radius), 0.9) for radius in radii)
     assert 0 < abs(ir - true) <= floor / 100
-    again = score.rounding_floor(engine, model, anchors, asked, found, context)
+    again = of(engine, model, anchors, asked).rounding_floor(found)
     assert again == floor, "a repeated job has the same bytes"
-    narrow = score.rounding_floor(engine, model, anchors, exact, wanted, context)
+    narrow = of(engine, model, anchors, exact).rounding_floor(wanted)
     assert narrow == pytest.approx(floor * 2.0**-29, rel=0.5)
-    assert score.rounding_floor(engine, Float32Model(model), anchors, asked, found, context) is None
+    assert of(engine, Float32Model(model), anchors, asked).rounding_floor(found) is None
 
 
 class Widened(Float32Model):
@@ -253,9 +228,9 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
     wide = NotFinite(cast(FrozenJepa, model).in_float64())
     narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
     with structlog.testing.capture_logs() as lines:
-        floor = score.rounding_floor(
-            engine, narrow, anchors, asked, found, RequestContext(Priority.JOB)
-        )
+        floor = Measurement(
+            engine, narrow, anchors, asked, RequestContext(Priority.JOB)
+        ).rounding_floor(found)
     assert floor is None
     [line] = [line for line in lines if line["event"] == "rounding_floor_not_measured"]
     assert line["log_level"] == "warning" and trouble in line["why"]
@@ -268,8 +243,10 @@ def test_a_withdrawn_job_ends_between_chunks(
     record = measured(engine, model, anchors, asked)
     context.cancel()
     with pytest.raises(Cancelled):
-        score.different_state_distances(engine, model, anchors, asked, record, PARTNER, context)
+        Measurement(engine, model, anchors, asked, context).different_state_distances(
+            record, PARTNER
+        )
     with pytest.raises(Cancelled):
         score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
     with pytest.raises(Cancelled):
-        score_shard(engine, model, anchors, asked, (0, 5), context)
+        of(engine, model, anchors, asked, context).shard((0, 5))

@@ -1,7 +1,5 @@
 """What a job reports of its shards, against loops written from the paper's text."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 
@@ -12,8 +10,8 @@ import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, Outcome, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
+from acpc_server.scoring.measuring import ShardRecord
 from acpc_server.scoring.score import judge, summarise_checkpoint
-from acpc_server.scoring.shard import ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 
 ANCHORS, DRAWS, HORIZON, DIM = 23, 4, 6, 5

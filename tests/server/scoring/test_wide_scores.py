@@ -1,10 +1,9 @@
 """Scores of latents too wide to be kept: held a few anchors at a time, encoded again for pairs."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +12,11 @@ from acpc.contract import CheckpointRef, GaussianNoise, NumericMode, ScoreProtoc
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceEngine
-from acpc_server.models import FrozenWorldModel, load_checkpoint
-from acpc_server.observe import Metrics
+from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.shard import ShardRecord, score_shard
+from acpc_server.scoring.measuring import Measurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
-from public_checkpoint import public_config, write_checkpoint
 
 COUNT, HISTORY, HORIZON, DRAWS, DIM = 12, 3, 2, 2, 16
 PARTNER = np.array([(7 * i + 3) % COUNT if i % 4 else -1 for i in range(COUNT)])
@@ -34,41 +31,17 @@ SPEC = ScoreSpec(
 
 
 @pytest.fixture(scope="module")
-def anchors() -> AnchorBatch:
-    generator = np.random.default_rng(2)
-    return AnchorBatch(
-        history=HISTORY,
-        frames=generator.integers(0, 256, (COUNT, HISTORY + HORIZON, 28, 28, 3), dtype=np.uint8),
-        action_blocks=generator.standard_normal((COUNT, HISTORY + HORIZON - 1, 10)).astype("f4"),
-        endpoint_states=generator.standard_normal((COUNT, 2)),
-        labels=np.arange(COUNT) % 2,
-        anchor_ids=np.arange(100, 100 + COUNT),
-        trajectory_ids=np.arange(COUNT),
-    )
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
-    root = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "one", public_config(), seed=4)
-    return load_checkpoint(root, "one", device=torch.device("cpu"))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics())
-    yield opened
-    opened.close()
+def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> AnchorBatch:
+    return AnchorBatch(**arrays(COUNT, HORIZON))
 
 
 def scored(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> tuple[ShardRecord, dict[str, object]]:
-    shards = [score_shard(engine, model, anchors, SPEC, rows, CONTEXT) for rows in SPEC.shards()]
-    measured = ShardRecord.concatenate(shards)
-    given = engine, model, anchors, SPEC
-    distances = score.different_state_distances(*given, measured, PARTNER, CONTEXT)
-    record = score.with_endpoints(*given, measured, CONTEXT)
+    measurement = Measurement(engine, model, anchors, SPEC, CONTEXT)
+    measured = ShardRecord.concatenate([measurement.shard(rows) for rows in SPEC.shards()])
+    distances = measurement.different_state_distances(measured, PARTNER)
+    record = measurement.with_endpoints(measured)
     return measured, score.summarise_checkpoint(SPEC, record, distances, PARTNER)
 
 
@@ -86,7 +59,7 @@ def test_a_score_of_wide_latents_is_the_same_score(
         return found
 
     monkeypatch.setattr(DeviceEngine, "rollout", watched)
-    monkeypatch.setattr("acpc_server.scoring.shard.KEPT_LATENTS", 4 * DIM - 1)
+    monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 4 * DIM - 1)
     each = (1 + DRAWS) * (HISTORY + HORIZON)
     monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", 2 * each * DIM)
     wide, found = scored(engine, model, anchors)
@@ -102,8 +75,8 @@ def test_a_record_without_latents_restores(
     engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("acpc_server.scoring.shard.KEPT_LATENTS", 0)
-    record = score_shard(engine, model, anchors, SPEC, (0, 10), CONTEXT)
+    monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 0)
+    record = Measurement(engine, model, anchors, SPEC, CONTEXT).shard((0, 10))
     again = ShardRecord.from_json(json.loads(json.dumps(record.to_json())))
     assert again.history_latents.shape == (10, HISTORY, 0)
     assert np.array_equal(again.draw_radius, record.draw_radius)
@@ -114,9 +87,10 @@ def test_endpoints_are_known_in_the_arithmetic_of_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     exact = replace(SPEC, **{"numeric_mode": NumericMode.FP64})
-    kept = score_shard(engine, model, anchors, exact, (0, COUNT), CONTEXT)
-    monkeypatch.setattr("acpc_server.scoring.shard.KEPT_LATENTS", 0)
-    none = score_shard(engine, model, anchors, exact, (0, COUNT), CONTEXT)
-    found = score.with_endpoints(engine, model, anchors, exact, none, CONTEXT).endpoint_latents
+    measurement = Measurement(engine, model, anchors, exact, CONTEXT)
+    kept = measurement.shard((0, COUNT))
+    monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 0)
+    none = measurement.shard((0, COUNT))
+    found = measurement.with_endpoints(none).endpoint_latents
     assert found.dtype == kept.endpoint_latents.dtype
     np.testing.assert_allclose(found, kept.endpoint_latents, rtol=1e-9, atol=1e-12)

@@ -20,8 +20,8 @@ from acpc_server.engine import DeviceEngine, LoadedCheckpoint
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
+from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
-from acpc_server.numerics.sensitivity import gaussian_probe, rademacher_probe
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext

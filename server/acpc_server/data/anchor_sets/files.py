@@ -21,7 +21,7 @@ _PART = ".part"
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Writes a file that others see whole or not at all, power cut or not; returns its size."""
+    """Write a file that others see whole or not at all, power cut or not; return its size."""
     part = path.with_name(path.name + _PART)
     with volume_space():
         try:
@@ -39,7 +39,7 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes renames in a folder durable."""
+    """Make renames in a folder durable."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -49,7 +49,7 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def volume_space() -> Iterator[None]:
-    """Turns a full volume into ResourceExhausted."""
+    """Turn a full volume into ResourceExhausted."""
     try:
         yield
     except OSError as error:
@@ -63,7 +63,7 @@ def volume_space() -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path, busy: str) -> Iterator[None]:
-    """Locks a folder, made when missing, against other calls, processes and hosts.
+    """Lock a folder, made when missing, against other calls, processes and hosts.
 
     The lock ends with the process, however that ends. Raises Aborted(``busy``) when another has it.
     """
@@ -92,7 +92,7 @@ def _is_still(lock: int, path: Path) -> bool:
 
 
 def discard(folder: Path, trash: Path) -> None:
-    """Removes a folder: first its name, then its bytes."""
+    """Remove a folder: first its name, then its bytes."""
     trash.mkdir(parents=True, exist_ok=True)
     doomed = trash / uuid.uuid4().hex
     try:
@@ -103,7 +103,7 @@ def discard(folder: Path, trash: Path) -> None:
 
 
 def folder_bytes(folder: Path) -> int:
-    """Bytes of the files below a folder; files and folders that vanish meanwhile count nothing."""
+    """Sum up the files below a folder; what vanishes meanwhile counts nothing."""
     total = 0
     for inner, _, files in os.walk(folder):
         for name in files:
@@ -141,24 +141,20 @@ class Usage:
         self._counted = 0.0
 
     def measure(self) -> None:
-        """Counts now."""
+        """Count now."""
         found = self._count()
         with self._lock:
             self._known, self._counted = found, time.monotonic()
         self._report()
 
     def recent(self, folder: Path) -> Count:
-        """A count of a tenant's folder that is some seconds old at most."""
+        """Return a count of a tenant's folder that is some seconds old at most."""
         if time.monotonic() >= self._counted + MEASURE_SECONDS:
             self.measure()
         return self._known.get(folder, NOTHING)
 
     def reserve(self, folder: Path, quota: int, more: int) -> None:
-        """Takes bytes for a tenant's folder; the next count corrects them.
-
-        Raises:
-            ResourceExhausted: Over the tenant's quota, when not 0, or the store's limit.
-        """
+        """Take bytes for a tenant's folder, or raise ResourceExhausted; the next count corrects."""
         with self._lock:
             over = self._is_over(folder, quota, more)
         if over:

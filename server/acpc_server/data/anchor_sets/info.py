@@ -14,20 +14,15 @@ INFO = "set.json"
 
 @dataclass(frozen=True)
 class AnchorLimits:
-    """Quotas and retention of the store; all bytes are those on disk.
-
-    ``uploads`` is how many this process takes at a time. A set is kept for ``keep_seconds`` after
-    its last use (0: without limit), an upload for ``upload_seconds`` after its last shard.
-    ``tenant_bytes`` is what one tenant may store that has no quota of its own (0: no quota).
-    """
+    """Quotas and retention of the store; all bytes are those on disk."""
 
     store_bytes: int
     set_bytes: int
     set_anchors: int
-    uploads: int
-    keep_seconds: float
-    upload_seconds: float
-    tenant_bytes: int = 0
+    uploads: int  # that this process takes at a time
+    keep_seconds: float  # of a set after its last use; 0: without limit
+    upload_seconds: float  # of an upload after its last shard
+    tenant_bytes: int = 0  # what a tenant without a quota of its own may store; 0: no quota
 
 
 @dataclass(frozen=True)
@@ -66,7 +61,7 @@ class StoredSet:
 
 
 def read_stored(folder: Path) -> StoredSet | None:
-    """The set in a folder, None when there is none; FailedPrecondition when it is damaged."""
+    """Read the set in a folder, None when there is none; FailedPrecondition when damaged."""
     path = folder / INFO
     try:
         info, used_time = path.read_bytes(), path.stat().st_mtime
@@ -86,7 +81,7 @@ def read_stored(folder: Path) -> StoredSet | None:
 
 
 def mark_used(folder: Path) -> bool:
-    """Sets the time of a ``set.json``: the set is in use now. False when there is none."""
+    """Set the time of a ``set.json``: the set is in use now. False when there is none."""
     try:
         os.utime(folder / INFO)
     except (FileNotFoundError, NotADirectoryError):

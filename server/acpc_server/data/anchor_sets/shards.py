@@ -1,9 +1,8 @@
 """Anchors on disk: shards of consecutive ones, written whole, and the stored set they make.
 
 A shard is one NPZ file: the small arrays, ``frames`` (bytes as they arrived, deflated when ``zlib``
-is true), ``frames_shape``, ``frame_digests`` (a sha256 for each anchor), and ``own_trajectories``,
-true when the uploader named no trajectories. Arrays beside those, which ``extras`` lists as JSON,
-have members of their own as frames have, named ``<name>.values`` and so on.
+is true), ``frame_digests`` (a sha256 for each anchor), and ``layout``, a ``ShardLayout`` as JSON.
+Arrays beside those have members of their own as frames have, named ``<name>.values`` and so on.
 """
 
 import json
@@ -31,11 +30,7 @@ from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
-from acpc_server.data.anchors import (
-    DIGEST_BYTES,
-    AnchorBatch,
-    Anchors,
-)
+from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition
 
 SUFFIX = ".npz"
@@ -48,14 +43,14 @@ Packed: TypeAlias = Mapping[str, bytes]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
-    """Writes an NPZ file; returns its bytes. Raises ResourceExhausted: the volume is full."""
+    """Write an NPZ file and return its bytes; ResourceExhausted when the volume is full."""
     # NumPy's stub takes the names for its own flags.
     save: Callable[..., None] = np.savez
     return write_whole(path, lambda file: save(file, **arrays))
 
 
 def shard_bytes(shard: AnchorBatch, packed: Packed) -> int:
-    """About what a shard takes on disk."""
+    """Estimate what a shard takes on disk."""
     large = {"frames": shard.frames, **shard.arrays}
     sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in large.items())
     small = sum(array.nbytes for array in shard.small_arrays().values())
@@ -63,29 +58,53 @@ def shard_bytes(shard: AnchorBatch, packed: Packed) -> int:
 
 
 class Layout(NamedTuple):
-    """What an extra array is for each anchor."""
+    """The name, dtype and shape for each anchor of an extra array."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
 
 
-def layouts(shard: AnchorBatch) -> tuple[Layout, ...]:
-    """The extra arrays of a shard, by name."""
-    arrays = sorted(shard.arrays.items())
-    return tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
+class ShardLayout(NamedTuple):
+    """What all shards of a set have in common."""
+
+    frame_size: tuple[int, int]
+    block_width: int
+    state_width: int
+    endpoints: int  # future frames that have states
+    own_trajectories: bool
+    extras: tuple[Layout, ...]
+
+    @classmethod
+    def of(cls, shard: AnchorBatch, own_trajectories: bool) -> "ShardLayout":
+        """Return the layout of a shard in memory."""
+        states, width = shard.endpoint_states, shard.action_blocks.shape[2]
+        endpoints = 1 if states.ndim == 2 else states.shape[1]
+        arrays = sorted(shard.arrays.items())
+        extras = tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
+        size = shard.frame_size
+        return cls(size, width, states.shape[-1], endpoints, own_trajectories, extras)
+
+    @classmethod
+    def read(cls, path: Path) -> "ShardLayout":
+        """Read the layout of a stored shard; raises as ``read_members``."""
+        (listed,) = read_members(path, "layout")
+        try:
+            size, width, states, endpoints, own, extras = json.loads(listed.tobytes())
+            found = tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in extras)
+            return cls(tuple(size), width, states, endpoints, own, found)
+        except (TypeError, ValueError) as error:
+            raise damaged(path, str(error)) from error
 
 
 def write_shard(
-    folder: Path, start: int, shard: AnchorBatch, packed: Packed, own_trajectories: bool
+    folder: Path, start: int, shard: AnchorBatch, packed: Packed, layout: ShardLayout
 ) -> int:
-    """Writes the shard that starts at ``start``; returns its size."""
+    """Write the shard that starts at ``start``; return its size."""
     members = {
         **shard.small_arrays(),
         **_stored(_FRAMES, shard.frames, packed.get("frames")),
-        "frames_shape": np.array(shard.frames.shape, np.int64),
-        "own_trajectories": np.array(own_trajectories),
-        "extras": np.frombuffer(json.dumps(layouts(shard)).encode(), np.uint8),
+        "layout": np.frombuffer(json.dumps(layout).encode(), np.uint8),
     }
     for name, array in shard.arrays.items():
         members |= _stored(_members(name), array, packed.get(name))
@@ -115,12 +134,12 @@ _PARSING = threading.Lock()
 
 
 def shard_paths(folder: Path) -> list[Path]:
-    """The shards of a set, in order."""
+    """Return the shards of a set, in order."""
     return sorted(folder.glob(f"{'[0-9]' * 8}*{SUFFIX}"))
 
 
 def next_offset(folder: Path) -> int:
-    """The first anchor that is not in the shards of a folder."""
+    """Return the first anchor that is not in the shards of a folder."""
     paths = shard_paths(folder)
     if not paths:
         return 0
@@ -129,7 +148,7 @@ def next_offset(folder: Path) -> int:
 
 
 def read_members(path: Path, *names: str) -> list[np.ndarray]:
-    """Some members of a shard. Raises FailedPrecondition: the file is gone or damaged."""
+    """Read members of a shard; FailedPrecondition when the file is gone or damaged."""
     try:
         with _PARSING, np.load(path, allow_pickle=False) as members:
             return [members[name] for name in names]
@@ -137,18 +156,8 @@ def read_members(path: Path, *names: str) -> list[np.ndarray]:
         raise damaged(path, str(error)) from error
 
 
-def read_layouts(path: Path) -> tuple[Layout, ...]:
-    """Return the extra arrays of a shard. Raises as ``read_members``."""
-    try:
-        with _PARSING, np.load(path, allow_pickle=False) as members:
-            listed = members["extras"].tobytes()
-        return tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in json.loads(listed))
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise damaged(path, str(error)) from error
-
-
 def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray]:
-    """The small arrays of consecutive shards, joined, with ``starts`` and all digests."""
+    """Join the small arrays of consecutive shards, with ``starts`` and all digests."""
     names = (*SMALL_ARRAYS, "frame_digests", *(_members(name)[2] for name in extras))
     parts = [read_members(path, *names) for path in paths]
     joined = {name: np.concatenate(arrays) for name, *arrays in zip(names, *parts, strict=True)}
@@ -158,7 +167,7 @@ def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray
 
 
 def described(layout: Layout, small: Mapping[str, np.ndarray]) -> AnchorArray:
-    """An extra array of a set that has the arrays of :func:`read_small`."""
+    """Describe an extra array of a set that has the arrays of :func:`read_small`."""
     name, dtype, shape = layout
     whole = (len(small["anchor_ids"]), *shape)
     digests = small[_members(name)[2]].tobytes()
@@ -171,7 +180,7 @@ def set_digest(
     small: Mapping[str, np.ndarray],
     extras: Iterable[AnchorArray],
 ) -> str:
-    """The digest of a set that has the arrays of :func:`read_small`."""
+    """Return the digest of a set that has the arrays of :func:`read_small`."""
     of_extras = {array.name: array.digest for array in extras}
     return anchors_digest(history, frame_size, small, [small[_FRAMES[2]].tobytes()], of_extras)
 
@@ -179,11 +188,7 @@ def set_digest(
 def read_values(
     path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
 ) -> np.ndarray:
-    """The frames of a shard, or an extra array; ``digests`` are what each anchor must have.
-
-    Raises:
-        FailedPrecondition: The file is gone or damaged.
-    """
+    """Read frames or an extra array of a shard; FailedPrecondition unless digests agree."""
     members = _FRAMES if name == "frames" else _members(name)
     stored, deflated = read_members(path, *members[:2])
     size = math.prod(shape) * dtype.itemsize
@@ -198,7 +203,7 @@ def read_values(
 
 
 def damaged(path: Path, problem: str) -> FailedPrecondition:
-    """The error for a file that is not what was written."""
+    """Return the error for a file that is not what was written."""
     return FailedPrecondition(
         f"anchor set file {path.parent.name}/{path.name} is gone or damaged ({problem}); delete "
         "the set and upload it again",
@@ -225,7 +230,8 @@ class StoredAnchors(Anchors):
     def __init__(self, folder: Path, info: SetInfo) -> None:
         self._folder = folder
         self.info = info
-        self.history = info.history
+        self.history, self.frame_size = info.history, (info.height, info.width)
+        self.digest = info.digest
         extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
         members = {"frames": _FRAMES[2]} | {x.name: _members(x.name)[2] for x in extras}
         names = ("starts", *SMALL_ARRAYS, *members.values())
@@ -234,41 +240,26 @@ class StoredAnchors(Anchors):
         for name in SMALL_ARRAYS:
             setattr(self, name, small[name])
         self._digests = {name: small[member].tobytes() for name, member in members.items()}
-        self._extras = tuple(described(layout, small) for layout in extras)
+        self.extras = tuple(described(layout, small) for layout in extras)
         if (
-            set_digest(self.history, self.frame_size, small, self._extras) != info.digest
+            set_digest(self.history, self.frame_size, small, self.extras) != info.digest
             or endpoints_digest(small) != info.endpoints_digest
         ):
             raise damaged(folder / SMALL, "the arrays do not have the set's digest")
         self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
 
-    @property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self.info.height, self.info.width
-
-    @property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``."""
-        return self.info.digest
-
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """RGB frames of anchors [start, stop), history first; FailedPrecondition if damaged."""
+        """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
         shape = (self.history + self.horizon, *self.frame_size, 3)
         return self._read("frames", np.dtype(np.uint8), shape, start, stop)
 
-    @property
-    def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name."""
-        return self._extras
-
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Anchors [start, stop) of one of the ``extras``; FailedPrecondition if damaged."""
-        (found,) = (array for array in self._extras if array.name == name)
+        """Return anchors [start, stop) of one of the ``extras``; FailedPrecondition if damaged."""
+        (found,) = (array for array in self.extras if array.name == name)
         return self._read(name, np.dtype(found.dtype), found.shape, start, stop)
 
     def extra_digests(self, name: str) -> bytes:
-        """Sha256 of each anchor's part of one of the ``extras``, joined."""
+        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
         return self._digests[name]
 
     def _read(

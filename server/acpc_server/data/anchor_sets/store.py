@@ -58,9 +58,7 @@ class AnchorStore:
     """Immutable sets of anchors of one tenant, named by the digest of their content.
 
     Made for the tenant without a name; :meth:`of` gives those of others, which share its limits.
-
-    Raises:
-        FailedPrecondition: The folder cannot be made.
+    FailedPrecondition: the folder cannot be made.
     """
 
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
@@ -81,10 +79,9 @@ class AnchorStore:
         self._usage.measure()
 
     def of(self, tenant: str, max_bytes: int | None = None) -> AnchorStore:
-        """The sets of a tenant; nothing of one tenant shows in those of another.
+        """Return the store of a tenant; nothing of one tenant shows in those of another.
 
-        ``max_bytes`` bounds what its sets and unfinished uploads hold; 0 does not, and None is what
-        the limits say.
+        ``max_bytes`` bounds its sets and unfinished uploads; 0: nothing does, None: the limits.
         """
         root = self._whole / TENANTS / folder_name(tenant) if tenant else self._whole
         other = self._in(root)
@@ -108,25 +105,21 @@ class AnchorStore:
         return [self._in(root) for root in (self._whole, *_folders(self._whole / TENANTS))]
 
     def open(self, digest: str) -> StoredAnchors:
-        """The anchors of a set, now in use; raises as ``get``, or FailedPrecondition if damaged."""
+        """Open the anchors of a set, now in use; raises as ``get``, and when it is damaged."""
         stored = self.get(digest)
         self.touch(stored.info.digest)
         return StoredAnchors(self._sets / stored.info.digest, stored.info)
 
     def touch(self, digest: str) -> None:
-        """Records that a set is in use, which postpones its expiry. Raises as ``get``."""
+        """Record that a set is in use, which postpones its expiry. Raises as ``get``."""
         if not mark_used(self._sets / check_digest(digest)):
             raise _no_set(digest)
 
     def find(self, name: str) -> str:
-        """The digest of the set that a name means: ``latest``, a request id, or its digest.
+        """Return the digest of the set that a name means: ``latest``, a request id, or its digest.
 
         The request id is that of the upload which made it; of the digest, a beginning of at least
-        8 digits will do.
-
-        Raises:
-            InvalidArgument: It can be no name, or several digests begin so.
-            NotFound: No digest begins so.
+        8 digits will do. InvalidArgument: no possible name, or of several sets; NotFound: of none.
         """
         if _DIGEST.fullmatch(name):
             return name
@@ -149,7 +142,7 @@ class AnchorStore:
         return found
 
     def get(self, digest: str) -> StoredSet:
-        """What a set is; raises as ``find``, and NotFound for no such set."""
+        """Return what a set is; raises as ``find``, and NotFound for no such set."""
         digest = self.find(digest)
         stored = read_stored(self._sets / digest)
         if stored is None:
@@ -157,7 +150,7 @@ class AnchorStore:
         return stored
 
     def list(self) -> list[StoredSet]:
-        """Every set that can be read, newest first."""
+        """List every set that can be read, newest first."""
         sets = []
         for folder in _folders(self._sets):
             with contextlib.suppress(FailedPrecondition):  # get and open say what is wrong with it
@@ -166,12 +159,12 @@ class AnchorStore:
         return sorted(sets, key=lambda stored: (-stored.info.create_time, stored.info.digest))
 
     def expire_time(self, stored: StoredSet) -> float | None:
-        """When a set expires unless it is used, in seconds since 1970; None: never."""
+        """Return when a set expires unless it is used, in seconds since 1970; None: never."""
         keep = self.limits.keep_seconds
         return stored.used_time + keep if keep else None
 
     def described(self, stored: StoredSet) -> AnchorSet:
-        """The answer that describes a set."""
+        """Return the answer that describes a set."""
         expires = self.expire_time(stored)
         known = {f.name: getattr(stored.info, f.name) for f in fields(stored.info)}
         times = {
@@ -181,7 +174,7 @@ class AnchorStore:
         return AnchorSet(**{**known, **times})
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
-        """Removes a set; raises as ``get``, and FailedPrecondition while a job uses it."""
+        """Remove a set; raises as ``get``, and FailedPrecondition while a job uses it."""
         digest = self.find(digest)
         if not (self._sets / digest).exists():
             raise _no_set(digest)
@@ -196,12 +189,10 @@ class AnchorStore:
 
     @contextmanager
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
-        """Begins an upload, or continues the one of the same request id.
+        """Begin an upload, or continue the one of the same request id.
 
-        Raises:
-            Aborted: Another call, maybe at another server, works on this upload.
-            AlreadyExists: The request id belongs to an upload with another header.
-            ResourceExhausted: Over a quota.
+        Aborted while another call, maybe at another server, works on it; AlreadyExists for another
+        header under this request id; ResourceExhausted over a quota.
         """
         if header.anchors > self.limits.set_anchors:
             raise ResourceExhausted(
@@ -251,13 +242,13 @@ class AnchorStore:
             )
 
     def forget(self, request_id: str) -> None:
-        """Drops what has arrived of an upload that will not go on; Aborted while a call has it."""
+        """Drop what has arrived of an upload that will not go on; Aborted while a call has it."""
         folder = self._folder(request_id)
         with volume_space(), held(folder, f"upload {request_id!r} is in use by another call"):
             discard(folder, self._trash)
 
     def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
-        """First anchor of an upload that is missing, and the set once complete; or NotFound."""
+        """Return an upload's first missing anchor, and the set once complete; or raise NotFound."""
         folder = self._folder(request_id)
         if not (folder / HEADER).exists():
             raise NotFound(f"no upload has request_id {request_id!r}; it may have lapsed")
@@ -273,9 +264,9 @@ class AnchorStore:
             return 0, None  # damaged: the upload will start again
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
-        """Removes sets that have expired, uploads that were abandoned, and leftovers.
+        """Remove every tenant's expired sets, abandoned uploads and leftovers.
 
-        Of every tenant: a set of any is kept while ``in_use`` says that somebody's job names it.
+        A set is kept while ``in_use`` says that anybody's job names it.
         """
         for one in self._everyone():
             one._tidy_own(in_use, time.time())
@@ -318,13 +309,13 @@ class AnchorStore:
 
 
 def folder_name(tenant: str) -> str:
-    """A tenant's folder: the readable part of its name, and a hash that tells it from others."""
+    """Return a tenant's folder: the readable part of its name, and a hash that tells it apart."""
     readable = re.sub(r"[^a-z0-9]+", "-", tenant.lower())[:40].strip("-")
     return f"{readable}.{hashlib.sha256(tenant.encode()).hexdigest()[:32]}"
 
 
 def _folders(path: Path) -> list[Path]:
-    """What is in a folder; nothing when it is not there."""
+    """List what is in a folder; nothing when it is not there."""
     try:
         return list(path.iterdir())
     except FileNotFoundError:
@@ -336,7 +327,7 @@ def _no_set(digest: str) -> NotFound:
 
 
 def check_digest(digest: str, field: str = "digest") -> str:
-    """The digest itself, once it is known to be one; InvalidArgument on ``field`` otherwise."""
+    """Return a digest that is one; InvalidArgument on ``field`` otherwise."""
     if not _DIGEST.fullmatch(digest):
         raise InvalidArgument(field, f"is {digest[:80]!r}; give 64 hexadecimal digits, lower case")
     return digest

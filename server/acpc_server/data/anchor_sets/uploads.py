@@ -6,9 +6,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 from acpc.contract import endpoints_at, endpoints_digest, from_json, to_json
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
@@ -22,13 +20,10 @@ from acpc_server.data.anchor_sets.info import (
 )
 from acpc_server.data.anchor_sets.shards import (
     SMALL,
-    Layout,
     Packed,
+    ShardLayout,
     described,
-    layouts,
     next_offset,
-    read_layouts,
-    read_members,
     read_small,
     set_digest,
     shard_bytes,
@@ -47,38 +42,18 @@ from acpc_server.errors import (
 )
 
 DONE, DATA = "done", "set"
+# What the first fields of a shard's layout are ends of.
+SHAPES = ("frames.shape", "action_blocks.shape", "endpoint_states.shape", "labels.shape")
 # Fast: frames of simulators shrink a lot at any level.
 ZLIB_LEVEL = 1
 MAX_SMALL_BYTES = 2**28
 """All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
 
 
-class _Layout(NamedTuple):
-    """What all shards of a set have in common."""
-
-    height: int
-    width: int
-    block_width: int
-    state_width: int
-    endpoints: int
-    own_trajectories: bool
-    extras: tuple[Layout, ...]
-
-
-def _states(states: np.ndarray) -> tuple[int, int]:
-    """Width of the states of a shard, and at how many future frames they are."""
-    return states.shape[-1], 1 if states.ndim == 2 else states.shape[1]
-
-
 class AnchorUpload:
     """An upload under way; the caller holds its folder.
 
     ``reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
-
-    Attributes:
-        next_offset: First anchor that has not arrived.
-        appended: Anchors that this call brought.
-        finished: The set, once it is complete.
     """
 
     def __init__(
@@ -98,20 +73,23 @@ class AnchorUpload:
         self._limits = limits
         self._reserve = reserve
         self._bytes = 0
-        self._layout: _Layout | None
-        self.next_offset = 0
-        self.appended = 0
+        self._layout: ShardLayout | None
+        self.next_offset = 0  # first anchor that has not arrived
+        self.appended = 0  # anchors that this call brought
         self.finished: SetInfo | None = None
         self._restore()
 
     def _restore(self) -> None:
-        """Continues with what an earlier call, or process, left."""
+        """Continue with what an earlier call, or process, left."""
         digest = finished_digest(self._done)
         if digest and (self._data / INFO).exists():  # killed before the last rename
             self._publish(digest)
             return
         stored = read_stored(self._sets / (digest or self._header.expected_digest or "-"))
-        if stored is not None and _is_what(self._header, stored.info):
+        sizes = ("anchors", "history", "horizon")
+        if stored is not None and all(
+            getattr(stored.info, size) == getattr(self._header, size) for size in sizes
+        ):
             self._conclude(stored.info)
             return
         self._done.unlink(missing_ok=True)  # of a set that was deleted since
@@ -128,25 +106,16 @@ class AnchorUpload:
         self._layout = None
         self.next_offset = next_offset(self._data)
         if paths:
-            shape, own, blocks, states = read_members(
-                paths[0], "frames_shape", "own_trajectories", "action_blocks", "endpoint_states"
-            )
-            height, width = shape[2:4].tolist()
-            self._layout = _Layout(
-                height, width, blocks.shape[2], *_states(states), bool(own), read_layouts(paths[0])
-            )
+            self._layout = ShardLayout.read(paths[0])
 
     def append(
         self, shard: AnchorBatch, packed: Packed | None = None, *, own_trajectories: bool = False
     ) -> None:
-        """Stores the next shard for good.
+        """Store the next shard for good.
 
-        ``packed`` are its frames and extra arrays as zlib deflated them, by name.
-
-        Raises:
-            InvalidArgument: The shard does not fit the header, or the shards before it.
-            ResourceExhausted: The set or the store would be over its quota, or the volume is full;
-                what has arrived is dropped.
+        ``packed`` are its frames and extra arrays as zlib deflated them, by name. InvalidArgument:
+        it does not fit the header, or the shards before it. ResourceExhausted: over a quota, or
+        the volume is full; what has arrived is dropped.
         """
         header = self._header
         if (shard.history, shard.horizon) != (header.history, header.horizon):
@@ -161,12 +130,11 @@ class AnchorUpload:
                 "frames.shape",
                 f"{shard.count} anchors, but {left} are left of the header's {header.anchors}",
             )
-        self._check_layout(shard, own_trajectories)
+        layout = ShardLayout.of(shard, own_trajectories)
+        self._check_layout(shard, layout)
         try:
             self._take(shard_bytes(shard, packed or {}))
-            written = write_shard(
-                self._data, self.next_offset, shard, packed or {}, own_trajectories
-            )
+            written = write_shard(self._data, self.next_offset, shard, packed or {}, layout)
         except ResourceExhausted:
             self.restart()  # what does not fit must not take the space of others
             raise
@@ -183,24 +151,12 @@ class AnchorUpload:
             )
         self._reserve(size)
 
-    def _check_layout(self, shard: AnchorBatch, own_trajectories: bool) -> None:
-        layout = _Layout(
-            *shard.frame_size,
-            shard.action_blocks.shape[2],
-            *_states(shard.endpoint_states),
-            own_trajectories,
-            layouts(shard),
-        )
+    def _check_layout(self, shard: AnchorBatch, layout: ShardLayout) -> None:
         if self._layout is None:
             self._check_small(shard)
             self._layout = layout
         first = self._layout
-        for field, found, wanted in (
-            ("frames.shape", layout[:2], first[:2]),
-            ("action_blocks.shape", layout.block_width, first.block_width),
-            ("endpoint_states.shape", layout.state_width, first.state_width),
-            ("labels.shape", layout.endpoints, first.endpoints),
-        ):
+        for field, found, wanted in zip(SHAPES, layout, first, strict=False):
             if found != wanted:
                 raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
         if layout.own_trajectories != first.own_trajectories:
@@ -222,17 +178,16 @@ class AnchorUpload:
             )
 
     def restart(self) -> None:
-        """Forgets the shards that have arrived."""
+        """Forget the shards that have arrived."""
         if self.finished is None:
             discard(self._data, self._trash)
             self._restore()
 
     def finish(self) -> SetInfo:
-        """The set, once all of its anchors have arrived.
+        """Return the set, once all anchors have arrived; FailedPrecondition where some are missing.
 
-        Raises:
-            FailedPrecondition: Anchors are missing; or a file is damaged, the upload starts again.
-            InvalidArgument: The content has not the expected digest; the upload starts again.
+        A damaged file (FailedPrecondition) or another digest than expected (InvalidArgument) starts
+        the upload again.
         """
         if self.finished is not None:
             return self.finished
@@ -250,7 +205,7 @@ class AnchorUpload:
             raise
         layout = self._layout
         extras = tuple(described(x, small) for x in layout.extras)
-        digest = set_digest(header.history, layout[:2], small, extras)
+        digest = set_digest(header.history, layout.frame_size, small, extras)
         if header.expected_digest not in ("", digest):
             self.restart()
             raise InvalidArgument(
@@ -261,8 +216,8 @@ class AnchorUpload:
             anchors=header.anchors,
             history=header.history,
             horizon=header.horizon,
-            height=layout.height,
-            width=layout.width,
+            height=layout.frame_size[0],
+            width=layout.frame_size[1],
             action_block_dim=layout.block_width,
             state_dim=layout.state_width,
             size_bytes=self._bytes + write_arrays(self._data / SMALL, small),
@@ -307,14 +262,11 @@ class AnchorUpload:
 
 
 def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], None]) -> SetInfo:
-    """Fills an upload from a dataset, a few anchors in memory at a time.
+    """Fill an upload from a dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
-    ``check`` is called between shards and may raise.
-
-    Raises:
-        FailedPrecondition: The dataset's frames are damaged.
-        ResourceExhausted: Over a quota.
+    ``check`` is called between shards and may raise. FailedPrecondition: damaged frames;
+    ResourceExhausted: over a quota.
     """
     upload.restart()
     small = drawn.small_arrays()
@@ -332,13 +284,8 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
 
 
 def finished_digest(done: Path) -> str:
-    """The digest of the set that an upload became; empty when it has not ended, or is gone."""
+    """Return the digest of the set that an upload became; empty while it has not, or if gone."""
     try:
         return done.read_text()
     except FileNotFoundError:
         return ""
-
-
-def _is_what(header: UploadHeader, info: SetInfo) -> bool:
-    found = (info.anchors, info.history, info.horizon)
-    return found == (header.anchors, header.history, header.horizon)

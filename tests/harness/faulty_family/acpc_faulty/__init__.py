@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 from acpc_server.models import CheckpointLimits, FrozenWorldModel
-from acpc_server.models.config import FAMILY_OF_TARGET, JsonObject
-from acpc_server.models.jepa_family import JepaFamily
+from acpc_server.models.config import JsonObject
+from acpc_server.models.families import FAMILIES
 from acpc_server.models.weights import StateReader
 from torch import Tensor
 
@@ -67,9 +67,9 @@ class FaultyFamily:
         device: torch.device,
         limits: CheckpointLimits,
     ) -> FrozenWorldModel:
-        target = next(iter(FAMILY_OF_TARGET))
-        family = JepaFamily(FAMILY_OF_TARGET[target])
-        made = family.build({**config, "_target_": target}, state, device=device, limits=limits)
+        target = min(FAMILIES[0].targets)
+        tree = {**config, "_target_": target}
+        made = FAMILIES[0].build(tree, state, device=device, limits=limits)
         return Faulty(made)  # type: ignore[return-value]
 
 

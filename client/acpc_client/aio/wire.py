@@ -1,0 +1,59 @@
+"""Channels of the asyncio client. Its twin is ``sync/wire.py``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+
+from acpc_client.calls import Method
+from acpc_client.inputs import Feed, Pair
+from acpc_client.transport import Ending, Transport
+
+Item = TypeVar("Item")
+AsyncLock = asyncio.Lock
+Pairs: TypeAlias = Iterable[Pair] | AsyncIterable[Pair]
+
+
+class AsyncWire(Transport):
+    """Channels whose calls are awaited."""
+
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.target, options)
+        return grpc.aio.secure_channel(self.target, self.credentials, options)
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep before the next attempt."""
+        await asyncio.sleep(seconds)
+
+    async def stream(
+        self, method: Method, feed: Feed[Item], pairs: Pairs, timeout: float | None
+    ) -> AsyncIterator[Item]:
+        """The answers to a stream of pairs, in their order."""
+        attempts = self.attempts(method, timeout)
+        stream = self.rpc(method)(_messages(feed, pairs), timeout=attempts.remaining())
+        ending = Ending(stream)
+        try:
+            async for answer in stream:
+                self.contact.made = True
+                yield feed.read(answer)
+            feed.check()
+        except grpc.RpcError as raised:
+            feed.check()
+            raise self.policy.hinted(self.error(await ending.behind(raised))) from None
+        finally:
+            stream.cancel()
+
+
+async def _messages(feed: Feed[Any], pairs: Pairs) -> AsyncIterator[Any]:
+    if not isinstance(pairs, AsyncIterable):
+        for message in feed.messages(pairs):
+            yield message
+        return
+    with feed.kept():
+        async for pair in pairs:
+            yield feed.encode(pair)

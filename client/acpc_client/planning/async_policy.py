@@ -1,0 +1,91 @@
+"""The policy that asks through the asyncio client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from acpc_client.aio import AsyncPlanSession
+from acpc_client.errors import AcpcError
+from acpc_client.planning.control import Command, Control, Look, Pools
+from acpc_client.planning.rule import ControlStep, PolicyRule
+
+Frame = TypeVar("Frame")
+
+
+class AsyncPolicy(PolicyRule):
+    """Decides the control steps of a planner that asks through the asyncio client.
+
+    In an ``async with`` block the steps, one after another, keep one stream: the session of a step
+    is moved to the frame of the next where only frames, past blocks, goal or views of the caller's
+    differ. Where anything else does, as after REFINE, and where the stream has broken, a new one is
+    opened. Answers are the same, but for their request id.
+    """
+
+    async def __aenter__(self) -> AsyncPolicy:
+        """Begins an episode."""
+        self.episode.lasts = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.episode.lasts = False
+        kept, self.episode.session = self.episode.session, None
+        if kept is not None:
+            await kept.close()
+
+    async def _enter(
+        self, wanted: AsyncPlanSession, before: AsyncPlanSession | None
+    ) -> AsyncPlanSession:
+        if self.episode.lasts:
+            return await wanted.enter_after(before)
+        if before is not None:
+            await before.close()
+        return await wanted.__aenter__()
+
+    async def step(
+        self,
+        observe: Callable[[], Frame],
+        look: Callable[..., AsyncPlanSession],
+        pools: Pools,
+    ) -> ControlStep:
+        """One control step.
+
+        Nothing that the server does raises: without an answer in time the step brakes, says why and
+        is counted. What raises is what ``observe``, ``look`` and ``pools`` raise themselves.
+
+        Args:
+            observe: The newest frames; called for every plan.
+            look: Makes the session about a frame: ``client.plan(...)`` with the keywords that it is
+                given, which take precedence over its own: time limits, those of ``closer``, and an
+                elite count of 0 where SHRINK leaves too few for one.
+            pools: Makes the pools of one plan; called for every plan.
+
+        Raises:
+            ArgumentError: A pool that cannot be sent, or a session without an elite set to select.
+        """
+        steps = Control(self, pools).steps()
+        frame: Frame
+        session, self.episode.session = self.episode.session, None
+        command: Command = next(steps)
+        try:
+            while True:
+                answer = None
+                try:
+                    if isinstance(command, Look):
+                        if command.fresh:
+                            frame = observe()
+                        session = await self._enter(look(frame, **command.options), session)
+                    else:
+                        assert session is not None  # noqa: S101 - a look comes first
+                        answer = await session.certify(command.pool, timeout=command.timeout)
+                except AcpcError as error:
+                    command = steps.throw(error)
+                else:
+                    command = steps.send(answer)
+        except StopIteration as ended:
+            if self.episode.lasts:
+                self.episode.session, session = session, None
+            return self.count(ended.value)
+        finally:
+            if session is not None:
+                await session.close()

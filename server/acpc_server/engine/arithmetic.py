@@ -1,0 +1,121 @@
+"""The arithmetic a network may run in, and its forward-mode derivative."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from acpc.contract import NumericMode
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from acpc_server.engine.accelerator import computes_float64, computes_tf32
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.models import FrozenWorldModel, Widens, rollout
+
+# Modes at which a device of this process has failed, and how.
+TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
+_LOADING = threading.Lock()  # forward mode has one level of differentiation per process
+
+
+def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
+    """Have :func:`require_mode` reject a mode of ``device`` from now on."""
+    TURNED_OFF[device, mode] = why
+
+
+def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
+    """Reject a mode that ``device`` or ``model`` cannot compute in.
+
+    Raises:
+        InvalidArgument: One of them has no such mode.
+        FailedPrecondition: The device has it and failed at it when it was tried.
+    """
+    if (why := TURNED_OFF.get((device, mode))) is not None:
+        raise FailedPrecondition(
+            f"numeric_mode {mode!s} is turned off on this server: {why}; ask for another mode, or "
+            "have the operator run acpc-server doctor",
+            reason="NUMERIC_MODE_OFF",
+        )
+    if mode is NumericMode.TF32 and not computes_tf32(device):
+        raise InvalidArgument(
+            "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
+        )
+    if mode is NumericMode.FP64 and not computes_float64(device):
+        raise InvalidArgument("numeric_mode", f"{device.type} has no float64; use fp32")
+    if mode is NumericMode.FP64 and not isinstance(model, Widens):
+        raise InvalidArgument(
+            "numeric_mode", f"family {model.card.family} has no float64; use fp32"
+        )
+
+
+def latent_dtype(mode: NumericMode) -> torch.dtype:
+    """Return the type of a network's frames and latents in ``mode``."""
+    return torch.float64 if mode is NumericMode.FP64 else torch.float32
+
+
+@contextmanager
+def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
+    """Run the block without gradients and in ``mode``, in the device's thread."""
+    torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
+    torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
+    with (
+        torch.inference_mode(),
+        torch.autocast(device.type, torch.bfloat16, enabled=mode is NumericMode.BF16),
+    ):
+        yield
+
+
+def load_derivatives() -> None:
+    """Load torch's forward derivatives, once a process; takes seconds.
+
+    Call it before :func:`rollout_tangent`, in a thread that may block; the device's may not.
+    """
+    with _LOADING:
+        _load_derivatives()
+
+
+@cache
+def _load_derivatives() -> None:
+    point = torch.ones(1, 2)
+    with torch.no_grad(), forward_ad.dual_level():
+        F.layer_norm(forward_ad.make_dual(point, point), (2,))  # type: ignore[no-untyped-call]
+
+
+def rollout_tangent(
+    model: FrozenWorldModel,
+    histories: Float[Tensor, "n history 3 height width"],
+    directions: Float[Tensor, "n history 3 height width"],
+    blocks: Float[Tensor, "n steps block_width"],
+) -> Float[Tensor, "n horizon dim"]:
+    """Compute the Jacobian-vector product of predicted latents with directions of the frames.
+
+    Raises:
+        FailedPrecondition: The model's family hides the derivative.
+    """
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
+        forward_ad.dual_level(),
+    ):
+        # Copies: tensors made in inference mode carry no derivative.
+        dual = forward_ad.make_dual(  # type: ignore[no-untyped-call]
+            histories.clone(), directions.clone()
+        )
+        latents = model.encode(dual.flatten(0, 1)).reshape(*histories.shape[:2], -1)
+        predicted = rollout(model, latents, blocks.clone())  # (n, horizon, dim)
+        parts = forward_ad.unpack_dual(predicted)  # type: ignore[no-untyped-call]
+        tangent: Tensor | None = parts.tangent
+    if tangent is None:
+        raise FailedPrecondition(
+            f"checkpoints of family {model.card.family!r} give no forward-mode derivative; their "
+            "encode and predict_next must work under torch.no_grad, not torch.inference_mode",
+            reason="NO_FORWARD_DERIVATIVE",
+        )
+    return tangent

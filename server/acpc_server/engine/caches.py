@@ -1,0 +1,248 @@
+"""Caches checkpoints on the device and latents of recent frames, least recently used first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from acpc.contract import Checkpoint, CheckpointRef, CheckpointState
+from jaxtyping import Float
+from torch import Tensor
+
+from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.models import (
+    CheckpointEntry,
+    CheckpointLimits,
+    FrozenNetwork,
+    FrozenWorldModel,
+    find_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+)
+from acpc_server.observe import Metrics
+
+Key = tuple[str, str]
+_LEAST_DIGITS = 8
+# What an entry of latents takes beside its numbers: key, tensor, allocation and slot (about 620).
+ENTRY_BYTES = 640
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A frozen model and the files it came from."""
+
+    name: str
+    weights: str
+    model: FrozenWorldModel
+    stored: CheckpointEntry
+
+    def pinned(self) -> CheckpointRef:
+        """Return its name with the digest of the loaded content."""
+        return CheckpointRef(name=self.name, weights=self.weights, digest=self.model.card.digest)
+
+
+class CheckpointCache:
+    """Loads each checkpoint once, however many ask, and drops the least recently used.
+
+    Reads a checkpoint again when its files have changed: training overwrites weights. Keeps
+    ``budget_bytes`` of weights; pinned and newest ones stay in any case.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        device: torch.device,
+        metrics: Metrics,
+        *,
+        limits: CheckpointLimits,
+        budget_bytes: int,
+    ) -> None:
+        self._root = root
+        self._device = device
+        self._metrics = metrics
+        self._limits = limits
+        self._budget = budget_bytes
+        self._lock = threading.Lock()
+        self._loading: dict[Key, threading.Event] = {}
+        self._loaded: OrderedDict[Key, LoadedCheckpoint] = OrderedDict()
+        self._pinned: set[Key] = set()
+
+    def get(self, name: str, weights: str = "", digest: str = "") -> LoadedCheckpoint:
+        """Return a loaded checkpoint, reading it when needed.
+
+        Raises:
+            FailedPrecondition: Its digest does not begin with ``digest``, of at least 8 digits,
+                or the loader rejects it.
+            NotFound, InvalidArgument, PermissionDenied: From the loader.
+        """
+        loaded = self._obtain(name, weights)
+        if digest and not loaded.model.card.digest.startswith(digest.ljust(_LEAST_DIGITS, "-")):
+            raise FailedPrecondition(
+                f"checkpoint {name!r} has digest {loaded.model.card.digest}, not the {digest} "
+                "asked for; its files were replaced",
+                reason="CHECKPOINT_CHANGED",
+            )
+        return loaded
+
+    def count_request(self, checkpoint: LoadedCheckpoint) -> None:
+        """Count a request for a checkpoint, however often that has it loaded."""
+        self._metrics.count_request(checkpoint.name)
+
+    def entries(self) -> list[Checkpoint]:
+        """List every weights file below the root, by name."""
+        return [self._status(stored) for stored in list_checkpoints(self._root)]
+
+    def entry(self, name: str, weights: str) -> Checkpoint:
+        """Describe one checkpoint without loading it; raises as :meth:`get` for its files."""
+        return self._status(find_checkpoint(self._root, name, weights))
+
+    def pin(self, checkpoint: LoadedCheckpoint) -> None:
+        """Keep a checkpoint until it is unloaded."""
+        key = _key(checkpoint.stored)
+        with self._lock:
+            self._pinned.add(key)
+            self._loaded.setdefault(key, checkpoint)  # may have been dropped meanwhile
+            self._report()
+
+    def unload(self, name: str, weights: str) -> Checkpoint:
+        """Drop a checkpoint, also one whose files are gone; work that holds it finishes."""
+        try:
+            stored = find_checkpoint(self._root, name, weights)
+        except NotFound:
+            with self._lock:
+                kept = [loaded.stored for loaded in self._loaded.values()]
+            found = [one for one in kept if one.name == name and weights in ("", one.weights)]
+            if not found:
+                raise
+            stored = found[0]
+        key = _key(stored)
+        with self._lock:
+            self._pinned.discard(key)
+            self._loaded.pop(key, None)
+            self._report()
+        return self._status(stored)
+
+    def _obtain(self, name: str, weights: str) -> LoadedCheckpoint:
+        while True:
+            stored = find_checkpoint(self._root, name, weights)
+            key = _key(stored)
+            with self._lock:
+                loaded = self._fresh(stored)
+                if loaded is not None:
+                    self._loaded.move_to_end(key)
+                    return loaded
+                others = self._loading.get(key)
+                if others is None:
+                    mine = self._loading[key] = threading.Event()
+            if others is not None:
+                others.wait()  # and look again: their load may have failed, or be outdated
+                continue
+            try:
+                return self._load(key, stored)
+            finally:
+                with self._lock:
+                    del self._loading[key]
+                mine.set()
+
+    def _fresh(self, stored: CheckpointEntry) -> LoadedCheckpoint | None:
+        loaded = self._loaded.get(_key(stored))
+        return None if loaded is None or loaded.stored.stamp != stored.stamp else loaded
+
+    def _load(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint:
+        started = time.perf_counter()
+        model = load_checkpoint(
+            self._root, stored.name, stored.weights, device=self._device, limits=self._limits
+        )
+        if isinstance(model, FrozenNetwork):
+            model.prepared(torch.float32)  # here, so that no device call waits for it
+        self._metrics.checkpoint_load.observe(time.perf_counter() - started)
+        loaded = LoadedCheckpoint(stored.name, stored.weights, model, stored)
+        with self._lock:
+            self._loaded[key] = loaded
+            self._loaded.move_to_end(key)
+            self._evict(keep=key)
+            self._report()
+        return loaded
+
+    def _evict(self, keep: Key) -> None:
+        for key in list(self._loaded):
+            if sum(_held_bytes(loaded.model) for loaded in self._loaded.values()) <= self._budget:
+                return
+            if key != keep and key not in self._pinned:
+                del self._loaded[key]
+
+    def _report(self) -> None:
+        self._metrics.checkpoints_loaded.set(len(self._loaded))
+
+    def _status(self, stored: CheckpointEntry) -> Checkpoint:
+        with self._lock:
+            loaded = self._fresh(stored)
+            return Checkpoint(
+                name=stored.name,
+                weights=stored.weights,
+                state=CheckpointState.LOADED if loaded else CheckpointState.AVAILABLE,
+                size_bytes=stored.size_bytes,
+                model=loaded.model.card if loaded else None,
+                pinned=_key(stored) in self._pinned,
+            )
+
+
+def _held_bytes(model: FrozenWorldModel) -> int:
+    """Bytes of the parameters in float32, and prepared for the modes that were requested."""
+    prepared = model.prepared_bytes if isinstance(model, FrozenNetwork) else 0
+    return 4 * model.card.parameter_count + prepared
+
+
+def _key(stored: CheckpointEntry) -> Key:
+    return stored.name, stored.weights
+
+
+class LatentCache:
+    """Keeps the most recently used latents within a byte budget; 0 keeps none. Thread-safe.
+
+    A key must cover everything that determines the latents: checkpoint, arithmetic, and the frames
+    or what they are made from.
+    """
+
+    def __init__(self, budget_bytes: int, metrics: Metrics) -> None:
+        self._budget = budget_bytes
+        self._hits, self._misses = (metrics.latent_lookups.labels(x) for x in ("hit", "miss"))
+        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, Float[Tensor, "n dim"]]:
+        """Return the latents of those keys that are still here."""
+        with self._lock:
+            found = {key: latents for key in keys if (latents := self._kept.get(key)) is not None}
+            for key in found:
+                self._kept.move_to_end(key)
+        hits = sum(key in found for key in keys)
+        self._hits.inc(hits)
+        self._misses.inc(len(keys) - hits)
+        return found
+
+    def put(self, latents: Mapping[bytes, Float[Tensor, "n dim"]]) -> None:
+        """Keep latents, dropping the least recently used."""
+        if not self._budget:
+            return
+        # Copies: a row of a batch would keep the whole batch alive.
+        copies = {key: rows.clone() for key, rows in latents.items()}
+        with self._lock:
+            for key, rows in copies.items():
+                if key in self._kept or _cost(rows) > self._budget:
+                    continue
+                self._kept[key] = rows
+                self._bytes += _cost(rows)
+            while self._bytes > self._budget:
+                _, oldest = self._kept.popitem(last=False)
+                self._bytes -= _cost(oldest)
+
+
+def _cost(latents: Tensor) -> int:
+    return latents.nbytes + ENTRY_BYTES

@@ -1,0 +1,308 @@
+"""Cuts everybody's work into chunks, queues them for the device, and waits for the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from acpc.contract import NumericMode
+from jaxtyping import Float
+from torch import Tensor
+
+from acpc_server.engine.accelerator import pinned, to_device
+from acpc_server.engine.answers import equal_rows, share_rows
+from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
+from acpc_server.engine.caches import LatentCache
+from acpc_server.engine.device import Device, DeviceContext
+from acpc_server.engine.host import by_work
+from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.sizes import (
+    HELD_LATENTS,
+    UNCOUNTED_LATENTS,
+    encoding_work,
+    frames_per_call,
+    pool_candidates_per_call,
+    rollout_work,
+    rollouts_per_call,
+)
+from acpc_server.errors import AcpcError
+from acpc_server.models import FrozenWorldModel, TakesProprio, rollout
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import (
+    AdmissionController,
+    BatchQueue,
+    Chunk,
+    ConcurrencyLimiter,
+    Priority,
+    RequestContext,
+    Slots,
+)
+
+PROPRIO_ROWS = 4096
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class DeviceClient:
+    """Encodes and rolls out on the device for any thread, interactive chunks before job chunks.
+
+    Interactive chunks of one kind that wait together share a device call. Job chunks never do: a
+    job is cut by its own shape alone, so that its numbers do not depend on what else was running.
+    Given a :class:`DeviceContext`, in the device's thread, everything is computed at once.
+
+    Args:
+        admission: Admits interactive chunks, and learns what they cost; one of its own when None.
+        merge: Whether chunks may share a device call.
+        latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
+        threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
+        graph_after: Interactive pools of one shape before they get a captured graph; 0: never.
+        on_failed: Called once with what is wrong when the device cannot be trusted any more.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        metrics: Metrics,
+        *,
+        admission: AdmissionController | None = None,
+        merge: bool = True,
+        latent_bytes: int = 0,
+        threads: int = 0,
+        graph_after: int = 0,
+        on_failed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.device = device
+        self.latents = LatentCache(latent_bytes, metrics)
+        self.limit_latents(2**30)
+        self.limiter = ConcurrencyLimiter()
+        self.metrics = metrics
+        self._merge = merge
+        self._admission = admission = admission or AdmissionController()
+        self._queue = BatchQueue(metrics, admission, self.limiter)
+        self._device = Device(device, metrics, graph_after=graph_after)
+        self.owner = DeviceOwner(
+            device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
+        )
+
+    def limit_latents(self, most: int) -> None:
+        """Limit the bytes of latents that a request or a step of a job holds, before any does.
+
+        The pieces of predictions that all interactive requests hold take as much together.
+        """
+        self.max_latents = most
+        # In float64 a piece takes 8 bytes a coordinate.
+        self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
+
+    def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
+        """Wait for a place to hold wide predictions; raises as :meth:`Slots.slot`.
+
+        Few requests hold pieces at a time. Take it before a slot of :attr:`limiter`.
+        """
+        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
+
+    def encode(
+        self,
+        model: FrozenWorldModel,
+        frames: Float[Tensor, "n 3 height width"],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Float[Tensor, "n dim"]:
+        """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
+
+        Raises:
+            Cancelled, DeadlineExceeded: As the context, checked before every chunk.
+            ResourceExhausted: A chunk is not admitted, or the device is out of memory.
+            Unavailable: The engine is closed, or its device has failed.
+        """
+        shape = tuple(frames.shape[1:])
+        size = frames_per_call(self.device.type, context.priority, *shape[1:])
+        compute = by_work(
+            encoding_work(model.card, *shape[1:]),
+            lambda part: self._device.for_mode(model, mode).encode(part),
+        )
+        parts = [(part,) for part in torch.split(frames, size)]
+        return self._run("encode", mode, (id(model), shape), parts, compute, size, context)
+
+    def embed_proprio(
+        self,
+        model: FrozenWorldModel,
+        proprio: Float[Tensor, "*n width"],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Float[Tensor, "*n slot"]:
+        """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
+
+        def compute(part: Tensor) -> Tensor:
+            embedder = self._device.for_mode(model, mode)
+            assert isinstance(embedder, TakesProprio)  # noqa: S101 - its card says so
+            return embedder.embed_proprio(part)
+
+        rows = proprio.reshape(-1, proprio.shape[-1])
+        parts = [(part,) for part in torch.split(rows, PROPRIO_ROWS)]
+        kind = (id(model), proprio.shape[-1])
+        found = self._run("proprio", mode, kind, parts, compute, PROPRIO_ROWS, context)
+        return found.reshape(*proprio.shape[:-1], -1)
+
+    def rollout(
+        self,
+        model: FrozenWorldModel,
+        histories: Float[Tensor, "n history dim"],
+        blocks: Float[Tensor, "n steps width"],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Float[Tensor, "n horizon dim"]:
+        """Predicted embeddings after each step (Eq. acpc-rollout-objects), as :meth:`encode`.
+
+        Rows with equal histories and blocks get equal predictions.
+        """
+        steps = blocks.shape[1]
+        size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
+        compute = by_work(
+            rollout_work(model.card, steps),
+            lambda *part: rollout(self._device.for_mode(model, mode), *part),
+        )
+        parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
+        kind = (id(model), histories.shape[1], steps)
+        out = self._run("rollout", mode, kind, parts, compute, size, context)
+        return share_rows(out, histories, blocks)
+
+    def rollout_pool(
+        self,
+        model: FrozenWorldModel,
+        histories: Float[Tensor, "v history dim"],
+        past: Float[Tensor, "*pools past width"],
+        pools: Float[Tensor, "p j horizon width"],
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> Float[Tensor, "v j horizon dim"]:
+        """Every history rolled forward under every candidate of its pool, as :meth:`encode`.
+
+        There is a pool for each run of ``v / p`` histories. ``past`` are the blocks that leave the
+        earlier history frames, (past, width), or (p, past, width). Equal candidates of a pool get
+        equal predictions.
+        """
+        if 1 < len(pools) < len(histories) and self._device.fast.wanted:
+            # A fast path is made for one shape: that of a pool alone comes again and again.
+            pasts = past.expand(len(pools), -1, -1)
+            each = zip(histories.chunk(len(pools)), pasts, torch.split(pools, 1), strict=True)
+            return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
+        horizon, dtype = pools.shape[2], latent_dtype(mode)
+        size = pool_candidates_per_call(self.device.type, len(histories), model.card, horizon)
+        by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
+
+        def compute(part: Tensor) -> Tensor:
+            starts, before = to_device(self.device, dtype, histories, past)
+            inputs = starts, before, part.transpose(0, 1)
+            out = self._device.pool(model, mode, context.priority, inputs)
+            return out.transpose(0, 1)  # (j, v, horizon, dim)
+
+        sized = by_work(len(histories) * rollout_work(model.card, horizon), compute)
+        parts = [(part,) for part in torch.split(by_candidate, size)]
+        kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
+        out = self._run("pool", mode, kind, parts, sized, size, context, merge=False)
+        rows = out.transpose(0, 1)
+        if any(equal_rows(pool) is not None for pool in pools):
+            runs = zip(out.chunk(len(pools), dim=1), pools, strict=True)
+            rows = torch.cat([share_rows(*pair).transpose(0, 1) for pair in runs])
+        return rows
+
+    def rollout_tangent(
+        self,
+        model: FrozenWorldModel,
+        histories: Float[Tensor, "n history 3 height width"],
+        directions: Float[Tensor, "n history 3 height width"],
+        blocks: Float[Tensor, "n steps block_width"],
+        context: RequestContext,
+    ) -> Float[Tensor, "n horizon dim"]:
+        """Derivative of the predicted embeddings along directions of the normalised frames.
+
+        Always in fp32; float32 on the CPU.
+
+        Raises:
+            FailedPrecondition: The model's family hides its derivative.
+        """
+        load_derivatives()
+        history, *_, height, width = histories.shape[1:]
+        frames = frames_per_call(self.device.type, context.priority, height, width)
+        size = max(1, frames // (2 * history))  # a derivative travels with each frame
+        columns = [torch.split(x, size) for x in (histories, directions, blocks)]
+        compute = by_work(
+            encoding_work(model.card, height, width) * 2 * history, partial(rollout_tangent, model)
+        )
+        kind = (id(model), tuple(histories.shape[1:]), blocks.shape[1])
+        parts, mode = list(zip(*columns, strict=True)), NumericMode.FP32
+        return self._run("tangent", mode, kind, parts, compute, size, context, merge=False)
+
+    def share(
+        self,
+        primitive: str,
+        kind: tuple[Hashable, ...],
+        payload: T,
+        compute: Callable[[Sequence[T], RequestContext], Sequence[U | AcpcError]],
+        context: RequestContext,
+        *,
+        rows: int,
+        max_rows: int,
+    ) -> U:
+        """Answer a request by one device call that it shares with others of its kind.
+
+        ``compute`` is called in the device's thread with the payloads of all of them, of at most
+        ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
+        AcpcError is raised to its request alone; after an error that is raised every request is
+        computed by itself. For a request that is larger than a call, ``compute`` is called in the
+        caller's thread, with the caller's context, and so queues one chunk after another.
+        """
+        if rows > max_rows or context.priority is not Priority.INTERACTIVE:
+            with self.limiter.slot(context):
+                (outcome,) = compute([payload], context)
+            if isinstance(outcome, AcpcError):
+                raise outcome
+            return outcome
+
+        def together(payloads: Sequence[T]) -> Sequence[U | AcpcError]:
+            return compute(payloads, DeviceContext())
+
+        kind = (primitive, *kind)
+        chunk = Chunk(primitive, kind, payload, rows, together, context, self._merge, max_rows)
+        answer: U = self._result(chunk)
+        return answer
+
+    def close(self) -> None:
+        """Take no further work and stop once the queue is empty; waits a moment for that."""
+        self.owner.close()
+
+    def _run(
+        self,
+        primitive: str,
+        mode: NumericMode,
+        kind: tuple[Hashable, ...],
+        parts: Sequence[tuple[Tensor, ...]],
+        work: Callable[..., Tensor],
+        max_rows: int,
+        context: RequestContext,
+        *,
+        merge: bool = True,
+    ) -> Tensor:
+        """Compute the parts, rows first, one device call or a share of one each."""
+        compute = partial(self._device.compute, primitive, mode, work)
+        # Pinned in the caller's thread, so that the device's spends no time on copies.
+        ready = (tuple(pinned(x, self.device) for x in part) for part in parts)
+        if isinstance(context, DeviceContext):
+            return torch.cat([rows for part in ready for rows in compute([part])])
+        merge = merge and self._merge and context.priority is Priority.INTERACTIVE
+        kind, outputs = (primitive, mode, *kind), []
+        for part in ready:
+            rows = len(part[0])
+            chunk = Chunk(primitive, kind, part, rows, compute, context, merge, max_rows)
+            outputs.append(self._result(chunk))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
+        chunk.context.check()
+        self._queue.put(chunk)
+        chunk.context.wait_on(chunk.future)
+        reserve = self._admission.reserve(chunk.work, chunk.context)
+        return self.limiter.result(chunk.future, chunk.context, reserve)

@@ -1,0 +1,107 @@
+"""What the server sets of its host: the C library's allocator, and a device call's CPU threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from resource import getpagesize
+
+import torch
+from torch import Tensor
+
+from acpc_server.engine.accelerator import held_memory
+from acpc_server.observe import Metrics
+
+# Parameters of mallopt in glibc's malloc.h.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
+_MIB = 1024 * 1024
+_STATUS = Path("/proc/self/statm")
+# Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
+# nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
+THREADED_WORK = 4e8
+# Of OpenMP and, where torch has it, of MKL.
+_SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc reuse freed memory; return whether it could. Call it before any thread starts.
+
+    Networks allocate and free the same few megabytes thousands of times a second; by default every
+    buffer is mapped, zeroed page by page, and unmapped again. Resident memory stays at its peak.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        return False
+    settings = {
+        _ARENA_MAX: 1,  # arenas of other threads are capped at 64 MiB, too small to keep buffers
+        _MMAP_THRESHOLD: 32 * _MIB,  # the largest value glibc takes
+        _TRIM_THRESHOLD: 1024 * _MIB,
+        _TOP_PAD: 64 * _MIB,
+    }
+    return all([library.mallopt(name, value) for name, value in settings.items()])
+
+
+def report_memory(device: torch.device, metrics: Metrics) -> None:
+    """Have every scrape read the memory that is held: a GPU's, or on a CPU this process's."""
+    gauge = metrics.device_memory
+    if device.type != "cpu":
+        for kind in ("allocated", "reserved"):
+            gauge.labels(kind).set_function(partial(_held, device, kind))
+    elif _STATUS.exists():
+        gauge.labels("resident").set_function(_resident_bytes)
+
+
+def _held(device: torch.device, kind: str) -> float:
+    return float(held_memory(device)[kind])
+
+
+def _resident_bytes() -> float:
+    return float(int(_STATUS.read_text().split()[1]) * getpagesize())
+
+
+def by_work(row_work: float, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Wrap ``compute`` so that small calls run on one thread, others on the calling thread's.
+
+    ``row_work`` is parameters x tokens of one row. The choice depends on the call's shape alone:
+    sums rounded on one thread and on two may differ in their last bits.
+    """
+
+    def on_threads(*inputs: Tensor) -> Tensor:
+        if row_work * len(inputs[0]) >= THREADED_WORK:
+            return compute(*inputs)
+        with own_threads(1):
+            return compute(*inputs)
+
+    return on_threads
+
+
+@contextmanager
+def own_threads(count: int) -> Iterator[None]:
+    """Run the block on so many threads, and then on as many as before."""
+    before = torch.get_num_threads()
+    if before != count:
+        _set_own_threads(count)
+    try:
+        yield
+    finally:
+        if before != count:
+            _set_own_threads(before)
+
+
+def _set_own_threads(count: int) -> None:
+    """Set the calling thread's count alone: torch's own function sets that of new threads too."""
+    for setter in _setters():
+        setter(count)
+
+
+@cache
+def _setters() -> list[Callable[[int], object]]:
+    """Find the libraries' functions; none where torch is built in another way."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return []
+    return [getattr(library, name) for name in _SETTERS if hasattr(library, name)]

@@ -1,0 +1,266 @@
+"""A planner's moment: a history, its views and the goal, encoded once and then rolled out from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from acpc.contract import (
+    CandidatePool,
+    CostReduction,
+    CoverageGoal,
+    NumericMode,
+    PerturbationSet,
+    PlannerMoment,
+    Receipt,
+    Views,
+)
+from torch import Tensor
+
+from acpc_server.encoding import (
+    ArraysDigest,
+    EncodedHistories,
+    HistoryEncoder,
+    HistorySources,
+    View,
+    check_predictions,
+    make_receipt,
+    view_rows,
+    views_digest,
+)
+from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.interactive.drift import DriftMonitor
+from acpc_server.interactive.tally import Tally
+from acpc_server.models import ModelCard
+from acpc_server.numerics import Reduction, consistency
+from acpc_server.scheduling import RequestContext
+
+# Predicted steps of a job's plan: rpc limits those of the request.
+NO_LIMIT = 2**63
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Moment:
+    """One moment of a planner, of which nothing may be encoded yet.
+
+    Elite count, weights, coverage goal, kept elites and temperature are those of its
+    :class:`PlanStart`, if it is one. The tally goes on when the moment is encoded.
+    """
+
+    engine: DeviceEngine
+    checkpoint: LoadedCheckpoint
+    request: PlannerMoment
+    encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
+    max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take
+    drift: DriftMonitor | None = None
+    # Latents (n, dim) that need not be encoded, by the keys of their sources.
+    held: Mapping[bytes, Tensor] = field(default_factory=dict)
+    card: ModelCard = field(init=False)
+    mode: NumericMode = field(init=False)
+    reduction: Reduction = field(init=False)
+    elite_count: int = field(init=False)
+    weights: tuple[float, ...] = field(init=False)
+    coverage_goal: CoverageGoal | None = field(init=False)
+    kept_elites: int = field(init=False)
+    temperature: float | None = field(init=False)
+    tally: Tally = field(init=False)
+
+    def __post_init__(self) -> None:
+        request, checkpoint = self.request, self.checkpoint
+        chosen = {"elite_count": 0, "weights": (), "coverage_goal": None, "kept_elites": 0}
+        derived = {
+            "card": checkpoint.model.card,
+            "mode": request.numeric_mode or NumericMode.FP32,
+            "reduction": "mean" if request.cost_reduction is CostReduction.MEAN else "sum",
+            "tally": Tally(self.engine.metrics, checkpoint, self.asked_views, self.drift),
+            **{name: getattr(request, name, none) for name, none in chosen.items()},
+            "temperature": getattr(request, "temperature", None),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def asked_views(self) -> Views:
+        """The other views of the history, as asked for."""
+        assert self.request.views is not None  # noqa: S101 - checked
+        return self.request.views
+
+    @property
+    def drawn_views(self) -> PerturbationSet:
+        """Those views, where the server draws them."""
+        assert isinstance(self.asked_views, PerturbationSet)  # noqa: S101 - a goal has them
+        return self.asked_views
+
+    @property
+    def view_count(self) -> int:
+        """Views asked for, equal ones included."""
+        return len(view_rows(self.asked_views))
+
+    @property
+    def goal_is_frame(self) -> bool:
+        """Whether the goal is to be encoded."""
+        return self.request.goal.dtype == np.uint8
+
+    @property
+    def selection(self) -> dict[str, object]:
+        """Parameters of the certificates, for the receipt."""
+        chosen: dict[str, object] = {
+            "elite_count": self.elite_count,
+            "endpoint_tolerance": self.request.endpoint_tolerance,
+            "weights": list(self.weights),
+        }
+        if self.coverage_goal is not None:
+            seed = self.drawn_views.seed
+            chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
+        extras = {"kept_elites": self.kept_elites, "temperature": self.temperature}
+        return chosen | {name: value for name, value in extras.items() if value}
+
+    @cached_property
+    def sources(self) -> HistorySources:
+        """The frames to encode; InvalidArgument for too many."""
+        assert self.encoder is not None  # noqa: S101 - only where latents are not given
+        return self.encoder.sources(
+            self.checkpoint.model,
+            self.request.history,
+            self.asked_views,
+            self.request.goal[None] if self.goal_is_frame else None,
+            self.mode,
+            (self.request.proprio, self.request.goal_proprio),
+        )
+
+    @cached_property
+    def past(self) -> Tensor:
+        """The blocks that leave the history's earlier frames, (h - 1, block width)."""
+        given = self.request.past_blocks
+        none = np.empty((0, self.card.action_block_dim), np.float32)
+        return torch.from_numpy(none if given is None else given)
+
+    def with_latents(self, latents: EncodedHistories) -> EncodedMoment:
+        """Take the latents of history, views and a goal's frame; FailedPrecondition: not finite."""
+        check_predictions(latents.clean, latents.views, latents.extra)
+        views, rows = latents.views, view_rows(self.asked_views)
+        if (first := equal_rows(views)) is not None:
+            kept, distinct = np.unique(first.numpy(), return_inverse=True)
+            views = views[torch.from_numpy(kept)]
+            rows = [(view, int(distinct[row])) for view, row in rows]
+        facts = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
+        goal = latents.extra[0] if self.goal_is_frame else torch.from_numpy(self.request.goal)
+        encoded = EncodedMoment(
+            **{**facts, "held": {}},
+            latents=latents,
+            clean=latents.clean,
+            views=views,
+            goal=goal,
+            view_rows=rows,
+        )
+        # One tally, and nothing computed twice.
+        known = {name: value for name, value in vars(self).items() if name not in facts}
+        vars(encoded).update(known)
+        return encoded
+
+    def check_work(self, what: str, candidates: int, steps_each: int, field: str) -> None:
+        """Reject, with InvalidArgument, more predicted steps than one request may take."""
+        if candidates * steps_each > self.max_predictions:
+            raise InvalidArgument(
+                field,
+                f"{what} take {candidates * steps_each} predicted steps, over the limit of "
+                f"{self.max_predictions}; send fewer candidates or fewer views",
+                reason="TOO_MANY_PREDICTIONS",
+            )
+
+    def slot(self, context: RequestContext) -> AbstractContextManager[None]:
+        """Take a slot to work on the moment; raises as :meth:`Slots.slot`."""
+        return self.engine.limiter.slot(context)
+
+    def receipt(
+        self,
+        parameters: Mapping[str, Any],
+        candidates: np.ndarray | None = None,
+        given: CandidatePool | None = None,
+    ) -> Receipt:
+        """Make the receipt of an answer, about candidates and what is given of them."""
+        arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
+        return make_receipt(
+            self.mode,
+            self.engine.device,
+            checkpoint_digest=self.card.digest,
+            anchors_digest=self._moment_digest.followed_by(arrays).hex,
+            perturbation_digest=self._views_digest,
+            parameters={"cost_reduction": self.reduction, **self.request.said, **parameters},
+        )
+
+    # A planner asks for one pool after another from the same frames.
+    @cached_property
+    def _moment_digest(self) -> ArraysDigest:
+        arrays = ("history", "past_blocks", "goal", "proprio", "goal_proprio")
+        return ArraysDigest((name, getattr(self.request, name)) for name in arrays)
+
+    @cached_property
+    def _views_digest(self) -> str:
+        return views_digest(self.asked_views)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EncodedMoment(Moment):
+    """A moment with its latents, a few kilobytes a view."""
+
+    latents: EncodedHistories
+    clean: Tensor  # of the history, (h, dim)
+    views: Tensor  # of those of its views that differ, (views, h, dim)
+    goal: Tensor  # projected, (dim,)
+    view_rows: list[tuple[View, int]]  # every view asked for, and its row of ``views``
+
+    @cached_property
+    def moved(self) -> Tensor:
+        """How far each view asked for moved the latents, (views,)."""
+        rows = [row for _, row in self.view_rows]
+        return consistency.encoder_shift(self.clean[None], self.views)[rows]
+
+    def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
+        """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.
+
+        Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
+        """
+        model = self.checkpoint.model
+        latents = self.engine.rollout_pool(model, histories, self.past, pools, context, self.mode)
+        check_predictions(latents)
+        return latents
+
+    def draw(self, which: Sequence[View], context: RequestContext) -> Tensor:
+        """Encode draws of the perturbations, any index, as finite latents (views, h, dim)."""
+        model, history = self.checkpoint.model, self.request.history
+        encoder = HistoryEncoder(self.engine, len(which) * len(history))
+        drawn = self.clean, self.drawn_views, which
+        latents = encoder.encode_draws(model, history, *drawn, context, self.mode)
+        check_predictions(latents)
+        return latents
+
+
+def encode_all(
+    moments: Sequence[Moment], context: RequestContext
+) -> list[EncodedMoment | AcpcError]:
+    """Encode moments of one checkpoint, mode and size of frames together, or return their errors.
+
+    Those that have latents stay as they are. Raises as :meth:`HistoryEncoder.encode`.
+    """
+    new = [moment for moment in moments if not isinstance(moment, EncodedMoment)]
+    found: list[EncodedHistories | AcpcError] = []
+    if new and (encoder := new[0].encoder) is not None:
+        held = {key: latents for moment in new for key, latents in moment.held.items()}
+        sources = [moment.sources for moment in new]
+        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode, held)
+    made = map(_encoded, new, found)
+    return [one if isinstance(one, EncodedMoment) else next(made) for one in moments]
+
+
+def _encoded(moment: Moment, latents: EncodedHistories | AcpcError) -> EncodedMoment | AcpcError:
+    try:
+        return latents if isinstance(latents, AcpcError) else moment.with_latents(latents)
+    except AcpcError as error:
+        return error

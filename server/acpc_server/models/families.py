@@ -1,0 +1,249 @@
+"""The families that the server knows: config to network, stored names to ours."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from acpc_server.models import parts
+from acpc_server.models.backbones import build_backbone, build_encoder, rename_old_layers
+from acpc_server.models.config import JsonObject, Part, bad_config, parse_config
+from acpc_server.models.folder import CheckpointLimits
+from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
+from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.jepa_wm import AdaLnPredictor, JepaWmModel
+from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
+from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
+
+# Of masked-image training and of classification.
+UNUSED = frozenset({
+    "backbone.embeddings.mask_token", "backbone.pooler.dense.weight", "backbone.pooler.dense.bias"
+})  # fmt: skip
+STORED_MASK = re.compile(r"^predictor\.transformer\.layers\.\d+\.0\.bias$")
+Config = TypeVar("Config", bound=Part)
+Options = TypeVar("Options", bound=Part)
+Network = TypeVar("Network", JepaModel, PreJepaModel)
+
+
+@dataclass(frozen=True)
+class Family(Generic[Config, Options, Network]):
+    """Builder of the checkpoints of one family.
+
+    Attributes:
+        name: Name on the model card.
+        targets: Top-level ``_target_`` spellings of its configs.
+        config: Declares ``config.json``.
+        options: Declares ``acpc.json``.
+        network: Builds the network, with fresh weights; raises UnsafeCheckpoint if widths differ.
+        facts: The fields of the card that config and network determine.
+        frozen: What the server uses the network as.
+        unused: Stored tensors that are left out where the network has none.
+        masks: The predictor whose stored attention masks are checked and left out, if it has any.
+    """
+
+    name: str
+    targets: AbstractSet[str]
+    config: type[Config]
+    options: type[Options]
+    network: Callable[[Config, Options], Network]
+    facts: Callable[[Config, Network], Mapping[str, Any]]
+    frozen: type[FrozenJepa]
+    unused: frozenset[str] = frozenset()
+    masks: Callable[[Config], parts.CausalPredictorConfig | None] = lambda _: None
+
+    def build(
+        self,
+        config: JsonObject,
+        state: StateReader,
+        *,
+        device: torch.device,
+        limits: CheckpointLimits,
+    ) -> FrozenJepa:
+        """Check the config, then the weights against it, then make the model.
+
+        Raises:
+            UnsafeCheckpoint: Any of the checks fails; the message names the key.
+        """
+        parsed = parse_config(self.config, config)
+        options = state.parse_options(self.options)
+        with torch.device("meta"):
+            network = self.network(parsed, options)
+        count = count_parameters(network, limits)
+        tensors = rename_old_layers(state.tensors, state.filename)
+        unused = self.unused - network.state_dict().keys()
+        used = {name: tensor for name, tensor in tensors.items() if name not in unused}
+        if (predictor := self.masks(parsed)) is not None:
+            used = _without_masks(used, predictor, state.filename)
+        fill(network, used, state.filename)
+        facts = dict(self.facts(parsed, network))
+        digest = state.digest
+        if order := facts.pop("order", ""):  # a config's digest has none, where it matters
+            digest = hashlib.sha256(f"{digest}:{order}".encode()).hexdigest()
+        card = ModelCard(family=self.name, digest=digest, parameter_count=count, **facts)
+        return self.frozen(network, card, device)
+
+
+def jepa_network(config: parts.JepaConfig) -> JepaModel:
+    """The network of LeWM and PLDM, with fresh weights; UnsafeCheckpoint if widths do not fit."""
+    encoder = build_encoder(config.encoder)
+    predictor, actions = config.predictor, config.action_encoder
+    output_dim = predictor.output_dim or predictor.input_dim
+    latent_dim = _head_width(config.projector, "projector", encoder.width, "the encoder's width")
+    _check_equal("predictor.input_dim", predictor.input_dim, latent_dim, "the latents' width")
+    _check_equal("action_encoder.emb_dim", actions.emb_dim, latent_dim, "predictor.input_dim")
+    predicted = _head_width(config.pred_proj, "pred_proj", output_dim, "the predictor's output")
+    last = "pred_proj.output_dim" if config.pred_proj else "predictor.output_dim"
+    _check_equal(last, predicted, latent_dim, "the latents' width")
+    heads = [_build_head(head) for head in (config.projector, config.pred_proj)]
+    return JepaModel(encoder, Predictor(predictor), Embedder(actions), *heads)
+
+
+def _head_width(
+    head: parts.MlpConfig | parts.IdentityConfig | None, name: str, entering: int, source: str
+) -> int:
+    if not isinstance(head, parts.MlpConfig):
+        return entering
+    _check_equal(f"{name}.input_dim", head.input_dim, entering, source)
+    return head.output_dim or head.input_dim
+
+
+def _build_head(head: parts.MlpConfig | parts.IdentityConfig | None) -> nn.Module:
+    return ProjectionMlp(head) if isinstance(head, parts.MlpConfig) else nn.Identity()
+
+
+def _check_equal(key: str, found: int, wanted: int, source: str) -> None:
+    if found != wanted:
+        raise bad_config(key, f"{found}, but {source} is {wanted}")
+
+
+def _jepa_facts(config: parts.JepaConfig, _: JepaModel) -> dict[str, int]:
+    return {
+        "image_size": config.encoder.image_size,
+        "latent_dim": config.predictor.input_dim,
+        "history": config.predictor.num_frames,
+        "action_block_dim": config.action_encoder.input_dim,
+    }
+
+
+def _require(holds: bool, key: str, problem: str) -> None:
+    if not holds:
+        raise bad_config(key, problem)
+
+
+def _prejepa_network(config: parts.PreJepaConfig, options: parts.PreJepaOptions) -> PreJepaModel:
+    backbone, predictor = build_backbone(config.encoder), config.predictor
+    slots, frames = config.extra_encoders.modules, predictor.num_frames
+    key = "extra_encoders.modules"
+    _require(parts.ACTION in slots, key, "no action slot, without which no action is seen")
+    width = backbone.width + sum(slot.emb_dim for slot in slots.values())
+    terms = " + ".join(f"{key} {slot.emb_dim}" for key, slot in slots.items())
+    source = f"the backbone's width {backbone.width} + {terms}"
+    _check_equal("predictor.dim", predictor.dim, width, source)
+    patches = predictor.num_patches
+    problem = f"{patches} is no square number of patches"
+    _require(math.isqrt(patches) ** 2 == patches, "predictor.num_patches", problem)
+    held = f"the predictor has positions for predictor.num_frames = {frames} frames"
+    problem = f"{config.history_size}, but {held}"
+    _require(config.history_size <= frames, "history_size", problem)
+    embedders = {str(key): SlotEmbedder(slot.in_chans, slot.emb_dim) for key, slot in slots.items()}
+    return PreJepaModel(
+        backbone, PatchPredictor(predictor), embedders, config.history_size, options
+    )
+
+
+def _prejepa_facts(config: parts.PreJepaConfig, network: PreJepaModel) -> dict[str, Any]:
+    slots = config.extra_encoders.modules
+    return {
+        "order": ",".join(slots),
+        "image_size": math.isqrt(network.patches) * network.backbone.patch_size,
+        "action_block_dim": slots[parts.ACTION].in_chans,
+        "proprio_dim": slots[parts.PROPRIO].in_chans if parts.PROPRIO in slots else 0,
+        **_patch_facts(network),
+    }
+
+
+def _patch_facts(network: PreJepaModel) -> dict[str, int]:
+    return {
+        "latent_dim": network.visual + network.proprio,
+        "history": network.history,
+        "latent_tokens": network.patches,
+    }
+
+
+def _without_masks(
+    state: StateDict, config: parts.CausalPredictorConfig, filename: str
+) -> StateDict:
+    """Leave out the stored attention masks; raises UnsafeCheckpoint for another than is used."""
+    for name, tensor in state.items():
+        if STORED_MASK.match(name):
+            _check_mask(name, tensor, config, filename)
+    return {name: tensor for name, tensor in state.items() if not STORED_MASK.match(name)}
+
+
+def _check_mask(
+    name: str, mask: Tensor, config: parts.CausalPredictorConfig, filename: str
+) -> None:
+    side = config.num_patches * config.num_frames
+    if mask.shape != (1, 1, side, side):
+        found, wanted = tuple(mask.shape), (1, 1, side, side)
+        raise bad_weights(filename, name, f"shape {found}, but the config wants {wanted}")
+    causal = frame_mask(config.num_frames, config.num_patches, mask.device)
+    if not torch.equal(mask[0, 0] == 1, causal):
+        raise bad_weights(filename, name, "an attention mask that is not causal between frames")
+
+
+def _jepa_wm_network(config: parts.JepaWmConfig, options: parts.JepaWmOptions) -> JepaWmModel:
+    backbone, predictor = build_backbone(config.encoder), config.predictor
+    heads, frames, size = predictor.num_heads, predictor.num_frames, backbone.patch_size
+    _check_equal("predictor.embed_dim", predictor.embed_dim, backbone.width, "the backbone's width")
+    both = (predictor.proprio_dim is None) == (predictor.proprio_emb_dim is None)
+    _require(both, "predictor.proprio_emb_dim", "stands with proprio_dim, or both are absent")
+    patches = (config.img_size // size) ** 2
+    problem = f"{config.img_size} is no whole patches of {size} pixels"
+    _require(patches > 0 and config.img_size % size == 0, "img_size", problem)
+    problem = f"{heads} heads do not divide the width {predictor.width}"
+    _require(predictor.width % heads == 0, "predictor.num_heads", problem)
+    held = f"the predictor attends over predictor.num_frames = {frames} frames"
+    _require(config.ctxt_window <= frames, "ctxt_window", f"{config.ctxt_window}, but {held}")
+    slots = {}
+    if predictor.proprio_dim is not None:
+        slots[parts.PROPRIO] = SlotEmbedder(predictor.proprio_dim, predictor.slot)
+    made = AdaLnPredictor(predictor, patches)
+    return JepaWmModel(backbone, made, slots, config.ctxt_window, options)
+
+
+def _jepa_wm_facts(config: parts.JepaWmConfig, network: PreJepaModel) -> dict[str, int]:
+    return {
+        "image_size": config.img_size,
+        "action_block_dim": config.predictor.action_dim,
+        "proprio_dim": config.predictor.proprio_dim or 0,
+        **_patch_facts(network),
+    }
+
+
+FAMILIES: tuple[Family[Any, Any, Any], ...] = (
+    *(
+        Family(
+            name, {target for target, family in parts.FAMILY_OF_TARGET.items() if family == name},
+            parts.JepaConfig, Part, lambda config, _: jepa_network(config), _jepa_facts, FrozenJepa,
+        )
+        for name in ("lewm", "pldm")
+    ),
+    Family(
+        "prejepa", frozenset(parts.PREJEPA_TARGETS), parts.PreJepaConfig, parts.PreJepaOptions,
+        _prejepa_network, _prejepa_facts, FrozenPreJepa, UNUSED, lambda config: config.predictor,
+    ),
+    Family(
+        "jepa_wm", frozenset({"app.vjepa_wm.video_wm.VideoWM"}), parts.JepaWmConfig,
+        parts.JepaWmOptions, _jepa_wm_network, _jepa_wm_facts, FrozenPreJepa, UNUSED,
+    ),
+)  # fmt: skip

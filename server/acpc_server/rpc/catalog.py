@@ -1,0 +1,84 @@
+"""CheckpointService and DatasetService: what is below the roots, and what is on the device."""
+
+from __future__ import annotations
+
+import time
+
+from acpc.contract import CheckpointRef, Timing
+from acpc.v1 import checkpoint_service_pb2 as pb
+from acpc.v1 import dataset_service_pb2 as data_pb
+
+from acpc_server.data import DatasetStore
+from acpc_server.engine import CheckpointCache
+from acpc_server.rpc.call import Call
+from acpc_server.rpc.request import load, page_of, read, request_id
+
+
+class CheckpointServicer:
+    """Lists, loads and unloads checkpoints.
+
+    They are the server's and shared by tenants, so that only the role admin loads and unloads. A
+    tenant loses time by it, never an answer: what holds a checkpoint finishes with it.
+    """
+
+    def __init__(self, checkpoints: CheckpointCache) -> None:
+        self._checkpoints = checkpoints
+
+    def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, context: Call
+    ) -> pb.ListCheckpointsResponse:
+        """List a page of the checkpoints below the root, by name."""
+        entries, token = page_of(request, self._checkpoints.entries())
+        return pb.ListCheckpointsResponse(checkpoints=entries, next_page_token=token)
+
+    def GetCheckpoint(
+        self, request: pb.GetCheckpointRequest, context: Call
+    ) -> pb.GetCheckpointResponse:
+        """Describe one checkpoint, without loading it."""
+        ref = read(CheckpointRef, request.checkpoint, "checkpoint")
+        entry = self._checkpoints.entry(ref.name, ref.weights)
+        return pb.GetCheckpointResponse(checkpoint=entry.to_message())
+
+    def LoadCheckpoint(
+        self, request: pb.LoadCheckpointRequest, context: Call
+    ) -> pb.LoadCheckpointResponse:
+        """Read a checkpoint onto the device."""
+        started = time.perf_counter()
+        request_id(request)
+        loaded = load(self._checkpoints, read(CheckpointRef, request.checkpoint, "checkpoint"))
+        if request.pin:
+            self._checkpoints.pin(loaded)
+        return pb.LoadCheckpointResponse(
+            checkpoint=self._checkpoints.entry(loaded.name, loaded.weights).to_message(),
+            timing=Timing(total=time.perf_counter() - started).to_message(),
+        )
+
+    def UnloadCheckpoint(
+        self, request: pb.UnloadCheckpointRequest, context: Call
+    ) -> pb.UnloadCheckpointResponse:
+        """Free the device memory of a checkpoint."""
+        request_id(request)
+        ref = read(CheckpointRef, request.checkpoint, "checkpoint")
+        entry = self._checkpoints.unload(ref.name, ref.weights)
+        return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
+
+
+class DatasetServicer:
+    """Lists datasets and tasks, which are the server's and shared by tenants."""
+
+    def __init__(self, datasets: DatasetStore) -> None:
+        self._datasets = datasets
+
+    def ListDatasets(
+        self, request: data_pb.ListDatasetsRequest, context: Call
+    ) -> data_pb.ListDatasetsResponse:
+        """List a page of the datasets below the root, by name."""
+        entries, token = page_of(request, self._datasets.datasets())
+        return data_pb.ListDatasetsResponse(datasets=entries, next_page_token=token)
+
+    def ListTasks(
+        self, request: data_pb.ListTasksRequest, context: Call
+    ) -> data_pb.ListTasksResponse:
+        """List a page of the presets and then of the task files below the root, by name."""
+        entries, token = page_of(request, self._datasets.tasks())
+        return data_pb.ListTasksResponse(tasks=entries, next_page_token=token)

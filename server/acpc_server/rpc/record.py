@@ -1,0 +1,164 @@
+"""What is recorded of a call: its series, its span, its lines in the log and in the audit log."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from typing import Any, TypeAlias
+
+import structlog
+from acpc import tracing
+from acpc.contract import MAX_REQUEST_ID
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+
+from acpc_server.access import AUDITED, Principal, subject
+from acpc_server.errors import InvalidArgument
+from acpc_server.observe import Metrics
+
+log = structlog.get_logger("acpc.rpc")
+audit_log = structlog.get_logger("acpc.audit")
+REQUEST_ID_HEADER = "x-request-id"
+# Seconds by which a caller may see its deadline before the server does.
+DEADLINE_SLACK = 0.05
+# Characters of a user agent that are logged.
+MAX_AGENT = 200
+# Not logged.
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
+# By (request streams, response streams): the kind in the metrics.
+KINDS = {
+    (False, False): "unary",
+    (False, True): "server_stream",
+    (True, False): "client_stream",
+    (True, True): "bidi_stream",
+}
+Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
+
+
+class Method:
+    """One method of a service: its messages, and its series in the metrics."""
+
+    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics) -> None:
+        service, self.name = descriptor.containing_service.full_name, descriptor.name
+        self.path = f"/{service}/{self.name}"
+        self.streams: bool = descriptor.client_streaming
+        self.audited = self.path in AUDITED
+        self.probes = service.startswith(PROBES)
+        self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
+        self.labels = (self.kind, service, self.name)
+        self.metrics = metrics
+        self.started = metrics.rpc_started.labels(*self.labels)
+        self.handling = metrics.rpc_handling.labels(*self.labels)
+        self._request: Any = GetMessageClass(descriptor.input_type)
+
+    def parse(self, data: bytes | None) -> Any:  # noqa: ANN401 - a message of any type
+        """Parse the message; InvalidArgument when there is none, or bytes of something else."""
+        if data is None:
+            raise InvalidArgument("request", "the call ended before a whole message was sent")
+        try:
+            return self._request.FromString(data)
+        except (DecodeError, ValueError, RuntimeError) as error:
+            raise InvalidArgument(
+                "request", f"the bytes are not the message this method takes ({error})"
+            ) from error
+
+
+class CallRecord:
+    """Metrics, log line, audit line and span of one call.
+
+    ``budget`` is the seconds the caller allowed, or None; ``principal`` is set once the caller is
+    known, and stays when the credentials end.
+    """
+
+    def __init__(self, method: Method, context: Any) -> None:  # noqa: ANN401
+        self.metadata: Metadata = context.invocation_metadata()
+        self.peer: str = context.peer()
+        self.budget: float | None = context.time_remaining()
+        self.principal: Principal | None = None
+        self.open = True
+        self.span = tracing.OFF
+        if tracing.active() and not method.probes:
+            parent = self._header(tracing.HEADER)
+            self.span = tracing.begin(f"server {method.name}", parent, "SERVER")
+        self._method = method
+        self._began = time.monotonic()
+        self._id = ""
+        self._subject: dict[str, str] = {}
+        self._lock = threading.Lock()
+        method.started.inc()
+
+    @property
+    def request_id(self) -> str:
+        """The id of the call in the log and in errors."""
+        if not self._id:
+            # Not uuid4, whose system call lets another thread have the interpreter first.
+            made = uuid.UUID(int=random.getrandbits(128), version=4)
+            self._id = self._header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or str(made)
+        return self._id
+
+    def use_id(self, given: str) -> None:
+        """Call the request by the id that its message has, if any."""
+        if given:
+            # Log lines that people read must not be written by callers.
+            self._id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
+
+    def note(self, message: Message) -> None:
+        """Remember for the audit log what a request or an answer is about."""
+        if self._method.audited:
+            self._subject.update(subject(message))
+
+    def end(self, code: str) -> None:
+        """Write everything, once: the one place where a call ends."""
+        with self._lock:
+            ends, self.open = self.open, False
+        if ends:
+            self._write(code, time.monotonic() - self._began)
+        elif code == "OK":  # the caller had left, and what it asked for was done all the same
+            self._audit(code)
+
+    def _write(self, code: str, seconds: float) -> None:
+        method, budget = self._method, self.budget
+        if code == "CANCELLED" and budget is not None and budget - seconds < DEADLINE_SLACK:
+            code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
+        method.metrics.rpc_handled.labels(*method.labels, code).inc()
+        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
+        method.handling.observe(seconds, trace or None)
+        self.span.end(code)
+        self._audit(code)
+        if method.probes:
+            return
+        name = self.principal.name if self.principal else "unknown"
+        method.metrics.count_call(name, self._agent, code, kind=method.kind, budget=budget)
+        if self.principal:  # access control has logged the others, without filling the disk
+            _, service, name = method.labels
+            whose = self._whose(code, self.principal)
+            log.info(
+                "rpc", **whose, service=service, method=name, seconds=round(seconds, 6), **trace
+            )
+
+    def _audit(self, code: str) -> None:
+        """Log who had what changed; a call of an unknown caller changed nothing."""
+        if self._method.audited and self.principal:
+            whose = self._whose(code, self.principal)
+            audit_log.info("audit", **whose, method=self._method.path, subject=self._subject)
+
+    def _whose(self, code: str, principal: Principal) -> dict[str, str]:
+        return {
+            "request_id": self.request_id,
+            "code": code,
+            "peer": self.peer,
+            "principal": principal.name,
+            "tenant": principal.tenant,
+            "user_agent": self._agent,
+        }
+
+    @property
+    def _agent(self) -> str:
+        return self._header("user-agent")[:MAX_AGENT]
+
+    def _header(self, name: str) -> str:
+        given = next((value for key, value in self.metadata if key == name), "")
+        return given if isinstance(given, str) else ""

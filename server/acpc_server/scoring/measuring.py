@@ -1,0 +1,254 @@
+"""Measures a checkpoint on a job's anchors, shard by shard, and packs the result for the record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import structlog
+import torch
+from acpc.contract import NumericMode, PartnerPast, PerturbationSet
+from jaxtyping import Float64, Int64
+from torch import Tensor
+
+from acpc_server.data import Anchors
+from acpc_server.encoding import AnchorEncoder, distinct_views, encode_frames
+from acpc_server.engine import DeviceEngine, computes_float64, held_rows
+from acpc_server.errors import ResourceExhausted
+from acpc_server.jobs import pack, unpack
+from acpc_server.models import FrozenWorldModel, ModelCard, Widens
+from acpc_server.numerics import consistency, screening
+from acpc_server.scheduling import RequestContext
+from acpc_server.scoring.spec import ScoreSpec
+
+log = structlog.get_logger("acpc.scoring")
+# Coordinates of an anchor's latents up to which its record keeps them, 64 KiB; wider ones are
+# encoded again where they are wanted, which takes h + 1 frames of M h + h + H.
+KEPT_LATENTS = 2**14
+# Anchors rolled forward beside their partners at a time. Like a shard's size, part of what a score
+# means: float32 matrix products depend on the batch in their last bits.
+SEPARATED_ANCHORS = 512
+# Rounding errors in a rounding floor: at a hundred floors raw IR is good to 1e-4.
+FLOOR_ERRORS = 100
+FP64_TO_FP32 = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What the summaries need of a shard of n anchors.
+
+    Attributes:
+        draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).
+        horizon_radius: Its mean over draws at each of the spec's horizons, float64 (n, horizons).
+        step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
+        motion_scale: Clean-motion scale s_i, float64 (n,).
+        history_latents: Clean history embeddings, float32 (n, h, dim); (n, h, 0) where not kept.
+        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim) or (n, 0).
+    """
+
+    draw_radius: np.ndarray
+    horizon_radius: np.ndarray
+    step_radius: np.ndarray
+    motion_scale: np.ndarray
+    history_latents: np.ndarray
+    endpoint_latents: np.ndarray
+
+    def to_json(self) -> dict[str, Any]:
+        """Pack the arrays."""
+        return {field.name: pack(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ShardRecord:
+        """Inverse of :meth:`to_json`."""
+        return cls(**{field.name: unpack(record[field.name]) for field in fields(cls)})
+
+    @classmethod
+    def concatenate(cls, shards: Sequence[ShardRecord]) -> ShardRecord:
+        """Join all shards of a checkpoint."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{n: np.concatenate([getattr(part, n) for part in shards]) for n in names})
+
+    @classmethod
+    def measured(
+        cls, spec: ScoreSpec, steps: Tensor, observed: Tensor, history: Tensor
+    ) -> ShardRecord:
+        """Reduce the measurements of a shard to what is kept.
+
+        Horizons below the spec's have uniform weights and their own motion scale. ``steps`` is the
+        clean-perturbed distance per draw and predicted step, float64 (n, M, H), ``observed`` the
+        embeddings u_0..u_H, (n, H + 1, dim), ``history`` those of the clean history, (n, h, dim).
+        """
+        kept = observed.shape[-1] if keeps_latents(observed.shape[-1], history.shape[1]) else 0
+        moves = screening.transitions(observed)  # (n, H)
+        scale = screening.motion_scale(moves)
+        radii: dict[int, Tensor] = {}
+        for horizon in spec.horizons():
+            full = horizon == spec.protocol.horizon
+            weights = consistency.horizon_weights(spec.protocol.weights if full else (), horizon)
+            acpc = consistency.acpc(steps[..., :horizon], weights)  # (n, M)
+            own = scale if full else screening.motion_scale(moves[:, :horizon])
+            radii[horizon] = screening.normalised_radius(acpc, own)
+        return cls(
+            draw_radius=radii[spec.protocol.horizon].numpy(),
+            horizon_radius=torch.stack([r.mean(dim=1) for r in radii.values()], dim=1).numpy(),
+            step_radius=screening.step_radius(steps, scale).numpy(),
+            motion_scale=scale.numpy(),
+            history_latents=history[..., :kept].clone().numpy(),
+            endpoint_latents=observed[:, -1, :kept].clone().numpy(),
+        )
+
+
+def keeps_latents(width: int, history: int) -> bool:
+    """Whether the record of an anchor keeps its latents, of its history and its endpoint."""
+    return (history + 1) * width <= KEPT_LATENTS
+
+
+def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
+    """Count the latents of one anchor held at a time, of its frames, views and predictions."""
+    views = PerturbationSet((spec.perturbation,), spec.protocol.draws, spec.protocol.seed)
+    return (1 + len(distinct_views(views))) * (card.history + spec.protocol.horizon)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A checkpoint, the anchors it is measured on, and the job that asks for it."""
+
+    engine: DeviceEngine
+    model: FrozenWorldModel
+    anchors: Anchors
+    spec: ScoreSpec
+    context: RequestContext
+
+    def shard(self, rows: tuple[int, int]) -> ShardRecord:
+        """Measure anchors [start, stop): each frame is encoded once, views rolled forward.
+
+        A deterministic shift is evaluated once and its distances repeated over the M draws.
+        """
+        protocol = self.spec.protocol
+        encoder = AnchorEncoder(
+            self.engine,
+            self.model,
+            self.spec.numeric_mode,
+            self.anchors,
+            history=self.anchors.history,
+            future=range(protocol.horizon),
+            views=PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed),
+        )
+        size = held_rows(self.model.card, latents_held(self.model.card, self.spec))
+        runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
+        parts = [self._part(encoder, run) for run in runs]
+        return ShardRecord.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _part(self, encoder: AnchorEncoder, rows: tuple[int, int]) -> ShardRecord:
+        """Measure those anchors of a shard whose latents are held at a time."""
+        history = self.anchors.history
+        latents = encoder.encode(*rows, self.context)
+        clean = latents.clean  # (n, h + H, dim)
+        views = torch.cat([clean[:, None, :history], latents.views], dim=1)  # (n, 1 + v, h, dim)
+        blocks = torch.from_numpy(self.anchors.action_blocks[slice(*rows)])  # (n, h + H - 1, width)
+        blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
+        rollouts = self._rollout(views.flatten(0, 1), blocks.flatten(0, 1))
+        rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])  # (n, 1 + v, H, dim)
+        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
+        repeats = self.spec.protocol.draws // steps.shape[1]
+        return ShardRecord.measured(
+            self.spec,
+            steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
+            clean[:, history - 1 :],
+            clean[:, :history],
+        )
+
+    def _rollout(self, histories: Tensor, blocks: Tensor) -> Tensor:
+        mode = self.spec.numeric_mode
+        return self.engine.rollout(self.model, histories, blocks, self.context, mode)
+
+    def different_state_distances(
+        self, record: ShardRecord, partner: Int64[np.ndarray, "n"]
+    ) -> Float64[np.ndarray, "n"]:
+        """Measure distances D_i (Eq. different-state-distance) to the partners j(i), or NaN.
+
+        The partner takes the anchor's current and future blocks, so that both rollouts run under
+        the actions a_i; of past blocks it keeps its own, or takes the anchor's too, as the protocol
+        says.
+        """
+        anchors, protocol, count = self.anchors, self.spec.protocol, self.anchors.count
+        weights = consistency.horizon_weights(protocol.weights, protocol.horizon)
+        own_past = anchors.history - 1 if protocol.partner_past is PartnerPast.OWN else 0
+        # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
+        other = np.where(partner < 0, np.arange(count), partner)
+        distances = np.empty(count)
+        size = min(SEPARATED_ANCHORS, held_rows(self.model.card, protocol.horizon) // 2)
+        for start in range(0, count, max(1, size)):
+            own = slice(start, start + max(1, size))
+            blocks = torch.from_numpy(anchors.action_blocks[own])  # (m, h + H - 1, width)
+            past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :own_past])
+            rollouts = self._rollout(
+                self._histories(record, np.concatenate([np.arange(count)[own], other[own]])),
+                torch.cat([blocks, torch.cat([past_blocks, blocks[:, own_past:]], dim=1)]),
+            )  # (2 m, H, dim)
+            distances[own] = screening.different_state_distance(
+                rollouts[: len(blocks)],
+                rollouts[len(blocks) :],
+                weights,
+                torch.from_numpy(record.motion_scale[own]),
+            ).numpy()
+        distances[partner < 0] = np.nan
+        return distances
+
+    def _histories(self, record: ShardRecord, rows: Int64[np.ndarray, "m"]) -> Tensor:
+        """Return latents of anchors' histories, (m, h, dim), encoded again where not kept."""
+        if record.history_latents.size:
+            return torch.from_numpy(record.history_latents[rows])
+        kept = range(self.anchors.history)
+        return torch.cat([self._encoded(range(row, row + 1), kept) for row in rows.tolist()])
+
+    def _encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
+        mode = self.spec.numeric_mode
+        return encode_frames(
+            self.engine, self.model, mode, self.anchors, rows, frames, self.context
+        )
+
+    def with_endpoints(self, record: ShardRecord) -> ShardRecord:
+        """Return the record with the latents of the anchors' endpoints, where it has none."""
+        if record.endpoint_latents.size:
+            return record
+        exact, count = self.spec.numeric_mode is NumericMode.FP64, self.anchors.count
+        last = self.anchors.history + self.spec.protocol.horizon - 1
+        size = held_rows(self.model.card, 1)
+        found = np.empty((count, self.model.card.latent_dim), np.float64 if exact else np.float32)
+        for start in range(0, count, size):
+            rows = range(start, min(start + size, count))
+            found[start : start + size] = self._encoded(rows, [last])[:, 0].numpy()
+        return replace(record, endpoint_latents=found)
+
+    def rounding_floor(self, record: ShardRecord) -> float | None:
+        """Return raw IR below which the network's rounding leaves it fewer than two digits.
+
+        The anchors that decide raw IR are measured again in float64, each on its own, and a hundred
+        times the largest difference of a draw's radius is the floor. A job in float64 measures them
+        in float32 and scales the difference by the ratio of the two types' precisions.
+
+        None for a family or a device that has no float64, and, with a warning in the log, where the
+        other type has no room in memory or its radii are not finite: the score stands without its
+        floor.
+        """
+        if not (isinstance(self.model, Widens) and computes_float64(self.engine.device)):
+            return None
+        exact = self.spec.numeric_mode is NumericMode.FP64
+        mode = NumericMode.FP32 if exact else NumericMode.FP64
+        other = replace(self, spec=replace(self.spec, numeric_mode=mode))
+        mean_radius = torch.from_numpy(record.draw_radius).mean(dim=1)
+        deciding = screening.deciding_anchors(mean_radius, self.spec.protocol.quantile)
+        try:
+            rows = [other.shard((i, i + 1)).draw_radius[0] for i in deciding]
+            worst = float(np.abs(np.stack(rows) - record.draw_radius[deciding]).max())
+            why = f"the checkpoint's predictions are not finite in {mode}"
+        except ResourceExhausted as error:
+            worst, why = math.nan, error.message
+        if not math.isfinite(worst):
+            log.warning("rounding_floor_not_measured", digest=self.model.card.digest, why=why)
+            return None
+        return FLOOR_ERRORS * worst * (FP64_TO_FP32 if exact else 1.0)

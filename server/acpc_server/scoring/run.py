@@ -1,0 +1,181 @@
+"""Takes the steps of a checkpoint job, from reading its anchors to the verdict."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from acpc.contract import Evidence, EvidenceOptions, from_plain, to_plain
+
+from acpc_server.encoding import AnchorJobKind, receipt_to_json
+from acpc_server.evidence import Seen, take_look
+from acpc_server.jobs import Json, Step, pack, unpack
+from acpc_server.numerics import pairing, screening
+from acpc_server.scheduling import RequestContext
+from acpc_server.scoring import score
+from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.spec import Role, ScoreSpec
+
+
+class ScoreRun:
+    """One run of a job, whose data had ``stamp`` when it was accepted."""
+
+    def __init__(
+        self, kind: AnchorJobKind, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext
+    ) -> None:
+        self._kind = kind
+        self._spec = spec
+        self._stamp = stamp
+        self._step = step
+        self._context = context
+        self._readers = kind.readers.of(context.tenant)
+        self._opened: Json = {}
+        # Of each checkpoint, by their rows, in order.
+        self._shards: dict[Role, dict[tuple[int, int], ShardRecord]] = {
+            role: {} for role in spec.roles()
+        }
+
+    def result(self) -> Json:
+        """Take every step, and return scores, verdict, evidence and receipt. Holds no time."""
+        if self._spec.looks():
+            return self._until_decided()
+        self._open(self._spec)
+        scores: dict[Role, Json] = {}
+        for role in self._shards:
+            self._measure(self._spec, role)
+            scores[role] = self._separate(self._spec, role)
+        return self._conclude(scores)
+
+    def _until_decided(self) -> Json:
+        """Look after every batch; each look is the job of that size."""
+        spec, seen = self._spec, list[Seen]()
+        for count in spec.looks():
+            part = spec.first(count)
+            self._open(part, last=count == spec.anchors.count)
+            for role in self._shards:
+                self._measure(part, role)
+            look = self._step(f"judging {count} anchors", partial(self._look, part, seen))
+            seen.append(from_plain(Seen, look))
+            if seen[-1].decided:
+                break
+        return self._conclude({role: self._separate(part, role) for role in self._shards}, seen)
+
+    def _open(self, spec: ScoreSpec, *, last: bool = True) -> None:
+        """Pin down what the anchors are, and pair them.
+
+        Unless further ones come after the ``last``, some must be eligible.
+        """
+        before = self._opened.get("anchors")
+
+        def read() -> Json:
+            card = self._kind.loaded(spec.checkpoint).model.card
+            anchors, identity = self._readers.open(
+                spec.anchors,
+                self._stamp,
+                history=card.history,
+                horizon=spec.protocol.horizon,
+                check=self._context.check,
+                known=before,
+            )
+            anchors = anchors.at_horizon(spec.protocol.horizon)
+            labels = torch.from_numpy(anchors.labels)
+            states = torch.from_numpy(anchors.endpoint_states)
+            pairs = pairing.pair_different_labels(
+                states, labels, spec.protocol.neighbourhood, check=self._context.check
+            )
+            if last:
+                screening.check_eligible(pairs.eligible, anchors.count)
+            return {
+                "anchors": identity,
+                "evaluated": anchors.digest,
+                "partner": pack(pairs.partner.numpy()),
+                "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
+                "seen": {"history": card.history, "image_size": card.image_size},
+            }
+
+        self._opened = self._step("reading anchors", read)
+
+    def _measurement(self, spec: ScoreSpec, role: Role) -> Measurement:
+        """Return what measures one checkpoint on the anchors that there are by now."""
+        model, horizon = self._kind.loaded(spec.named(role)).model, spec.protocol.horizon
+        anchors = self._readers.reopen(
+            spec.anchors, self._opened["anchors"], history=model.card.history, horizon=horizon
+        )
+        return Measurement(
+            self._kind.engine, model, anchors.at_horizon(horizon), spec, self._context
+        )
+
+    def _measure(self, spec: ScoreSpec, role: Role) -> None:
+        """Measure every shard of one checkpoint; a step for each that is not known."""
+        known = self._shards[role]
+        fresh = [rows for rows in spec.shards() if rows not in known]
+
+        def measure(rows: tuple[int, int]) -> Json:
+            return self._measurement(spec, role).shard(rows).to_json()
+
+        measured = self._step.each(f"measuring the {role}", measure, fresh)
+        # Read at once: the record's text is a third longer than its numbers.
+        known |= dict(zip(fresh, map(ShardRecord.from_json, measured), strict=True))
+        self._shards[role] = {rows: known[rows] for rows in spec.shards()}
+
+    def _separate(self, spec: ScoreSpec, role: Role) -> Json:
+        summarise = partial(self._summary, spec, role, floor=True)
+        return self._step(f"separating states of the {role}", summarise)
+
+    def _summary(self, spec: ScoreSpec, role: Role, *, floor: bool = False) -> Json:
+        """Compute raw IR and its rounding floor, SR and per-anchor values of one checkpoint."""
+        measurement, opened = self._measurement(spec, role), self._opened
+        partner = unpack(opened["partner"])
+        whole = ShardRecord.concatenate([*self._shards[role].values()])
+        record = measurement.with_endpoints(whole)
+        distances = measurement.different_state_distances(record, partner)
+        check = self._context.check
+        return {
+            **score.summarise_checkpoint(spec, record, distances, partner, check),
+            "rounding_floor": measurement.rounding_floor(record) if floor else None,
+            "anchor_ids": pack(measurement.anchors.anchor_ids),
+            "trajectory_ids": pack(measurement.anchors.trajectory_ids),
+            "skip_reasons": opened["skip_reasons"],
+        }
+
+    def _look(self, part: ScoreSpec, before: Sequence[Seen]) -> Json:
+        """Judge the anchors that are measured by now, at the error that this look has."""
+        spec = self._spec
+        eligible = int((unpack(self._opened["partner"]) >= 0).sum())
+        scores = {role: self._summary(part, role) for role in self._shards if eligible}
+
+        def weigh(options: EvidenceOptions) -> Evidence:
+            return score.weigh(part, scores, self._context.check, options)
+
+        look = take_look(
+            weigh,
+            spec.evidence,
+            spec.thresholds.sr,
+            [seen.look for seen in before],
+            len(spec.looks()),
+            anchors=part.anchors.count,
+            eligible=eligible,
+        )
+        plain: Json = to_plain(look)
+        return plain
+
+    def _conclude(self, scores: Mapping[Role, Json], seen: Sequence[Seen] = ()) -> Json:
+        spec, opened, engine = self._spec, self._opened, self._kind.engine
+        receipt = spec.receipt(opened["evaluated"], engine.device)
+        reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
+        verdict = score.judge(spec, dict(scores))
+        engine.metrics.record_verdict(
+            spec.checkpoint.name,
+            spec.perturbation.kind,
+            str(verdict.outcome),
+            ir_relative=verdict.ir_relative,
+            sr=scores["checkpoint"]["sr"],
+        )
+        return {
+            "checkpoint": scores["checkpoint"],
+            "reference": reference,
+            "verdict": score.verdict_to_json(verdict),
+            "evidence": to_plain(score.evidence_of(spec, scores, seen, self._context.check)),
+            "receipt": receipt_to_json(receipt),
+            "anchors": opened["anchors"],
+            "seen": opened["seen"],
+        }
