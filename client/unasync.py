@@ -30,6 +30,7 @@ REPLACED = (
     (r"\baclosing\b", "closing"),
     (r"__a(enter|exit)__", r"__\1__"),
     (r"\bacpc_client\.aio\b", "acpc_client.sync"),
+    (r"\baio(?=,|\.[A-Z])", "sync"),
     (r"\basyncio client\b", "blocking client"),
     (r"Tasks of one event loop share it", "Thread-safe: one serves all threads of a process"),
     (r"In an ``with``", "In a ``with``"),

@@ -4,11 +4,11 @@
     python deploy/release_check.py --torch 2.13.0    the same, with this torch in every environment
 
 The wheel is built from the sdist, as a packager would. Without constraints one environment gets the
-thin client alone, one the lab and one the server: what a user gets today. Another has the lower
-bound of every range in pyproject.toml. In both the server judges the demo's three checkpoints for
-`acpc score`, certifies a pool, answers a thin client, and the tests marked `edge` pass; those of
-standard services with a gRPC above the server's bound as well. PIP_* of the environment apply. Ends
-within 30 minutes and leaves nothing behind.
+thin client, then the lab as well, and one the server: what a user gets today. Meanwhile a third
+gets the lower bound of every range in pyproject.toml. In both cases the server judges the demo's
+three checkpoints for `acpc score`, certifies a pool, answers a client, and the tests marked `edge`
+pass; those of standard services with a gRPC above the server's bound as well. PIP_* of the
+environment apply. Ends within 30 minutes and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 import venv
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -38,6 +40,9 @@ ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ACPC_"))
 } | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "OMP_NUM_THREADS": "1"}
 EXTRAS = "server,lab,tracing,postgres,hdf5,video,lance,parquet,tsne"
+# Modules are compiled when they are first imported: most never are.
+PIP = (sys.executable, "-m", "pip", "--python")
+INSTALL = ("install", "--quiet", "--no-compile")
 TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-randomly", "hypothesis", "beartype", "jsonschema")
 # The demo's lesson: exit codes of `acpc score` under sensor noise, 3 where the screen fails.
 VERDICTS = {"two-room-base": 3, "two-room-augmented": 0, "two-room-collapsed": 3}
@@ -72,22 +77,39 @@ def main() -> None:
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.alarm(MAX_SECONDS)
-    chosen = [f"torch=={torch}"] if torch else []
-    with tempfile.TemporaryDirectory(prefix="acpc-release-") as name:
+    with tempfile.TemporaryDirectory(prefix="acpc-release-") as name, ThreadPoolExecutor() as pool:
         folder = Path(name)
-        wheel = _build(folder / "dist")
-        _check_thin_client(client := _install(folder / "client", str(wheel)))
-        lab = _install(folder / "lab", f"{wheel}[lab]")
-        server = _install(folder / "server", f"{wheel}[server]", *chosen)
-        _use(folder / "newest", client, lab, server)
-        _test_edges(server, f"{wheel}[{EXTRAS}]", *chosen)
-        _test_newer_grpc(server)
-        shutil.rmtree(folder / "server")  # gigabytes where torch brings CUDA
-        bounds = folder / "bounds.txt"
-        bounds.write_text("\n".join(_lower_bounds(torch)))
-        oldest = _install(folder / "oldest", f"{wheel}[{EXTRAS}]", f"--constraint={bounds}")
-        _use(folder / "lowest", oldest, oldest, oldest)
-        _test_edges(oldest, f"--constraint={bounds}")
+        try:
+            wheel = _build(folder / "dist")
+            checks = [pool.submit(check, folder, wheel, torch) for check in (_newest, _oldest)]
+            for check in as_completed(checks):
+                check.result()
+        except BaseException:
+            _programs.end()
+            raise
+
+
+def _newest(folder: Path, wheel: Path, torch: str | None) -> None:
+    chosen = [f"torch=={torch}"] if torch else []
+    _check_thin_client(client := _install(folder / "client", str(wheel)))
+    _install(folder / "client", f"{wheel}[lab]")
+    server = _install(folder / "server", f"{wheel}[server]", *chosen)
+    _use(folder / "newest", client, server)
+    _install(folder / "server", f"{wheel}[{EXTRAS}]", *TEST_TOOLS, *chosen)
+    _test(server, "-m", "edge", *_edge_files())
+    # Above the server's bound too, methods that a newer standard service brings are answered.
+    newer = ("--upgrade", "grpcio", "grpcio-health-checking")
+    _run(*PIP, server / "python", *INSTALL, *newer, cwd=folder)
+    asked = ("-k", "health_lists or without_a_servicer")
+    _test(server, ROOT / "tests/server/rpc/test_door.py", *asked)
+
+
+def _oldest(folder: Path, wheel: Path, torch: str | None) -> None:
+    (folder / "bounds.txt").write_text("\n".join(_lower_bounds(torch)))
+    wanted = (f"{wheel}[{EXTRAS}]", *TEST_TOOLS, f"--constraint={folder / 'bounds.txt'}")
+    programs = _install(folder / "oldest", *wanted)
+    _use(folder / "lowest", programs, programs)
+    _test(programs, "-m", "edge", *_edge_files())
 
 
 def _lower_bounds(torch: str | None) -> list[str]:
@@ -100,8 +122,8 @@ def _lower_bounds(torch: str | None) -> list[str]:
     return [f"{name}=={version}" for name, version in bounds.items()]
 
 
-def _use(folder: Path, client: Path, lab: Path, server: Path) -> None:
-    """A server of one environment answers a thin client and the lab's commands of others."""
+def _use(folder: Path, client: Path, server: Path) -> None:
+    """A server of one environment answers the client and the lab's commands of another."""
     (datasets := folder / "datasets").mkdir(parents=True)
     shutil.copy(WORLD / "two-room.yaml", datasets)
     _run(server / "python", WORLD / "dataset.py", f"--out={datasets / 'two-room.h5'}", cwd=folder)
@@ -113,7 +135,7 @@ def _use(folder: Path, client: Path, lab: Path, server: Path) -> None:
         environment=ENVIRONMENT,
     ) as address:
         answer = _run(client / "python", "-c", CALL, address, cwd=folder)
-        acpc, at = lab / "acpc", f"--target={address}"
+        acpc, at = client / "acpc", f"--target={address}"
         for name, code in VERDICTS.items():
             options = ("--reference=two-room-base", "--shift=gaussian_noise:0.08")
             options += ("--dataset=two-room.h5", "--task=two-room.yaml", at)
@@ -123,24 +145,16 @@ def _use(folder: Path, client: Path, lab: Path, server: Path) -> None:
     print(f"{folder.name}: {answer.strip()}; three verdicts and a certificate", flush=True)
 
 
-def _test_edges(programs: Path, *requirements: str) -> None:
-    """The tests of what dependencies do, against the installed wheel."""
-    pip = (programs / "python", "-m", "pip", "install", "--quiet")
-    _run(*pip, *TEST_TOOLS, *requirements, cwd=ROOT)
-    files = [
-        path for path in (ROOT / "tests").rglob("test_*.py") if "mark.edge" in path.read_text()
-    ]
-    pytest = (programs / "python", "-m", "pytest", "-m", "edge", "-q", "-p", "no:cacheprovider")
-    print(_run(*pytest, *files, cwd=ROOT).splitlines()[-1], flush=True)
+def _edge_files() -> list[Path]:
+    """The files with tests of what dependencies do."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    return [path for path in files if "mark.edge" in path.read_text()]
 
 
-def _test_newer_grpc(programs: Path) -> None:
-    """Above the server's bound too, methods that a newer standard service brings are answered."""
-    pip = (programs / "python", "-m", "pip", "install", "--quiet", "--upgrade")
-    _run(*pip, "grpcio", "grpcio-health-checking", cwd=ROOT)
+def _test(programs: Path, *asked: str | Path) -> None:
+    """Run tests against the wheel that is installed there."""
     pytest = (programs / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    asked = (ROOT / "tests/server/rpc/test_door.py", "-k", "health_lists or without_a_servicer")
-    print(_run(*pytest, *asked, cwd=ROOT).splitlines()[-1], flush=True)
+    print(f"{programs.parent.name}: {_run(*pytest, *asked, cwd=ROOT).splitlines()[-1]}", flush=True)
 
 
 def _build(target: Path) -> Path:
@@ -154,13 +168,14 @@ def _build(target: Path) -> Path:
 
 
 def _install(folder: Path, *requirements: str) -> Path:
-    """The folder of programs of an environment that holds ``requirements`` and nothing else."""
-    print(f"Installing {Path(requirements[0]).name} in an empty environment", flush=True)
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    _run(python, "-m", "pip", "install", "--quiet", *requirements, cwd=folder)
-    _run(python, "-m", "pip", "check", cwd=folder)
-    return python.parent
+    """Install ``requirements`` into an environment that has nothing else; its programs' folder."""
+    print(f"Installing {Path(requirements[0]).name} into {folder.name}", flush=True)
+    programs = folder / "bin"
+    if not folder.exists():
+        venv.create(folder, with_pip=False)
+    _run(*PIP, programs / "python", *INSTALL, *requirements, cwd=folder)
+    _run(*PIP, programs / "python", "check", cwd=folder)
+    return programs
 
 
 def _check_thin_client(programs: Path) -> None:
@@ -174,26 +189,51 @@ def _check_thin_client(programs: Path) -> None:
             sys.exit(f"{command} without its extra: code {shown.returncode}, {shown.stderr}")
 
 
-def _run(*command: str | Path, cwd: Path, code: int = 0) -> str:
-    """The output of a program that is to end with ``code``.
+class _Programs:
+    """Programs that run now, each in a process group of its own; none starts after ``end``."""
 
-    Its process group ends with it, also when this check is interrupted.
-    """
-    process = subprocess.Popen(  # noqa: S603 - our own programs
-        command,
-        cwd=cwd,
-        env=ENVIRONMENT,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[int] = set()
+        self._ended = False
+
+    def start(self, command: tuple[str | Path, ...], cwd: Path) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._ended:
+                sys.exit("another part of the check failed")
+            process = subprocess.Popen(  # noqa: S603 - our own programs
+                command,
+                cwd=cwd,
+                env=ENVIRONMENT,
+                text=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            self._running.add(process.pid)
+            return process
+
+    def forget(self, process: subprocess.Popen[str]) -> None:
+        with self._lock:
+            self._running.discard(process.pid)
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            for group in self._running:
+                os.killpg(group, signal.SIGKILL)
+
+
+_programs = _Programs()
+
+
+def _run(*command: str | Path, cwd: Path, code: int = 0) -> str:
+    """The output of a program that is to end with ``code``."""
+    process = _programs.start(command, cwd)
     try:
         output, _ = process.communicate()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+    finally:
+        _programs.forget(process)
     if process.returncode != code:
         sys.exit(f"{' '.join(map(str, command))}: code {process.returncode}\n{output}")
     return output

@@ -14,7 +14,7 @@ RunEnded
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from acpc.contract import (
@@ -38,8 +38,9 @@ from acpc.contract import (
     Unimplemented,
     Unknown,
 )
-from google.protobuf.message import DecodeError
-from google.rpc import error_details_pb2, status_pb2
+
+if TYPE_CHECKING:
+    from google.rpc import status_pb2
 
 __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "ArgumentError", "Cancelled", "ClientClosed",
@@ -127,6 +128,9 @@ def from_status(status: status_pb2.Status, request_id: str = "") -> AcpcError:
 
 def from_rpc_error(error: grpc.RpcError, request_id: str = "") -> AcpcError:
     """The error behind a failed RPC, sync or asyncio, with the details the server attached."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - only where a call failed
+    from google.rpc import status_pb2  # noqa: PLC0415
+
     status = status_pb2.Status()
     metadata: Any = error.trailing_metadata()
     for key, value in metadata or ():
@@ -141,6 +145,8 @@ def from_rpc_error(error: grpc.RpcError, request_id: str = "") -> AcpcError:
 
 
 def _build(code: str, message: str, status: status_pb2.Status, request_id: str) -> AcpcError:
+    from google.rpc import error_details_pb2  # noqa: PLC0415 - only where a call failed
+
     info = error_details_pb2.ErrorInfo()
     request = error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()

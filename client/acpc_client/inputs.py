@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from acpc.contract import ArgumentError, Perturbation
-from numpy.typing import NDArray
+from acpc.contract import ArgumentError
+
+if TYPE_CHECKING:
+    from acpc.contract import Perturbation
+    from numpy.typing import NDArray
 
 Count = TypeVar("Count", int, int | None)
 Item = TypeVar("Item")

@@ -20,11 +20,11 @@ from importlib import import_module
 from inspect import signature
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import typer
 from acpc import contract
-from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession
+from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession, calls
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
@@ -174,7 +174,7 @@ def requests() -> dict[str, Descriptor]:
 @cache
 def _records() -> dict[str, type[Any]]:
     """The dataclass of each message; of several, the base of the others."""
-    known = [item for item in vars(contract).values() if isinstance(item, type)]
+    known = [item for name in contract.__all__ if isinstance(item := getattr(contract, name), type)]
     known.sort(key=lambda cls: -len(cls.__mro__))
     return {
         cls.message_type.DESCRIPTOR.full_name: cls
@@ -213,8 +213,9 @@ def _leaves(
 def _accepted(call: Callable[..., Any]) -> frozenset[str]:
     """The arguments of a function of the client, its ``**options`` too."""
     found = set(signature(call).parameters) - {"self"}
-    for hint in get_args(get_type_hints(call).get("options")):
-        found |= hint.__optional_keys__
+    options = re.fullmatch(r"Unpack\[(\w+)\]", call.__annotations__.get("options", ""))
+    if options:
+        found |= getattr(calls, options[1]).__optional_keys__
     return frozenset(found)
 
 

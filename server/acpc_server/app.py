@@ -13,21 +13,11 @@ import structlog
 import torch
 from acpc import tracing
 from acpc.contract import to_plain
-from acpc.v1 import (
-    anchor_service_pb2,
-    checkpoint_service_pb2,
-    dataset_service_pb2,
-    diagnostic_service_pb2,
-    scoring_service_pb2,
-    study_service_pb2,
-)
-from google.longrunning import operations_pb2
-from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
-from grpc_health.v1 import health_pb2
+from google.protobuf import descriptor_pool
 
-from acpc_server.access import AccessControl, is_local
+from acpc_server import options, rpc
+from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
-from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
     CheckpointCache,
@@ -41,32 +31,6 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.options import (
-    access_options,
-    anchor_limits,
-    channel_options,
-    checkpoint_limits,
-    drift_monitor,
-    health_lane,
-    job_options,
-    lane,
-    listen,
-    metrics_token,
-)
-from acpc_server.rpc import (
-    AnchorServicer,
-    CheckpointServicer,
-    DatasetServicer,
-    DiagnosticServicer,
-    Door,
-    HealthService,
-    OperationsServicer,
-    OperationWriter,
-    Reflection,
-    ScoringServicer,
-    StudyServicer,
-    reflection_versions,
-)
 from acpc_server.scheduling import AdmissionController, Held, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
@@ -111,10 +75,8 @@ MAX_JOBS = 10_000
 class Server:
     """The service of one process.
 
-    Attributes:
-        port: Port gRPC is bound to, known after :meth:`start`; -1 where it has sockets alone.
-        metrics_port: Port of ``/metrics``, or None when it is off.
-        access: Who may call; reads its files again when told to.
+    Its ``port`` is known after :meth:`start`, -1 where it has sockets alone; its ``metrics_port``
+    is None when it is off.
     """
 
     def __init__(
@@ -126,9 +88,8 @@ class Server:
     ) -> None:
         """Build every part; nothing listens yet.
 
-        ``on_leave`` is called with an exit code when this server must stop by itself: another one
-        has taken its name among those that share the job record, or its device or its process
-        has failed. ``shares_port`` lets others of the same user listen on the port too.
+        ``on_leave`` is called with an exit code when this server must stop by itself, and
+        ``shares_port`` lets others of the same user listen on the port too.
         """
         self._on_leave = on_leave
         self._shares_port = shares_port
@@ -139,7 +100,7 @@ class Server:
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
-        self.access = AccessControl(access_options(settings), self.metrics)
+        self.access = AccessControl(options.access_options(settings), self.metrics)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
@@ -151,12 +112,11 @@ class Server:
             settings.checkpoint_root,
             self._device,
             self.metrics,
-            limits=checkpoint_limits(settings),
+            limits=options.checkpoint_limits(settings),
             budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
         )
         self._datasets = DatasetStore(settings.dataset_root)
-        _make_state_folder(settings)
-        self._anchors = AnchorStore(settings.anchor_folder, anchor_limits(settings), self.metrics)
+        self._anchors = options.open_anchors(settings, self.metrics)
         readers = AnchorReaders(self._datasets, self._anchors)
         scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
         studies = StudyJobKind(self._engine, self._checkpoints, readers)
@@ -164,12 +124,14 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            job_options(settings),
+            options.job_options(settings),
             lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth()
-        self._http = HttpEndpoint(self.metrics.registry, self.health, metrics_token(settings))
-        self._probes = HealthService()
+        self._http = HttpEndpoint(
+            self.metrics.registry, self.health, options.metrics_token(settings)
+        )
+        self._probes = rpc.HealthService()
         self._door = self._build(scoring, studies, readers)
         self._watchdog = self._build_watchdog()
 
@@ -232,16 +194,18 @@ class Server:
         self._probes.tell({**ready, LIVENESS: self.health.live})
         self.metrics.ready.set(self.health.ready)
 
-    def _build(self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders) -> Door:
+    def _build(
+        self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
+    ) -> rpc.Door:
         settings = self._settings
-        door = Door(
+        door = rpc.Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
-            shared := lane(settings),
+            shared := options.lane(settings),
             admit=self.access.identify,
-            options=channel_options(settings, shares_port=self._shares_port),
+            options=options.channel_options(settings, shares_port=self._shares_port),
         )
-        diagnostic = DiagnosticServicer(
+        diagnostic = rpc.DiagnosticServicer(
             self._admission,
             self._checkpoints,
             PairComparer(self._engine, settings.max_frames),
@@ -249,28 +213,31 @@ class Server:
                 self._engine,
                 max_frames=settings.max_frames,
                 max_predictions=settings.max_predictions,
-                drift=drift_monitor(settings, self.metrics),
+                drift=options.drift_monitor(settings, self.metrics),
             ),
             idle_seconds=settings.plan_idle_seconds,
         )
-        writer = OperationWriter([scoring, studies])
+        writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
-        checkpoints = CheckpointServicer(self._checkpoints)
-        anchors = AnchorServicer(self._anchors, self._datasets, self._in_use)
-        described = Reflection((*SERVICES, HEALTH))
-        for file, servicer in (
-            (diagnostic_service_pb2.DESCRIPTOR, diagnostic),
-            (checkpoint_service_pb2.DESCRIPTOR, checkpoints),
-            (dataset_service_pb2.DESCRIPTOR, DatasetServicer(self._datasets)),
-            (scoring_service_pb2.DESCRIPTOR, ScoringServicer(scoring, *given)),
-            (study_service_pb2.DESCRIPTOR, StudyServicer(studies, *given)),
-            (anchor_service_pb2.DESCRIPTOR, anchors),
-            (operations_pb2.DESCRIPTOR, OperationsServicer(self._jobs, writer)),
-            *((file, described) for file in reflection_versions() if settings.reflection),
-        ):
+        servicers: dict[str, object] = {
+            "acpc.v1.DiagnosticService": diagnostic,
+            "acpc.v1.AnchorService": rpc.AnchorServicer(
+                self._anchors, self._datasets, self._in_use
+            ),
+            "acpc.v1.ScoringService": rpc.ScoringServicer(scoring, *given),
+            "acpc.v1.StudyService": rpc.StudyServicer(studies, *given),
+            "acpc.v1.CheckpointService": rpc.CheckpointServicer(self._checkpoints),
+            "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
+            "google.longrunning.Operations": rpc.OperationsServicer(self._jobs, writer),
+        }
+        if settings.reflection:
+            described = rpc.Reflection((*SERVICES, HEALTH))
+            servicers |= dict.fromkeys(described.own, described)
+        find = descriptor_pool.Default().FindServiceByName
+        for name, servicer in servicers.items():
             checked = replace(shared, check=diagnostic.check) if servicer is diagnostic else None
-            door.add(_service(file), servicer, lane=checked, holds=HOLDS)
-        door.add(_service(health_pb2.DESCRIPTOR), self._probes, lane=health_lane())
+            door.add(find(name), servicer, lane=checked, holds=HOLDS)
+        door.add(find(HEALTH), self._probes, lane=options.health_lane())
         return door
 
     def start(self) -> None:
@@ -286,7 +253,7 @@ class Server:
                 tracing.start(settings.otlp_endpoint, "acpc-server")
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
-        _warn_of_exposure(settings)
+        options.warn_of_exposure(settings)
         if settings.examine_device:
             turn_off_failing(self._engine)
         self.health.watch(self._tell_health)
@@ -301,7 +268,7 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = listen(self._door, settings, self.access, self._socket_names)
+        self.port = options.listen(self._door, settings, self.access, self._socket_names)
         self.access.start()
         self._door.start()
         self._watchdog.start()
@@ -338,8 +305,7 @@ class Server:
         """Leave: health says NOT_SERVING, and calls are taken until load balancers know: lame duck.
 
         Then the port closes, open calls finish, and running jobs stay on record. ``hurry`` ends the
-        lame duck. Where the device or the process has failed there is none, and calls get a moment
-        only, to read why.
+        lame duck. There is none after a failure, when calls get just a moment to read why.
         """
         self.health.block("draining", "the server stops")
         if self.health.live:
@@ -360,37 +326,10 @@ class Server:
         log.info("stopped")
 
 
-def _service(file: FileDescriptor) -> ServiceDescriptor:
-    """The one service of a file."""
-    (service,) = file.services_by_name.values()
-    return service
-
-
-def _make_state_folder(settings: Settings) -> None:
-    try:
-        settings.state_dir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FailedPrecondition(
-            f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
-            "another --state-dir"
-        ) from error
-
-
-def _warn_of_exposure(settings: Settings) -> None:
-    """Log what anyone on the network can do, as its owner may have forgotten."""
-    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
-        log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
-    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
-    if served and settings.metrics_token_file is None:
-        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
-        log.warning("metrics_open", host=settings.metrics_host, hint=hint)
-
-
 def wait_for_signal(event: threading.Event, seconds: float = math.inf) -> None:
     """Wait in the main thread until a signal's handler sets ``event``, or for ``seconds``.
 
-    Looks up every second: of two signals that come together the second may reach another thread,
-    and does not wake this one.
+    Looks every second: of two signals at once the second may reach another thread.
     """
     end = time.monotonic() + seconds
     while not event.wait(max(0.0, min(end - time.monotonic(), 1.0))) and time.monotonic() < end:

@@ -62,11 +62,7 @@ _SHORTAGE = re.compile(
 
 
 def only_one(name: str, candidates: Sequence[str], what: str, field: str) -> str | None:
-    """The one candidate that begins with ``name``; None for none.
-
-    Raises:
-        InvalidArgument: Several do; names them.
-    """
+    """Return the one candidate that begins with ``name``, or None; InvalidArgument for several."""
     if len(candidates) > 1:
         shown = ", ".join(candidates[:_MAX_SHOWN])
         more = f" and {len(candidates) - _MAX_SHOWN} more" if len(candidates) > _MAX_SHOWN else ""
@@ -77,13 +73,9 @@ def only_one(name: str, candidates: Sequence[str], what: str, field: str) -> str
 
 
 class UnknownName(NotFound):
-    """Nothing has the name that a caller gave. Who may list the names is told the nearest ones.
+    """Nothing has the name that a caller gave. Who may list the names gets the nearest ones.
 
-    Args:
-        message: What there is not.
-        name: What the caller gave.
-        known: Lists the names there are, of the server's and not of one tenant's.
-        listed_by: Command that lists them.
+    ``known`` lists the server's names, never one tenant's; ``listed_by`` is the command for it.
     """
 
     def __init__(

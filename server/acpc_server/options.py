@@ -8,18 +8,28 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from acpc_server.access import AccessControl, AccessOptions, TlsFiles, read_secret, require_guarded
-from acpc_server.data.anchor_sets import AnchorLimits
+import structlog
+
+from acpc_server.access import (
+    AccessControl,
+    AccessOptions,
+    TlsFiles,
+    is_local,
+    read_secret,
+    require_guarded,
+)
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, Receiver, claimed, forget
+from acpc_server.rpc import Door, Lane, ReadLimit, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
+log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
@@ -56,7 +66,7 @@ def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str,
 
 
 def raise_open_files() -> None:
-    """Let the process open as many files as it may: connections that never speak hold some."""
+    """Raise the limit of open files: connections that never speak hold some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft not in (resource.RLIM_INFINITY, wanted):
@@ -64,7 +74,7 @@ def raise_open_files() -> None:
 
 
 def max_connections(settings: Settings) -> int:
-    """Connections open at a time; half of the files a process may open stay for jobs and probes."""
+    """Return the connections open at a time: half of a process's files stay for jobs and probes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return settings.max_connections
@@ -72,7 +82,7 @@ def max_connections(settings: Settings) -> int:
 
 
 def lane(settings: Settings) -> Lane:
-    """What every call but a health check shares."""
+    """Make what every call but a health check shares."""
     total = Quota(
         calls=settings.max_calls,
         streams=settings.max_streams,
@@ -83,22 +93,22 @@ def lane(settings: Settings) -> Lane:
     return Lane(
         Receiver(slots),
         CallerLimits(total, caller_quota(settings)),
-        settings.message_seconds,
+        ReadLimit(settings.message_seconds),
     )
 
 
 def health_lane() -> Lane:
-    """What health checks share; nobody else can fill it, and a silent check yields at once."""
-    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
+    """Make what health checks share; nobody else can fill it, and a silent check yields at once."""
+    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
 
 
 def caller_quota(settings: Settings) -> Quota:
-    """What a caller may use that the access file says nothing else of."""
+    """Return the quota of a caller to whom the access file gives none."""
     return Quota(stored_bytes=settings.anchor_tenant_mib * MEBIBYTE)
 
 
 def access_options(settings: Settings) -> AccessOptions:
-    """How callers are known; FailedPrecondition when anyone could use or overhear the server."""
+    """Collect how callers are identified; FailedPrecondition when anyone could use the server."""
     tls = None
     if settings.tls_certificate and settings.tls_key:
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
@@ -121,10 +131,8 @@ def access_options(settings: Settings) -> AccessOptions:
 def listen(door: Door, settings: Settings, access: AccessControl, names: ExitStack) -> int:
     """Listen, and return the port; on the sockets in plain text, which leaves no host.
 
-    ``names`` removes the sockets.
-
-    Raises:
-        FailedPrecondition: An address cannot be had, or nobody could call over the sockets.
+    ``names`` removes the sockets. Raises FailedPrecondition for an address that cannot be had, and
+    when nobody could call over the sockets.
     """
     port = settings.port
     if port >= 0:
@@ -153,18 +161,14 @@ def _bind(door: Door, address: str, choose: str, credentials: Any = None) -> int
 
 
 def metrics_token(settings: Settings) -> Callable[[], str] | None:
-    """Reads the token of ``/metrics`` whenever it is asked for, as it may be rotated."""
+    """Read the token of ``/metrics`` whenever it is needed, as it may be rotated."""
     if (path := settings.metrics_token_file) is None:
         return None
     return lambda: read_secret(path).decode().strip()
 
 
 def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
-    """What seeks drift in live planning; None where nothing does.
-
-    Raises:
-        FailedPrecondition: The file of references cannot be read.
-    """
+    """Make the drift test, or None; FailedPrecondition when its references cannot be read."""
     if not settings.drift_alpha:
         return None
     terms = DriftTerms(settings.drift_observations, settings.drift_spacing, settings.drift_alpha)
@@ -172,7 +176,7 @@ def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
 
 
 def job_options(settings: Settings) -> JobOptions:
-    """Where jobs are recorded, and how they run."""
+    """Collect where jobs are recorded, and how they run."""
     return JobOptions(
         database_url=settings.database_url,
         state_dir=settings.state_dir,
@@ -187,16 +191,23 @@ def job_options(settings: Settings) -> JobOptions:
 
 
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """What the cache of checkpoints loads."""
+    """Limit what the cache of checkpoints loads."""
     return CheckpointLimits(
         weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
         parameters=settings.max_parameters_millions * MILLION,
     )
 
 
-def anchor_limits(settings: Settings) -> AnchorLimits:
-    """What the anchor store takes."""
-    return AnchorLimits(
+def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
+    """Open the anchor store; FailedPrecondition when the state folder cannot be made."""
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FailedPrecondition(
+            f"cannot make the state folder {settings.state_dir} ({error.strerror}); choose "
+            "another --state-dir"
+        ) from error
+    limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
         tenant_bytes=settings.anchor_tenant_mib * MEBIBYTE,
         set_bytes=settings.anchor_set_mib * MEBIBYTE,
@@ -205,3 +216,14 @@ def anchor_limits(settings: Settings) -> AnchorLimits:
         keep_seconds=settings.anchor_keep_days * 86_400,
         upload_seconds=settings.anchor_upload_hours * 3600,
     )
+    return AnchorStore(settings.anchor_folder, limits, metrics)
+
+
+def warn_of_exposure(settings: Settings) -> None:
+    """Log what anyone on the network can do, which its owner may have forgotten."""
+    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
+        log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
+    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
+    if served and settings.metrics_token_file is None:
+        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
+        log.warning("metrics_open", host=settings.metrics_host, hint=hint)

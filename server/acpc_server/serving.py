@@ -1,9 +1,8 @@
 """A serving process from its start to its exit: a server of its own, or a worker of several.
 
-``python -m acpc_server.serving`` is a worker. Its settings come as one line of JSON on standard
-input, and what it is to do as further lines: ``stop``, ``hurry``, ``reload``, ``others 0|1``.
-The end of that input is the end of its supervisor, whom it does not outlive. On standard output it
-tells a line of JSON whenever its readiness changes, and after ``others``.
+``python -m acpc_server.serving`` is a worker. Standard input gives its settings as a line of JSON,
+then commands: ``stop``, ``hurry``, ``reload``, ``others 0|1``; it ends with its supervisor, whom it
+does not outlive. It writes a line of JSON whenever its readiness changes, and after ``others``.
 """
 
 from __future__ import annotations
@@ -33,12 +32,8 @@ log = structlog.get_logger("acpc.app")
 def serve_until_stopped(settings: Settings, worker: str = "") -> NoReturn:
     """Serve until a signal, a failure or the supervisor ends it; exits the process.
 
-    Args:
-        settings: Its settings.
-        worker: Name of this worker where several share the port, which a supervisor started.
-
-    Raises:
-        FailedPrecondition: The server cannot be built or started.
+    ``worker`` names one of several that share the port, which a supervisor started. Raises
+    FailedPrecondition when the server cannot be built or started.
     """
     keep_freed_memory()
     raise_open_files()
@@ -83,7 +78,7 @@ def serve_until_stopped(settings: Settings, worker: str = "") -> NoReturn:
 def _obey(
     lines: Iterable[str], server: Server, stop: threading.Event, hurry: threading.Event
 ) -> None:
-    """Do what the supervisor says, until it stops talking."""
+    """Do what the supervisor commands, until its pipe ends."""
     for line in lines:
         word, _, value = line.strip().partition(" ")
         if word == "stop":
@@ -107,11 +102,7 @@ def _tell(server: Server) -> None:
 
 
 def supervise(settings: Settings) -> NoReturn:
-    """Become the supervisor of a worker a device; it needs none of what a server loads.
-
-    Raises:
-        FailedPrecondition: A device does not exist.
-    """
+    """Become the supervisor of a worker a device; FailedPrecondition when one does not exist."""
     for name in settings.devices.split(","):
         choose_device(name, f"--devices {settings.devices}:")
     given, text = os.pipe()

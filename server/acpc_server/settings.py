@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from acpc.contract import did_you_mean
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -28,246 +23,169 @@ from acpc_server.setting_types import File, Folder, Sockets
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseSettings):
     """Flags win over variables, and variables over the file: see :func:`read_settings`."""
 
-    model_config = SettingsConfigDict(env_prefix="ACPC_", extra="forbid")
+    model_config = SettingsConfigDict(
+        env_prefix="ACPC_", extra="forbid", use_attribute_docstrings=True
+    )
 
-    checkpoint_root: Folder = Field(description="folder that holds the checkpoint folders")
-    dataset_root: Folder = Field(description="folder that holds HDF5 datasets and task files")
-    state_dir: Path = Field(
-        Path("acpc-state"), description="folder for the job record; made when missing"
-    )
-    jobs_url: str = Field(
-        "", description="database of the job record; default is SQLite in the state folder"
-    )
-    executor_id: str = Field(
-        "",
-        pattern=r"^\S*$",
-        max_length=100,
-        description="this server's name among those that share a job record; default is a name "
-        "kept in the state folder",
-    )
-    host: str = Field("127.0.0.1", description="address gRPC listens on")
-    port: int = Field(
-        50051,
-        ge=-1,
-        le=65535,
-        description="port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen",
-    )
-    listen: Sockets = Field(
-        (),
-        validate_default=True,
-        description="Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be "
-        "given again",
-    )
-    socket_mode: str = Field(
-        "660", pattern="^0?[0-7]{3}$", description="who may open these sockets, as chmod takes it"
-    )
-    socket_group: str = Field(
-        "", description="group of these sockets; default is that of the server's process"
-    )
-    metrics_host: str = Field(
-        "127.0.0.1", description="address /metrics, /livez and /readyz listen on"
-    )
-    metrics_port: int = Field(
-        9464, ge=-1, le=65535, description="port of these three; 0 picks one, -1 turns it off"
-    )
-    metrics_token_file: File | None = Field(
-        None, description="file with the bearer token that /metrics asks for; default is none"
-    )
-    tls_certificate: File | None = Field(None, description="PEM certificate chain; enables TLS")
-    tls_key: File | None = Field(None, validate_default=True, description="PEM private key")
-    tls_client_ca: File | None = Field(
-        None,
-        validate_default=True,
-        description="PEM authorities of client certificates; every client then needs one",
-    )
-    tls_crl: File | None = Field(
-        None,
-        validate_default=True,
-        description="PEM revocation lists of the authorities of --tls-client-ca",
-    )
-    access_file: File | None = Field(
-        None, description="YAML file of tenants, callers, token issuers and quotas"
-    )
-    keys_file: Path | None = Field(
-        None, description="file of API keys, made by acpc-server keys create"
-    )
-    insecure: bool = Field(
-        False, description="listen beyond this machine without TLS, or without asking who calls"
-    )
-    reflection: bool = Field(True, description="tell callers with the role read the API's schema")
-    device: str = Field(
-        "auto", description="cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"
-    )
-    devices: str = Field(
-        "",
-        description="several devices, as cuda:0,cuda:1: a worker process each behind one port; "
-        "instead of --device",
-    )
-    examine_device: bool = Field(
-        True,
-        description="try every numeric mode of the device at the start, and turn off one that "
-        "fails",
-    )
-    device_call_seconds: float = Field(
-        300.0,
-        gt=0,
-        description="time one device call may take, seconds; a server whose call takes longer "
-        "gives its device up and exits",
-    )
-    self_test_seconds: float = Field(
-        30.0,
-        gt=0,
-        description="time the server may be short of memory or threads, or a part of it dead, "
-        "before it exits, seconds",
-    )
-    torch_threads: int = Field(0, ge=0, description="CPU threads of torch; 0 means all cores")
-    rpc_threads: int = Field(64, ge=4, le=1024, description="threads that serve RPCs")
-    max_message_mib: int = Field(64, ge=1, le=1024, description="largest message, MiB")
-    message_seconds: float = Field(
-        10.0, gt=0, description="time a message may take to arrive, seconds"
-    )
-    receiving_mib: int = Field(
-        512, ge=1, description="messages being received at a time, MiB; at least two of them"
-    )
-    max_connections: int = Field(
-        8192,
-        ge=16,
-        description="connections open at a time, and at most half of the files the process may "
-        "open; further ones are closed",
-    )
-    max_calls: int = Field(1024, ge=8, description="calls under way at a time, waiting ones too")
-    max_streams: int = Field(64, ge=1, description="streams open at a time")
-    max_waits: int = Field(512, ge=1, description="calls that may wait for jobs at a time")
-    max_queue: int = Field(
-        256, ge=1, description="interactive chunks that may wait for the device; more are rejected"
-    )
-    merge_requests: bool = Field(
-        True, description="batch interactive requests that wait together into one device call"
-    )
-    latent_cache_mib: int = Field(
-        256, ge=0, description="cached latents of recent frames, MiB; 0 keeps none"
-    )
-    max_latents_mib: int = Field(1024, ge=1, description="latents that a request may hold, MiB")
-    graph_pools_after: int = Field(
-        0,
-        ge=0,
-        description="candidate pools of one shape after which an accelerator captures their "
-        "rollout as a graph; 0 never",
-    )
-    max_frames: int = Field(
-        1536, ge=1, description="frames one interactive request may have encoded, views included"
-    )
-    max_predictions: int = Field(
-        2**21, ge=1, description="predicted steps one candidate pool or paired CEM run may take"
-    )
-    plan_idle_seconds: float = Field(
-        60.0, gt=0, description="idle time after which a Plan stream is closed, seconds"
-    )
-    checkpoint_budget_mib: int = Field(
-        4096, ge=1, description="weights kept on the device, MiB; least recently used go first"
-    )
-    max_checkpoint_mib: int = Field(
-        2048, ge=1, description="largest weights file the server reads, MiB"
-    )
-    max_parameters_millions: int = Field(
-        1000, ge=1, description="largest network the server makes, millions of parameters"
-    )
-    job_concurrency: int = Field(
-        1, ge=1, le=64, description="checkpoint jobs of one tenant run at a time"
-    )
-    max_running_jobs: int = Field(
-        8, ge=1, le=32, description="checkpoint jobs of all authenticated tenants run at a time"
-    )
-    max_queued_jobs: int = Field(
-        10_000, ge=1, description="jobs that may wait in the job record; more are rejected"
-    )
-    max_queued_jobs_per_tenant: int = Field(
-        2_000, ge=1, description="those of one authenticated tenant"
-    )
-    job_heartbeat_seconds: float = Field(
-        5.0, gt=0, description="time between two heartbeats on a shared job record, seconds"
-    )
-    job_lease_seconds: float = Field(
-        20.0,
-        gt=0,
-        validate_default=True,
-        description="time without a heartbeat after which another server takes over this one's "
-        "jobs, seconds; the same on all servers",
-    )
-    job_retention_days: float = Field(
-        30.0, ge=0, description="time a finished job is kept, days; 0 keeps all"
-    )
-    anchor_dir: Path | None = Field(
-        None, description="folder for anchor sets; default is anchors in the state folder"
-    )
-    anchor_store_mib: int = Field(
-        102_400, ge=1, description="bytes of all anchor sets and unfinished uploads, MiB"
-    )
-    anchor_tenant_mib: int = Field(
-        0, ge=0, description="bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"
-    )
-    anchor_set_mib: int = Field(32_768, ge=1, description="bytes of one anchor set on disk, MiB")
-    anchor_set_count: int = Field(100_000, ge=1, description="anchors one anchor set may have")
-    anchor_uploads: int = Field(
-        8, ge=1, le=256, description="uploads of anchors the server takes at a time"
-    )
-    anchor_keep_days: float = Field(
-        90.0,
-        ge=0,
-        description="how long an anchor set is kept after its last use, days; 0 keeps all",
-    )
-    anchor_upload_hours: float = Field(
-        24.0, gt=0, description="an upload without a new shard for this long is dropped, hours"
-    )
-    drift_alpha: float = Field(
-        0.001,
-        ge=0,
-        lt=1,
-        description="probability that the drift alarm of a checkpoint under a perturbation is ever "
-        "raised without drift; 0 seeks none",
-    )
-    drift_reference: Path | None = Field(
-        None,
-        description="file of what live planning looked like, to which the server adds what it "
-        "lacks; default is drift.json in the state folder",
-    )
-    drift_observations: int = Field(
-        200, ge=20, le=10_000, description="planning sessions that make a reference"
-    )
-    drift_spacing: int = Field(
-        50,
-        ge=1,
-        le=4096,
-        description="planning sessions from one that is looked at to the next, at least; the "
-        "number of the longest episode makes them independent",
-    )
-    lame_duck_seconds: float = Field(
-        5.0,
-        ge=0,
-        le=3600,
-        description="time between a stop's NOT_SERVING and the end of new calls, seconds; longer "
-        "than load balancers take to notice",
-    )
-    drain_seconds: float = Field(
-        10.0,
-        ge=0,
-        le=3600,
-        description="time open calls get to finish when the server stops, seconds",
-    )
-    otlp_endpoint: str = Field(
-        "",
-        description="OpenTelemetry collector that traces are sent to over gRPC, host:port or a "
-        "URL; needs the extra tracing",
-    )
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        "INFO", description="lowest level logged"
-    )
-    log_format: Literal["json", "console"] = Field("json", description="form of log lines")
+    checkpoint_root: Folder
+    """folder that holds the checkpoint folders"""
+    dataset_root: Folder
+    """folder that holds HDF5 datasets and task files"""
+    state_dir: Path = Path("acpc-state")
+    """folder for the job record; made when missing"""
+    jobs_url: str = ""
+    """database of the job record; default is SQLite in the state folder"""
+    executor_id: str = Field("", pattern=r"^\S*$", max_length=100)
+    """this server's name among those that share a job record; default is a name kept in the
+    state folder"""
+    host: str = "127.0.0.1"
+    """address gRPC listens on"""
+    port: int = Field(50051, ge=-1, le=65535)
+    """port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen"""
+    listen: Sockets = Field((), validate_default=True)
+    """Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be given again"""
+    socket_mode: str = Field("660", pattern="^0?[0-7]{3}$")
+    """who may open these sockets, as chmod takes it"""
+    socket_group: str = ""
+    """group of these sockets; default is that of the server's process"""
+    metrics_host: str = "127.0.0.1"
+    """address /metrics, /livez and /readyz listen on"""
+    metrics_port: int = Field(9464, ge=-1, le=65535)
+    """port of these three; 0 picks one, -1 turns it off"""
+    metrics_token_file: File | None = None
+    """file with the bearer token that /metrics asks for; default is none"""
+    tls_certificate: File | None = None
+    """PEM certificate chain; enables TLS"""
+    tls_key: File | None = Field(None, validate_default=True)
+    """PEM private key"""
+    tls_client_ca: File | None = Field(None, validate_default=True)
+    """PEM authorities of client certificates; every client then needs one"""
+    tls_crl: File | None = Field(None, validate_default=True)
+    """PEM revocation lists of the authorities of --tls-client-ca"""
+    access_file: File | None = None
+    """YAML file of tenants, callers, token issuers and quotas"""
+    keys_file: Path | None = None
+    """file of API keys, made by acpc-server keys create"""
+    insecure: bool = False
+    """listen beyond this machine without TLS, or without asking who calls"""
+    reflection: bool = True
+    """tell callers with the role read the API's schema"""
+    device: str = "auto"
+    """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
+    devices: str = ""
+    """several devices, as cuda:0,cuda:1: a worker process each behind one port; instead of
+    --device"""
+    examine_device: bool = True
+    """try every numeric mode of the device at the start, and turn off one that fails"""
+    device_call_seconds: Positive = 300.0
+    """time one device call may take, seconds; a server whose call takes longer gives its device
+    up and exits"""
+    self_test_seconds: Positive = 30.0
+    """time the server may be short of memory or threads, or a part of it dead, before it exits,
+    seconds"""
+    torch_threads: int = Field(0, ge=0)
+    """CPU threads of torch; 0 means all cores"""
+    rpc_threads: int = Field(64, ge=4, le=1024)
+    """threads that serve RPCs"""
+    max_message_mib: int = Field(64, ge=1, le=1024)
+    """largest message, MiB"""
+    message_seconds: Positive = 10.0
+    """time a message may take to arrive, seconds"""
+    receiving_mib: Count = 512
+    """messages being received at a time, MiB; at least two of them"""
+    max_connections: int = Field(8192, ge=16)
+    """connections open at a time, and at most half of the files the process may open; further
+    ones are closed"""
+    max_calls: int = Field(1024, ge=8)
+    """calls under way at a time, waiting ones too"""
+    max_streams: Count = 64
+    """streams open at a time"""
+    max_waits: Count = 512
+    """calls that may wait for jobs at a time"""
+    max_queue: Count = 256
+    """interactive chunks that may wait for the device; more are rejected"""
+    merge_requests: bool = True
+    """batch interactive requests that wait together into one device call"""
+    latent_cache_mib: int = Field(256, ge=0)
+    """cached latents of recent frames, MiB; 0 keeps none"""
+    max_latents_mib: Count = 1024
+    """latents that a request may hold, MiB"""
+    graph_pools_after: int = Field(0, ge=0)
+    """candidate pools of one shape after which an accelerator captures their rollout as a
+    graph; 0 never"""
+    max_frames: Count = 1536
+    """frames one interactive request may have encoded, views included"""
+    max_predictions: Count = 2**21
+    """predicted steps one candidate pool or paired CEM run may take"""
+    plan_idle_seconds: Positive = 60.0
+    """idle time after which a Plan stream is closed, seconds"""
+    checkpoint_budget_mib: Count = 4096
+    """weights kept on the device, MiB; least recently used go first"""
+    max_checkpoint_mib: Count = 2048
+    """largest weights file the server reads, MiB"""
+    max_parameters_millions: Count = 1000
+    """largest network the server makes, millions of parameters"""
+    job_concurrency: int = Field(1, ge=1, le=64)
+    """checkpoint jobs of one tenant run at a time"""
+    max_running_jobs: int = Field(8, ge=1, le=32)
+    """checkpoint jobs of all authenticated tenants run at a time"""
+    max_queued_jobs: Count = 10_000
+    """jobs that may wait in the job record; more are rejected"""
+    max_queued_jobs_per_tenant: Count = 2_000
+    """those of one authenticated tenant"""
+    job_heartbeat_seconds: Positive = 5.0
+    """time between two heartbeats on a shared job record, seconds"""
+    job_lease_seconds: float = Field(20.0, gt=0, validate_default=True)
+    """time without a heartbeat after which another server takes over this one's jobs, seconds;
+    the same on all servers"""
+    job_retention_days: float = Field(30.0, ge=0)
+    """time a finished job is kept, days; 0 keeps all"""
+    anchor_dir: Path | None = None
+    """folder for anchor sets; default is anchors in the state folder"""
+    anchor_store_mib: Count = 102_400
+    """bytes of all anchor sets and unfinished uploads, MiB"""
+    anchor_tenant_mib: int = Field(0, ge=0)
+    """bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"""
+    anchor_set_mib: Count = 32_768
+    """bytes of one anchor set on disk, MiB"""
+    anchor_set_count: Count = 100_000
+    """anchors one anchor set may have"""
+    anchor_uploads: int = Field(8, ge=1, le=256)
+    """uploads of anchors the server takes at a time"""
+    anchor_keep_days: float = Field(90.0, ge=0)
+    """how long an anchor set is kept after its last use, days; 0 keeps all"""
+    anchor_upload_hours: Positive = 24.0
+    """an upload without a new shard for this long is dropped, hours"""
+    drift_alpha: float = Field(0.001, ge=0, lt=1)
+    """probability that the drift alarm of a checkpoint under a perturbation is ever raised
+    without drift; 0 seeks none"""
+    drift_reference: Path | None = None
+    """file of what live planning looked like, to which the server adds what it lacks; default
+    is drift.json in the state folder"""
+    drift_observations: int = Field(200, ge=20, le=10_000)
+    """planning sessions that make a reference"""
+    drift_spacing: int = Field(50, ge=1, le=4096)
+    """planning sessions from one that is looked at to the next, at least; the number of the
+    longest episode makes them independent"""
+    lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
+    """time between a stop's NOT_SERVING and the end of new calls, seconds; longer than load
+    balancers take to notice"""
+    drain_seconds: float = Field(10.0, ge=0, le=3600)
+    """time open calls get to finish when the server stops, seconds"""
+    otlp_endpoint: str = ""
+    """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
+    extra tracing"""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """lowest level logged"""
+    log_format: Literal["json", "console"] = "json"
+    """form of log lines"""
 
     @classmethod
     def settings_customise_sources(
@@ -351,18 +269,21 @@ class Settings(BaseSettings):
             raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
         return value
 
-    @field_validator("tls_client_ca")
+    @field_validator("tls_client_ca", "tls_crl")
     @classmethod
-    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and info.data.get("tls_certificate", value) is None:
-            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
-        return value
-
-    @field_validator("tls_crl")
-    @classmethod
-    def _tls_crl(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and info.data.get("tls_client_ca", value) is None:
-            raise ValueError("a revocation list is of client certificates: give --tls-client-ca")
+    def _tls_more(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        needs, why = {
+            "tls_client_ca": (
+                "tls_certificate",
+                "client certificates need TLS: --tls-certificate and --tls-key",
+            ),
+            "tls_crl": (
+                "tls_client_ca",
+                "a revocation list is of client certificates: give --tls-client-ca",
+            ),
+        }[str(info.field_name)]
+        if value is not None and info.data.get(needs, value) is None:
+            raise ValueError(why)
         return value
 
     @property
@@ -381,12 +302,14 @@ class Settings(BaseSettings):
         return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
 
 
-def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Settings:
-    """The settings that flags, ``ACPC_*`` variables and a TOML file give, in this order.
+for _field in Settings.model_fields.values():
+    _field.description = " ".join((_field.description or "").split())
 
-    Args:
-        flags: Values by the names of the fields; those that are None were not given.
-        file: TOML file whose keys are the names of the fields.
+
+def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Settings:
+    """Read the settings from flags, ``ACPC_*`` variables and a TOML file, in this order.
+
+    ``flags`` has values by the names of the fields; those that are None were not given.
 
     Raises:
         pydantic.ValidationError: A value, or an unknown key of the file.

@@ -1,9 +1,8 @@
 """The supervisor of ``serve --devices``: a worker process a device, all on one port.
 
-Every worker listens on the port itself (SO_REUSEPORT) and the system spreads connections over them,
-so that no call passes through here. The supervisor keeps the port, starts workers again, forwards
-signals, and answers on the metrics port for all. It imports no torch: it costs little, and whatever
-takes a worker down leaves it standing.
+Every worker listens on the port itself (SO_REUSEPORT) and the system spreads connections over them.
+The supervisor keeps the port, starts workers again, forwards signals, and answers on the metrics
+port for all. It imports no torch, so whatever takes a worker down leaves it standing.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ LEAVE_SECONDS = 30.0
 
 
 class Supervisor:
-    """Starts the workers of some settings and answers for them.
-
-    Raises:
-        FailedPrecondition: The port is taken.
-    """
+    """Starts the workers of some settings and answers for them; FailedPrecondition: port taken."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -63,10 +58,9 @@ class Supervisor:
         self._http = HttpEndpoint(registry, self.health, token)
 
     def run(self) -> int:
-        """Start all, and look after them until a signal or until none is left; the exit code.
+        """Run all workers until a signal or until none is left; returns the exit code.
 
-        Raises:
-            FailedPrecondition: The metrics port is taken.
+        Raises FailedPrecondition when the metrics port is taken.
         """
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
@@ -122,7 +116,7 @@ class Supervisor:
         self._wakes.put(None)
 
     def _look(self) -> None:
-        """Wait for a change or a moment, and tell workers what they are to know."""
+        """Wait for a change or a moment, and tell workers what has changed."""
         with suppress(queue.Empty):
             self._wakes.get(timeout=WAKE_SECONDS)
             while True:
@@ -133,7 +127,7 @@ class Supervisor:
         self._tell_health()
 
     def _stop(self) -> int:
-        """Have all leave, sooner after a further signal; the highest of their exit codes."""
+        """Have all leave, sooner after a further signal; returns the highest exit code."""
         before, settings = self._signals, self._settings
         self.health.block("draining", "the server stops")
         for worker in self.workers:
@@ -159,7 +153,7 @@ class Supervisor:
             worker.tell(line)
 
     def _tell_health(self) -> None:
-        """One answer for all: ready while any worker is; and each learns of the others."""
+        """Answer probes for all: ready while any worker is; each worker learns of the others."""
         ready = {worker.name for worker in self.workers if worker.ready}
         if ready:
             self.health.clear("starting")
@@ -186,7 +180,7 @@ class Supervisor:
         return file.read_text().strip() if file else ""
 
     def _first(self, number: int, name: str) -> dict[str, Any]:
-        """What a worker is told first: its name, and the settings with what is its own."""
+        """Return the first line for a worker: its name, and the settings with what is its own."""
         settings = self._settings
         devices = settings.devices.split(",")
         threads = 0
@@ -210,16 +204,15 @@ class Supervisor:
 
 
 def _names(devices: Sequence[str]) -> Iterator[str]:
-    """A name a worker: its device, numbered where several have the same."""
+    """Name each worker by its device, numbered where several have the same."""
     for number, device in enumerate(devices):
         yield device if devices.count(device) == 1 else f"{device}-{number}"
 
 
 def _keep_port(host: str, port: int) -> socket.socket:
-    """A socket that keeps a port for this user's workers and gets no connection itself.
+    """Keep a port for this user's workers with a socket that gets no connection itself.
 
-    Raises:
-        FailedPrecondition: The port is taken, also by a server that would share it.
+    Raises FailedPrecondition for a port that is taken, also by a server that would share it.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

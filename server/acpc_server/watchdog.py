@@ -1,7 +1,6 @@
-"""Looks every second whether the process is still sound, and ends one that is not.
+"""Checks every second whether the process is still sound, and ends one that is not.
 
-A supervisor (systemd, Kubernetes, Compose) starts another in its place. A process that limps on
-would answer with errors, fail jobs and hold its callers for ever.
+A supervisor (systemd, Kubernetes, Compose) starts another in its place.
 """
 
 from __future__ import annotations
@@ -37,24 +36,16 @@ PROBE_BYTES = 32 * 1024 * 1024
 
 @dataclass
 class Check:
-    """One thing that is looked at.
+    """One check of the process."""
 
-    Attributes:
-        name: What it is called in logs and among the obstacles to readiness.
-        look: What is wrong now, in words, or ''. Must not wait.
-        seconds: How long it may be wrong before the process leaves; what comes and goes
-            counts for as long as it was there less as long as it was not.
-        exit_code: What the process then exits with.
-        ready_seconds: How long it may be wrong before readiness turns off.
-        each_alone: Whether another text is another matter, as with one call after another.
-    """
-
-    name: str
-    look: Callable[[], str]
+    name: str  # in logs and among the obstacles to readiness
+    look: Callable[[], str]  # what is wrong now, or ''; must not wait
+    # How long it may be wrong before the process leaves; what comes and goes counts for as long as
+    # it was there less as long as it was not.
     seconds: float
     exit_code: int
-    ready_seconds: float = math.inf
-    each_alone: bool = False
+    ready_seconds: float = math.inf  # how long it may be wrong before readiness turns off
+    each_alone: bool = False  # whether another text is another matter, as of one call after another
     wrong: str = ""
     wrong_seconds: float = 0.0
 
@@ -81,9 +72,8 @@ class Check:
 class Watchdog:
     """Runs checks in a thread of its own, and ends the process by itself when it has to.
 
-    Args:
-        on_failed: Called once, with the exit code, to tell callers and to leave in order.
-        end: Ends the process, :data:`LEAVE_SECONDS` after that, if it still runs.
+    ``on_failed`` is called once, with the exit code, to leave in order; ``end`` ends the process
+    :data:`LEAVE_SECONDS` after that, if it still runs.
     """
 
     def __init__(
@@ -164,7 +154,7 @@ class Watchdog:
 
 
 def threads_short() -> str:
-    """What is wrong when no thread can be started, or ''."""
+    """Return what is wrong when no thread can be started, or ''."""
     try:
         # Not threading.Thread, whose start waits for a thread that may die before it says so.
         _thread.start_new_thread(int, ())
@@ -174,7 +164,7 @@ def threads_short() -> str:
 
 
 def memory_short() -> str:
-    """What is wrong when no memory can be had, or ''; asks for address space and touches none."""
+    """Return what is wrong when no memory can be had, or ''; maps address space, touches none."""
     try:
         mmap.mmap(-1, PROBE_BYTES).close()
     except (OSError, MemoryError):

@@ -1,4 +1,4 @@
-"""One worker process: started, heard, told, and started again when it dies."""
+"""One worker process: started, talked to, and started again when it dies."""
 
 from __future__ import annotations
 
@@ -26,22 +26,13 @@ class WorkerProcess:
     """A process that serves, and the next one after its death.
 
     Args:
-        command: The program; it reads ``first`` as JSON in the first line of its input, and tells
+        command: The program. It reads ``first`` as JSON in the first line of its input, and writes
             its state, ``{"ready": bool, "metrics_port": int | None}``, in lines of its output.
         on_change: Called whenever it became ready, is so no more, died or is given up.
         back_off: Seconds until the second start, twice as long each further time.
         steady: Seconds it must have served for its death to count as the first again.
         most: Deaths in a row after which it is given up.
         most_unanswered: Questions in a row without an answer after which it is killed.
-
-    Attributes:
-        ready: Whether it takes calls.
-        metrics_port: Port of its own ``/metrics``; None while it has none.
-        starts: How often it was started.
-        exit_code: What it ended with last, above 128 for a signal; None before that. After
-            :meth:`stop`, 0 where nothing ran.
-        served: Whether any of its processes has taken calls.
-        given_up: Whether it is not started again: it died before it ever served, or too often.
     """
 
     def __init__(
@@ -61,12 +52,12 @@ class WorkerProcess:
         self._first = json.dumps(first) + "\n"
         self._on_change = on_change
         self._back_off, self._steady, self._most = back_off, steady, most
-        self.ready = False
+        self.ready = self.served = False  # it takes calls, or one of its processes has
         self.metrics_port: int | None = None
         self.starts = 0
+        # Above 128 for a signal; after :meth:`stop`, 0 where nothing ran.
         self.exit_code: int | None = None
-        self.given_up = False
-        self.served = False
+        self.given_up = False  # it died before it ever served, or too often
         # Questions since it last spoke; none while its process is starting, and reads none.
         self._most_unanswered = most_unanswered
         self._unanswered: int | None = None

@@ -81,10 +81,11 @@ class Module:
 
     @cached_property
     def offers(self) -> set[str]:
-        """Names that the file's own imports bind: what a face offers."""
+        """Names that the file's own imports bind, lazily or not: what a face offers."""
         return {
             alias.asname or alias.name
-            for node in self.tree.body
+            for top in self.tree.body
+            for node in (top.body if isinstance(top, ast.If) else [top])
             if isinstance(node, ast.Import | ast.ImportFrom)
             for alias in node.names
         }

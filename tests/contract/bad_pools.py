@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import given_wire
 import numpy as np
@@ -11,22 +10,15 @@ import planning_wire as planning
 import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.tensor_pb2 import DTYPE_FLOAT32, Tensor
-from bad_pairs import INVALID
+from bad_pairs import BAD_PAIRS, INVALID, Case, Rows, cases
 from google.protobuf.duration_pb2 import Duration
 
 NAN, INF = float("nan"), float("inf")
 # Numbers that no weight may be.
 WRONG = [-1.0, NAN, INF, 1e308, 1.1e30, 9e-31, 5e-324]
 ABSENT = "NOT_FOUND"
-
-
-class PoolCase(NamedTuple):
-    """A unary request or the messages of a stream, the status, and the field it must name."""
-
-    id: str
-    request: Any
-    code: str = INVALID
-    field: str = ""
+TERM = "objective.terms[1]"
+BLUR = "gaussian_blur.kernel_size"
 
 
 def _poked(array: np.ndarray, value: float) -> Tensor:
@@ -39,95 +31,101 @@ def _term(**fields: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"objective": {"terms": [{}, fields]}}
 
 
-def _weights() -> list[tuple[str, dict[str, Any], str, str]]:
+def _weights() -> Rows:
     """Every weight of an objective that no number may be."""
-    term, found = "objective.terms[1]", []
+    found: Rows = []
     for value in WRONG:
         place = "[1]" if np.isfinite(value) else ""
         wrong = {
-            f"{term}.step_weights{place}": _term(step_weights=[1.0, value, 1.0]),
-            f"{term}.coordinate_weights{place}": _term(coordinate_weights=[1.0, value] * 8),
+            f"{TERM}.step_weights{place}": _term(step_weights=[1.0, value, 1.0]),
+            f"{TERM}.coordinate_weights{place}": _term(coordinate_weights=[1.0, value] * 8),
             f"objective.control_weights{place}": {"objective": {"control_weights": [1, value] * 5}},
-            f"{term}.weight": _term(weight=value),
+            f"{TERM}.weight": _term(weight=value),
         }
-        found += [(f"{field}={value}", fields, INVALID, field) for field, fields in wrong.items()]
+        found += [(f"{field}={value}", fields, field) for field, fields in wrong.items()]
     return found
 
 
 # Fields that all three requests share.
-MOMENTS: list[tuple[str, dict[str, Any], str, str]] = [
-    ("nameless", {"checkpoint": None}, INVALID, "checkpoint.name"),
-    ("unknown", {"checkpoint": wire.checkpoint("nobody")}, ABSENT, ""),
-    ("digest", {"checkpoint": wire.checkpoint(digest="0" * 64)}, "FAILED_PRECONDITION", ""),
-    ("no-history", {"history": None}, INVALID, "history.dtype"),
-    ("history-4", {"history": wire.tensor(wire.frames(4))}, INVALID, "history.shape"),
-    ("history-rank", {"history": wire.tensor(wire.frames(1)[0])}, INVALID, "history.shape"),
-    ("no-past", {"past_blocks": None}, INVALID, "past_blocks.shape"),
-    ("past-many", {"past_blocks": wire.tensor(wire.blocks(3))}, INVALID, "past_blocks.shape"),
-    ("past-1", {"past_blocks": wire.tensor(wire.blocks(1))}, INVALID, "past_blocks.shape"),
-    ("past-width", {"past_blocks": wire.tensor(wire.blocks(2, width=9))}, INVALID,
-     "past_blocks.shape"),
-    ("past-rank", {"past_blocks": wire.tensor(wire.blocks(2)[None])}, INVALID,
-     "past_blocks.shape"),
-    ("past-int", {"past_blocks": wire.tensor(np.zeros((2, 10), np.int64))}, INVALID,
-     "past_blocks.dtype"),
-    ("past-nan", {"past_blocks": _poked(wire.blocks(2), NAN)}, INVALID, "past_blocks.data"),
-    ("past-huge", {"past_blocks": Tensor(dtype=DTYPE_FLOAT32, shape=[2**40, 2**40])}, INVALID,
-     "past_blocks.shape"),
-    ("no-goal", {"goal": None}, INVALID, "goal"),
-    ("goal-empty", {"goal": pb.Goal()}, INVALID, "goal"),
-    ("goal-frames", {"goal": pb.Goal(frame=wire.tensor(wire.frames(1)))}, INVALID,
-     "goal.frame.shape"),
-    ("goal-size", {"goal": pb.Goal(frame=wire.tensor(wire.frames(1, height=30)[0]))}, INVALID,
-     "goal.frame.shape"),
-    ("goal-float", {"goal": pb.Goal(frame=wire.tensor(np.zeros((28, 28, 3))))}, INVALID,
-     "goal.frame.dtype"),
-    ("goal-width", {"goal": pb.Goal(latent=wire.tensor(np.zeros(15)))}, INVALID,
-     "goal.latent.shape"),
-    ("goal-rank", {"goal": pb.Goal(latent=wire.tensor(np.zeros((1, 16))))}, INVALID,
-     "goal.latent.shape"),
-    ("goal-inf", {"goal": pb.Goal(latent=_poked(np.zeros(16), INF))}, INVALID,
-     "goal.latent.data"),
-    ("goal-int", {"goal": pb.Goal(latent=wire.tensor(np.zeros(16, np.int32)))}, INVALID,
-     "goal.latent.dtype"),
-    ("no-views", {"perturbations": None}, INVALID, "perturbations"),
-    ("no-specs", {"perturbations": pb.CertifyPoolRequest().perturbations}, INVALID,
-     "perturbations.specs"),
-    ("blur", {"perturbations": wire.several(wire.blur(61))}, INVALID,
-     "perturbations.specs[0].gaussian_blur.kernel_size"),
-    ("draws", {"perturbations": wire.several(draws=4000)}, INVALID, "perturbations.draws"),
-    ("view-shape", {"explicit_views": wire.tensor(wire.frames(2))}, INVALID,
-     "explicit_views.shape"),
-    ("view-size", {"explicit_views": wire.tensor(wire.frames(3, width=30)[None])}, INVALID,
-     "explicit_views.shape"),
-    ("reduction", {"cost_reduction": 7}, INVALID, "cost_reduction"),
-    ("mode", {"numeric_mode": 9}, INVALID, "numeric_mode"),
-    ("mode-tf32", {"numeric_mode": 2}, INVALID, "numeric_mode"),
-    ("view-given", {"perturbations": wire.several(wire.noise(), given_wire.given())}, INVALID,
-     "perturbations.specs[1].given_views"),
-    ("view-real", given_wire.real_views(), INVALID, "explicit_views.dtype"),
-    ("proprio-of-none", {"proprio": wire.tensor(given_wire.floats(3, 4))}, INVALID, "proprio"),
-    ("goal-proprio-of-none", {"goal_proprio": wire.tensor(given_wire.floats(4))}, INVALID,
-     "goal_proprio"),
+MOMENTS: Rows = [
+    ("nameless", {"checkpoint": None}, "checkpoint.name"),
+    ("unknown", {"checkpoint": wire.checkpoint("nobody")}, "", ABSENT),
+    ("digest", {"checkpoint": wire.checkpoint(digest="0" * 64)}, "", "FAILED_PRECONDITION"),
+    ("no-history", {"history": None}, "history.dtype"),
+    ("history-4", {"history": wire.tensor(wire.frames(4))}, "history.shape"),
+    ("history-rank", {"history": wire.tensor(wire.frames(1)[0])}, "history.shape"),
+    ("no-past", {"past_blocks": None}, "past_blocks.shape"),
+    ("past-many", {"past_blocks": wire.tensor(wire.blocks(3))}, "past_blocks.shape"),
+    ("past-1", {"past_blocks": wire.tensor(wire.blocks(1))}, "past_blocks.shape"),
+    ("past-width", {"past_blocks": wire.tensor(wire.blocks(2, width=9))}, "past_blocks.shape"),
+    ("past-rank", {"past_blocks": wire.tensor(wire.blocks(2)[None])}, "past_blocks.shape"),
+    ("past-int", {"past_blocks": wire.tensor(np.zeros((2, 10), np.int64))}, "past_blocks.dtype"),
+    ("past-nan", {"past_blocks": _poked(wire.blocks(2), NAN)}, "past_blocks.data"),
+    (
+        "past-huge",
+        {"past_blocks": Tensor(dtype=DTYPE_FLOAT32, shape=[2**40, 2**40])},
+        "past_blocks.shape",
+    ),
+    ("no-goal", {"goal": None}, "goal"),
+    ("goal-empty", {"goal": pb.Goal()}, "goal"),
+    ("goal-frames", {"goal": pb.Goal(frame=wire.tensor(wire.frames(1)))}, "goal.frame.shape"),
+    (
+        "goal-size",
+        {"goal": pb.Goal(frame=wire.tensor(wire.frames(1, height=30)[0]))},
+        "goal.frame.shape",
+    ),
+    ("goal-float", {"goal": pb.Goal(frame=wire.tensor(np.zeros((28, 28, 3))))}, "goal.frame.dtype"),
+    ("goal-width", {"goal": pb.Goal(latent=wire.tensor(np.zeros(15)))}, "goal.latent.shape"),
+    ("goal-rank", {"goal": pb.Goal(latent=wire.tensor(np.zeros((1, 16))))}, "goal.latent.shape"),
+    ("goal-inf", {"goal": pb.Goal(latent=_poked(np.zeros(16), INF))}, "goal.latent.data"),
+    (
+        "goal-int",
+        {"goal": pb.Goal(latent=wire.tensor(np.zeros(16, np.int32)))},
+        "goal.latent.dtype",
+    ),
+    ("no-views", {"perturbations": None}, "perturbations"),
+    ("no-specs", {"perturbations": pb.CertifyPoolRequest().perturbations}, "perturbations.specs"),
+    ("blur", {"perturbations": wire.several(wire.blur(61))}, f"perturbations.specs[0].{BLUR}"),
+    ("draws", {"perturbations": wire.several(draws=4000)}, "perturbations.draws"),
+    ("view-shape", {"explicit_views": wire.tensor(wire.frames(2))}, "explicit_views.shape"),
+    (
+        "view-size",
+        {"explicit_views": wire.tensor(wire.frames(3, width=30)[None])},
+        "explicit_views.shape",
+    ),
+    ("reduction", {"cost_reduction": 7}, "cost_reduction"),
+    ("mode", {"numeric_mode": 9}, "numeric_mode"),
+    ("mode-tf32", {"numeric_mode": 2}, "numeric_mode"),
+    (
+        "view-given",
+        {"perturbations": wire.several(wire.noise(), given_wire.given())},
+        "perturbations.specs[1].given_views",
+    ),
+    ("view-real", given_wire.real_views(), "explicit_views.dtype"),
+    ("proprio-of-none", {"proprio": wire.tensor(given_wire.floats(3, 4))}, "proprio"),
+    ("goal-proprio-of-none", {"goal_proprio": wire.tensor(given_wire.floats(4))}, "goal_proprio"),
     *_weights(),
-    ("term-weight-0", _term(weight=0.0), INVALID, "objective.terms[1].weight"),
-    ("term-norm", _term(norm=9), INVALID, "objective.terms[1].norm"),
-    ("terms", {"objective": {"terms": [{}] * 17}}, INVALID, "objective.terms"),
-    ("steps-0", _term(step_weights=[0.0] * 3), INVALID, "objective.terms[1].step_weights"),
-    ("steps-many", _term(step_weights=[1.0] * 1025), INVALID, "objective.terms[1].step_weights"),
-    ("coordinates-0", _term(coordinate_weights=[0.0] * 16), INVALID,
-     "objective.terms[1].coordinate_weights"),
-    ("coordinates-15", _term(coordinate_weights=[1.0] * 15), INVALID,
-     "objective.terms[1].coordinate_weights"),
-    ("coordinates-many", _term(coordinate_weights=[1.0] * (2**18 + 1)), INVALID,
-     "objective.terms[1].coordinate_weights"),
-    ("controls-0", {"objective": {"control_weights": [0.0]}}, INVALID, "objective.control_weights"),
-    ("controls-2", {"objective": {"control_weights": [1.0] * 2}}, INVALID,
-     "objective.control_weights"),
-    ("controls-many", {"objective": {"control_weights": [1.0] * 65537}}, INVALID,
-     "objective.control_weights"),
-]  # fmt: skip
-SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
+    ("term-weight-0", _term(weight=0.0), f"{TERM}.weight"),
+    ("term-norm", _term(norm=9), f"{TERM}.norm"),
+    ("terms", {"objective": {"terms": [{}] * 17}}, "objective.terms"),
+    ("steps-0", _term(step_weights=[0.0] * 3), f"{TERM}.step_weights"),
+    ("steps-many", _term(step_weights=[1.0] * 1025), f"{TERM}.step_weights"),
+    ("coordinates-0", _term(coordinate_weights=[0.0] * 16), f"{TERM}.coordinate_weights"),
+    ("coordinates-15", _term(coordinate_weights=[1.0] * 15), f"{TERM}.coordinate_weights"),
+    (
+        "coordinates-many",
+        _term(coordinate_weights=[1.0] * (2**18 + 1)),
+        f"{TERM}.coordinate_weights",
+    ),
+    ("controls-0", {"objective": {"control_weights": [0.0]}}, "objective.control_weights"),
+    ("controls-2", {"objective": {"control_weights": [1.0] * 2}}, "objective.control_weights"),
+    (
+        "controls-many",
+        {"objective": {"control_weights": [1.0] * 65537}},
+        "objective.control_weights",
+    ),
+]
+SELECTIONS: Rows = [
     ("weights-sum", {"weights": [0.5, 0.5, 0.5]}, "weights"),
     ("kept-over", {"kept_elites": planning.ELITES + 1}, "kept_elites"),
     ("kept-huge", {"kept_elites": 2**32 - 1}, "kept_elites"),
@@ -150,7 +148,7 @@ SELECTIONS: list[tuple[str, dict[str, Any], str]] = [
     ),
 ]
 # What is said of single candidates, of a pool that is good.
-SAID: list[tuple[str, dict[str, Any], str]] = [
+SAID: Rows = [
     ("offsets-nan", {"offsets": _poked(given_wire.floats(12), NAN)}, "offsets.data"),
     ("offsets-inf", {"offsets": _poked(given_wire.floats(12), -INF)}, "offsets.data"),
     ("offsets-huge", {"offsets": _poked(np.zeros(12), 1e308)}, "offsets.data"),
@@ -158,13 +156,16 @@ SAID: list[tuple[str, dict[str, Any], str]] = [
     ("offsets-none", {"offsets": wire.tensor(given_wire.floats(0))}, "offsets.shape"),
     ("offsets-rank", {"offsets": wire.tensor(given_wire.floats(12, 1))}, "offsets.shape"),
     ("offsets-int", {"offsets": wire.tensor(np.zeros(12, np.int32))}, "offsets.dtype"),
-    ("offsets-short", {"offsets": Tensor(dtype=DTYPE_FLOAT32, shape=[12], data=b"x")},
-     "offsets.data"),
+    (
+        "offsets-short",
+        {"offsets": Tensor(dtype=DTYPE_FLOAT32, shape=[12], data=b"x")},
+        "offsets.data",
+    ),
     ("infeasible-all", {"infeasible": range(12)}, "infeasible"),
     ("infeasible-beyond", {"infeasible": [12]}, "infeasible"),
     ("infeasible-huge", {"infeasible": [2**32 - 1]}, "infeasible"),
     ("infeasible-many", {"infeasible": [0] * (2**20 + 1)}, "infeasible"),
-]  # fmt: skip
+]
 POOLS: list[tuple[str, Tensor | None, str]] = [
     ("missing", Tensor(), "candidates.dtype"),
     ("rank", wire.tensor(planning.pool()[0]), "candidates.shape"),
@@ -180,89 +181,107 @@ POOLS: list[tuple[str, Tensor | None, str]] = [
 ]
 
 
-def _unary() -> list[PoolCase]:
-    makers: dict[str, Callable[..., Any]] = {
-        "CertifyPool": planning.certify,
-        "PlanPaired": planning.paired,
-    }
-    cases = [
-        PoolCase(f"{method}-{name}", make(**changed), code, field)
-        for method, make in makers.items()
-        for name, changed, code, field in MOMENTS
-    ]
-    for name, changed, field in SELECTIONS:
-        cases.append(PoolCase(f"CertifyPool-{name}", planning.certify(**changed), INVALID, field))
-    for name, candidates, field in POOLS:
-        request = planning.certify(candidates=candidates)
-        cases.append(PoolCase(f"CertifyPool-pool-{name}", request, INVALID, field))
-    for name, changed, field in SAID:
-        request = planning.certify(**changed)
-        cases.append(PoolCase(f"CertifyPool-said-{name}", request, INVALID, field))
+ONE = wire.tensor(wire.frames(1))
+for name, empty, field in (
+    ("rank-1", np.zeros(0, np.float32), "shape"),
+    ("rank-3", np.zeros((0, 2, 3), np.float32), "shape"),
+    ("int", np.zeros((0, 10), "i4"), "dtype"),
+    ("bool", np.zeros((0, 10), "?"), "dtype"),
+):  # of one frame, which has no past
+    changed = {"history": ONE, "past_blocks": wire.tensor(empty)}
+    MOMENTS.append((f"past-empty-{name}", changed, f"past_blocks.{field}"))
+# What ComparePair refuses of these, the planner's methods refuse too.
+SHARED = ("history", "perturbations", "explicit_views", "checkpoint", "numeric_mode", "request_id")
+
+
+def _shared() -> Rows:
+    rows: Rows = []
+    for case in BAD_PAIRS:
+        head = case.field.replace("[", ".").partition(".")[0]
+        if head not in SHARED and case.code == INVALID:
+            continue
+        pair = case.request
+        views = pair.WhichOneof("perturbation") or "perturbations"
+        changed = {
+            "checkpoint": pair.checkpoint,
+            "history": pair.history,
+            views: getattr(pair, views) if pair.HasField(views) else None,
+            "numeric_mode": pair.numeric_mode,
+            "request_id": pair.request_id,
+            "goal": pb.Goal(latent=wire.tensor(np.zeros(16, np.float32))),  # of any frames' size
+        }
+        # Views as real numbers are ComparePair's alone.
+        field = "explicit_views.dtype" if case.id.startswith("views-float") else case.field
+        rows.append((f"pair-{case.id}", changed, field, case.code))
+    return rows
+
+
+MOMENTS += _shared()
+
+
+def _unary() -> list[Case]:
     steps = _term(step_weights=[1.0] * (planning.HORIZON - 1))
-    path = "objective.terms[1].step_weights"
-    cases += [
-        PoolCase("CertifyPool-steps-few", planning.certify(**steps), INVALID, path),
-        PoolCase("PlanPaired-steps-few", planning.paired(**steps), INVALID, path),
+    few: Rows = [("steps-few", steps, f"{TERM}.step_weights")]
+    pools: Rows = [
+        *SELECTIONS,
+        *((f"pool-{name}", {"candidates": sent}, field) for name, sent, field in POOLS),
+        *((f"said-{name}", changed, field) for name, changed, field in SAID),
+        *((f"elites-{n}", {"elite_count": n}, "elite_count") for n in (12, 13, 2**32 - 1)),
+        ("weights-2", {"weights": [0.5, 0.5]}, "weights"),
     ]
-    for count in (12, 13, 2**32 - 1):
-        request = planning.certify(elite_count=count)
-        cases.append(PoolCase(f"CertifyPool-elites-{count}", request, INVALID, "elite_count"))
-    request = planning.certify(weights=[0.5, 0.5])
-    cases.append(PoolCase("CertifyPool-weights-2", request, INVALID, "weights"))
-    for name, fields, field in (
-        ("all-elites", {"candidates": 8, "elites": 8}, "elites"),
-        ("candidates", {"candidates": 2**32 - 1}, "candidates"),
-    ):
-        request = planning.paired(budget=pb.CemBudget(**fields))
-        cases.append(PoolCase(f"PlanPaired-budget-{name}", request, INVALID, f"budget.{field}"))
-    returns = PoolCase("PlanPaired-returns", planning.paired(returns=9), INVALID, "returns")
-    return [*cases, returns]
+    budgets: Rows = [
+        ("budget-all-elites", {"budget": {"candidates": 8, "elites": 8}}, "budget.elites"),
+        ("budget-candidates", {"budget": {"candidates": 2**32 - 1}}, "budget.candidates"),
+        ("returns", {"returns": 9}, "returns"),
+    ]
+    return [
+        *cases([*MOMENTS, *few, *pools], planning.certify, "CertifyPool-"),
+        *cases([*MOMENTS, *few, *budgets], planning.paired, "PlanPaired-"),
+    ]
 
 
-def _streams() -> list[PoolCase]:
+def _streams() -> list[Case]:
     start, good = planning.start(), planning.proposed()
-    frame = pb.PlanRequest(frame=pb.PlanFrame(history=wire.tensor(wire.frames(1)), keep=99))
-    cases = [
-        PoolCase("none", [], INVALID, "start"),
-        PoolCase("empty-first", [pb.PlanRequest()], INVALID, "start"),
-        PoolCase("pool-first", [good], INVALID, "start"),
-        PoolCase("start-twice", [start, start], INVALID, "pool"),
-        PoolCase("empty-later", [start, good, pb.PlanRequest()], INVALID, "pool"),
-        PoolCase("frame-first", [frame], INVALID, "start"),
-        PoolCase("empty-frame", [start, pb.PlanRequest(frame=pb.PlanFrame())], INVALID,
-                 "frame.history.dtype"),
-        PoolCase("frame-keeps-more", [start, frame], INVALID, "frame.keep"),
-        PoolCase("no-pool", [start, pb.PlanRequest(pool=pb.PlanPool())], INVALID,
-                 "pool.candidates"),
-    ]  # fmt: skip
-    for name, changed, code, field in MOMENTS:
-        request = planning.start(**changed)
-        cases.append(PoolCase(f"start-{name}", [request], code, field and f"start.{field}"))
-    for name, changed, field in SELECTIONS:
-        cases.append(
-            PoolCase(f"start-{name}", [planning.start(**changed)], INVALID, f"start.{field}")
-        )
-    for name, candidates, field in POOLS:
-        pool = pb.PlanRequest(pool=pb.PlanPool(candidates=candidates))
-        cases.append(PoolCase(f"pool-{name}", [start, good, pool], INVALID, f"pool.{field}"))
-    candidates = wire.tensor(planning.pool())
-    for name, changed, field in SAID:
-        pool = pb.PlanRequest(pool=pb.PlanPool(candidates=candidates, **changed))
-        cases.append(PoolCase(f"said-{name}", [start, good, pool], INVALID, f"pool.{field}"))
-    proposal = planning.proposed().pool.proposal
-    for field, value in given_wire.said().items():
-        pool = pb.PlanRequest(pool=pb.PlanPool(proposal=proposal, **{field: value}))
-        cases.append(PoolCase(f"proposal-{field}", [start, pool], INVALID, f"pool.{field}"))
-    late: dict[str, dict[str, Any]] = {
-        "elite_count": {"elite_count": 12},
-        "weights": {"weights": [0.5, 0.5]},
-        "objective.terms[1].step_weights": _term(step_weights=[1.0, 2.0]),
-    }
-    for field, changed in late.items():
-        messages = [planning.start(**changed), good]
-        cases.append(PoolCase(f"late-{field}", messages, INVALID, f"start.{field}"))
+    frame = pb.PlanRequest(frame=pb.PlanFrame(history=ONE, keep=99))
+    found = [
+        Case("none", [], "start"),
+        Case("empty-first", [pb.PlanRequest()], "start"),
+        Case("pool-first", [good], "start"),
+        Case("start-twice", [start, start], "pool"),
+        Case("empty-later", [start, good, pb.PlanRequest()], "pool"),
+        Case("frame-first", [frame], "start"),
+        Case("empty-frame", [start, pb.PlanRequest(frame={})], "frame.history.dtype"),
+        Case("frame-keeps-more", [start, frame], "frame.keep"),
+        Case("no-pool", [start, pb.PlanRequest(pool={})], "pool.candidates"),
+    ]
+
+    def starts(**changed: object) -> list[pb.PlanRequest]:
+        return [planning.start(**changed)]
+
+    def later(**changed: object) -> list[pb.PlanRequest]:
+        return [start, good, pb.PlanRequest(pool=changed)]
+
+    def late(**changed: object) -> list[pb.PlanRequest]:
+        return [planning.start(**changed), good]
+
+    def proposals(**changed: object) -> list[pb.PlanRequest]:
+        return [start, planning.proposed(**changed)]
+
+    given = wire.tensor(planning.pool())
+    pools = [(name, {"candidates": sent}, field) for name, sent, field in POOLS]
+    said = [(name, {"candidates": given, **changed}, field) for name, changed, field in SAID]
+    of_proposals = [
+        (field, {"proposal": good.pool.proposal, field: value}, field)
+        for field, value in given_wire.said().items()
+    ]
+    steps = f"{TERM}.step_weights"
+    seen_late: Rows = [
+        ("elites", {"elite_count": 12}, "elite_count"),
+        ("weights", {"weights": [0.5, 0.5]}, "weights"),
+        ("steps", _term(step_weights=[1.0, 2.0]), steps),
+    ]
     shape = (planning.HORIZON, wire.WIDTH)
-    proposals: list[tuple[str, dict[str, Any], str]] = [
+    wrong: Rows = [
         ("no-mean", {"mean": None}, "mean.dtype"),
         ("no-std", {"std": None}, "std.dtype"),
         ("mean-width", {"mean": wire.tensor(np.zeros((3, 9), np.float32))}, "mean.shape"),
@@ -273,14 +292,17 @@ def _streams() -> list[PoolCase]:
         ("std-overflow", {"std": wire.tensor(np.full(shape, 3e38, np.float32))}, "std.data"),
         ("none", {"candidates": 0}, "candidates"),
         ("billions", {"candidates": 2**32 - 1}, "candidates"),
-        ("few", {"candidates": 3}, ""),
     ]
-    for name, changed, field in proposals:
-        path = f"pool.proposal.{field}" if field else "start.elite_count"
-        cases.append(
-            PoolCase(f"proposal-{name}", [start, planning.proposed(**changed)], INVALID, path)
-        )
-    return cases
+    return [
+        *found,
+        *cases([*MOMENTS, *SELECTIONS], starts, "start-", "start."),
+        *cases(pools, later, "pool-", "pool."),
+        *cases(said, later, "said-", "pool."),
+        *cases(of_proposals, later, "proposal-", "pool."),
+        *cases(seen_late, late, "late-", "start."),
+        *cases(wrong, proposals, "proposal-", "pool.proposal."),
+        Case("proposal-few", proposals(candidates=3), "start.elite_count"),
+    ]
 
 
 BAD_POOLS, BAD_STREAMS = _unary(), _streams()

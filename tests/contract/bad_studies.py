@@ -31,8 +31,8 @@ def request(study: str, fields: dict[str, Any] | None = None, **changed: object)
     return pb.RunStudyRequest(**{k: v for k, v in asked.items() if v is not None})
 
 
-def _case(label: str, message: Any, code: str = INVALID, field: str = "") -> MethodCase:  # noqa: ANN401
-    return MethodCase(f"study-{label}", METHOD, message, code, field)
+def _case(label: str, message: Any, field: str = "", code: str = INVALID) -> MethodCase:  # noqa: ANN401
+    return MethodCase(f"study-{label}", METHOD, message, field, code)
 
 
 def _of_every_study() -> list[MethodCase]:
@@ -40,27 +40,24 @@ def _of_every_study() -> list[MethodCase]:
         case
         for study in STUDIES
         for case in (
-            _case(
-                f"{study}-no-checkpoint", request(study, checkpoint=None), field="checkpoint.name"
-            ),
-            _case(f"{study}-unknown", request(study, checkpoint={"name": "nobody"}), ABSENT),
-            _case(f"{study}-no-anchors", request(study, dataset=None), field="dataset"),
+            _case(f"{study}-no-checkpoint", request(study, checkpoint=None), "checkpoint.name"),
+            _case(f"{study}-unknown", request(study, checkpoint={"name": "nobody"}), "", ABSENT),
+            _case(f"{study}-no-anchors", request(study, dataset=None), "dataset"),
             _case(
                 f"{study}-set-absent",
                 request(study, dataset=None, anchor_set="0" * 64),
+                "",
                 ABSENT,
             ),
-            _case(
-                f"{study}-count-1", request(study, dataset=_dataset(count=1)), field="dataset.count"
-            ),
-            _case(f"{study}-mode", request(study, numeric_mode=9), field="numeric_mode"),
-            _case(f"{study}-tf32", request(study, numeric_mode=2), field="numeric_mode"),
+            _case(f"{study}-count-1", request(study, dataset=_dataset(count=1)), "dataset.count"),
+            _case(f"{study}-mode", request(study, numeric_mode=9), "numeric_mode"),
+            _case(f"{study}-tf32", request(study, numeric_mode=2), "numeric_mode"),
         )
     ]
 
 
 def _of_shifted_studies() -> list[MethodCase]:
-    rows: list[tuple[str, dict[str, Any], str]] = [
+    rows: Rows = [
         ("views-over", {"draws": 501, "shifts": [wire.noise()] * 2}, "draws"),
         ("shifts-many", {"shifts": [wire.noise()] * 257}, "shifts"),
         ("kernel-57", {"shifts": [wire.blur(57)]}, "shifts[0].gaussian_blur.kernel_size"),
@@ -72,7 +69,7 @@ def _of_shifted_studies() -> list[MethodCase]:
         ),
     ]
     return [
-        _case(f"{study}-{label}", request(study, fields), field=f"{study}.{field}")
+        _case(f"{study}-{label}", request(study, fields), f"{study}.{field}")
         for study in SHIFTED
         for label, fields, field in rows
     ]
@@ -89,7 +86,7 @@ def _of_one_study() -> list[MethodCase]:
         ("sensitivity", "directions-of-a-dataset", {"directions": "light"}, "directions"),
     ]
     return [
-        _case(f"{study}-{label}", request(study, fields), field=f"{study}.{field}")
+        _case(f"{study}-{label}", request(study, fields), f"{study}.{field}")
         for study, label, fields, field in rows
     ]
 
@@ -102,12 +99,12 @@ BAD_STUDIES = [
     *_of_every_study(),
     *_of_shifted_studies(),
     *_of_one_study(),
-    _case("none", pb.RunStudyRequest(checkpoint=wire.checkpoint()), field="drift"),
-    _case("no-windows", request("geometry", {"horizon": 100}), field="dataset.count"),
-    _case("episodes", request("drift", dataset=_dataset(count=5)), field="dataset.count"),
-    _case("frameskip", request("drift", dataset=_dataset(frameskip=4)), field="dataset.frameskip"),
-    _case("bf16", request("sensitivity", numeric_mode=3), field="numeric_mode"),
-    _case("fp64", request("sensitivity", numeric_mode=4), field="numeric_mode"),
+    _case("none", pb.RunStudyRequest(checkpoint=wire.checkpoint()), "drift"),
+    _case("no-windows", request("geometry", {"horizon": 100}), "dataset.count"),
+    _case("episodes", request("drift", dataset=_dataset(count=5)), "dataset.count"),
+    _case("frameskip", request("drift", dataset=_dataset(frameskip=4)), "dataset.frameskip"),
+    _case("bf16", request("sensitivity", numeric_mode=3), "numeric_mode"),
+    _case("fp64", request("sensitivity", numeric_mode=4), "numeric_mode"),
     _case(
         "large",
         request("geometry", {"draws": 1000, "shifts": [wire.noise()]}, dataset=_dataset(count=500)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import wire
@@ -11,7 +11,7 @@ from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
 from anchor_wire import HEIGHT, HISTORY, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
 from bad_jobs import ABSENT, MethodCase
-from bad_pairs import INVALID, NAN, UNICODE
+from bad_pairs import INVALID, NAN, UNICODE, Case
 from given_wire import sealed
 
 LATE = "FAILED_PRECONDITION"
@@ -19,28 +19,19 @@ OVER = "RESOURCE_EXHAUSTED"
 HUGE = 2**32 - 1
 
 
-class UploadCase(NamedTuple):
-    """Messages, the status they must get, and the field path it must name."""
-
-    id: str
-    messages: list[Any]
-    code: str = INVALID
-    field: str = ""
+def _header(id: str, field: str, code: str = INVALID, **changed: object) -> Case:
+    return Case(f"header-{id}", [header(**changed)], field and f"header.{field}", code)
 
 
-def _header(id: str, field: str, code: str = INVALID, **changed: object) -> UploadCase:
-    return UploadCase(f"header-{id}", [header(**changed)], code, field and f"header.{field}")
+def _shard(id: str, field: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
+    return Case(f"shard-{id}", [header(), shard(**changed)], field and f"shard.{field}", code)
 
 
-def _shard(id: str, field: str, code: str = INVALID, **changed: Any) -> UploadCase:  # noqa: ANN401
-    return UploadCase(f"shard-{id}", [header(), shard(**changed)], code, field and f"shard.{field}")
-
-
-def _frames(id: str, shape: list[int], field: str, data: bytes = b"", dtype: int = 1) -> UploadCase:
+def _frames(id: str, shape: list[int], field: str, data: bytes = b"", dtype: int = 1) -> Case:
     return _shard(id, f"frames.{field}", frames=Tensor(dtype=dtype, shape=shape, data=data))
 
 
-def _small(name: str, array: np.ndarray, field: str = "") -> UploadCase:
+def _small(name: str, array: np.ndarray, field: str = "") -> Case:
     kind = f"{array.dtype.name}-{'x'.join(map(str, array.shape))}"
     return _shard(
         f"{name}-{field}-{kind}", f"{name}.{field}".rstrip("."), **{name: wire.tensor(array)}
@@ -56,7 +47,7 @@ BOMB = zlib.compress(bytes(len(RAW) + 1))
 BIG_BOMB = zlib.compress(bytes(2**28))
 
 
-def _packed(id: str, data: bytes, field: str = "frames.data", **changed: Any) -> UploadCase:  # noqa: ANN401
+def _packed(id: str, data: bytes, field: str = "frames.data", **changed: Any) -> Case:  # noqa: ANN401
     return _shard(id, field, frames=Tensor(dtype=1, shape=SHAPE, data=data), **changed)
 
 
@@ -69,7 +60,7 @@ def _poked(name: str, value: float) -> np.ndarray:
 VIEWS = np.zeros((4, 2, HISTORY, HEIGHT, WIDTH, 3), np.uint8)
 
 
-def _extra(id: str, field: str, code: str = INVALID, **changed: Any) -> UploadCase:  # noqa: ANN401
+def _extra(id: str, field: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
     """A shard with one array beside the others, which is good but for what is changed."""
     values = changed.pop("values", wire.tensor(VIEWS))
     fields = {"name": "views/night", "compression": PLAIN, "crc32": zlib.crc32(values.data)}
@@ -92,14 +83,14 @@ UNKNOWN[0, 0, 0, 0, 0, 0] = -np.inf
 FELT = np.zeros((4, STEPS, 2), np.float32)
 
 
-def _array(id: str, name: str, values: np.ndarray, field: str) -> UploadCase:
+def _array(id: str, name: str, values: np.ndarray, field: str) -> Case:
     return _extra(id, field, name=name, values=wire.tensor(values))
 
 
-def _second(id: str, first: list[pb.ShardArray], second: list[pb.ShardArray]) -> UploadCase:
+def _second(id: str, first: list[pb.ShardArray], second: list[pb.ShardArray]) -> Case:
     """Shards whose arrays do not go together."""
     messages = [header(), shard(extras=first), shard(4, 8, extras=second)]
-    return UploadCase(f"second-{id}", messages, field="shard.extras")
+    return Case(f"second-{id}", messages, "shard.extras")
 
 
 NIGHT, ONE_VIEW = sealed("views/night", VIEWS), sealed("views/night", VIEWS[:, :1])
@@ -131,11 +122,21 @@ BAD_UPLOADS = [
     _extra("plain-as-packed", "values.data", compression=2),
     _extra("cut-off", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT[:-3])),
     _extra("trailing", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT + b"x")),
-    _extra("crc-of-raw", "crc32", compression=2, values=_views(FEW, PACKED_NIGHT),
-           crc32=zlib.crc32(VIEWS.tobytes())),
-    _shard("extras-over-64-mib", "extras[1].values.shape", extras=[
-        sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
-        pb.ShardArray(name="views/b", values=_views([4, 12_000, *IMAGE]), compression=2)]),
+    _extra(
+        "crc-of-raw",
+        "crc32",
+        compression=2,
+        values=_views(FEW, PACKED_NIGHT),
+        crc32=zlib.crc32(VIEWS.tobytes()),
+    ),
+    _shard(
+        "extras-over-64-mib",
+        "extras[1].values.shape",
+        extras=[
+            sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
+            pb.ShardArray(name="views/b", values=_views([4, 12_000, *IMAGE]), compression=2),
+        ],
+    ),
     _extra("no-name", "name", name=""),
     _extra("name-path", "name", name="views/../../../x"),
     _extra("name-core", "name", name="frames"),
@@ -178,13 +179,13 @@ BAD_UPLOADS = [
         * 2,
     ),
     _shard("extra-many", "extras", extras=[pb.ShardArray(name="proprio")] * 257),
-    UploadCase("nothing", [], field="header"),
-    UploadCase("empty-message", [pb.UploadAnchorsRequest()], field="header"),
-    UploadCase("shard-first", [shard()], field="header"),
-    UploadCase("header-twice", [header(), header()], field="shard"),
-    UploadCase("empty-second", [header(), pb.UploadAnchorsRequest()], field="shard"),
-    UploadCase("short", [header(), shard()], LATE),
-    UploadCase("no-shards", [header()], LATE),
+    Case("nothing", [], "header"),
+    Case("empty-message", [pb.UploadAnchorsRequest()], "header"),
+    Case("shard-first", [shard()], "header"),
+    Case("header-twice", [header(), header()], "shard"),
+    Case("empty-second", [header(), pb.UploadAnchorsRequest()], "shard"),
+    Case("short", [header(), shard()], "", LATE),
+    Case("no-shards", [header()], "", LATE),
     _header("no-anchors", "anchors", anchors=0),
     _header("anchors-over", "", OVER, anchors=HUGE),
     _header("no-history", "history", history=0),
@@ -198,7 +199,7 @@ BAD_UPLOADS = [
     _shard("offset", "", LATE, offset=4),
     _shard("offset-huge", "", LATE, offset=HUGE),
     _shard("too-many", "frames.shape", start=0, stop=12)._replace(
-        messages=[header(anchors=5), shard(0, 12)]
+        request=[header(anchors=5), shard(0, 12)]
     ),
     _shard("no-frames", "frames.dtype", frames=None),
     _frames("dtype", SHAPE, "dtype", dtype=5),
@@ -253,22 +254,22 @@ BAD_UPLOADS = [
     _small("trajectory_ids", GOOD["trajectory_ids"].astype(np.float64), "dtype"),
     _small("trajectory_ids", _poked("trajectory_ids", -7)),
     _shard("labels-bytes", "labels.data", labels=Tensor(dtype=3, shape=[4], data=b"123")),
-    UploadCase(
+    Case(
         "second-wider",
         [header(), shard(), shard(4, 8, endpoint_states=wire.tensor(np.zeros((4, 3))))],
-        field="shard.endpoint_states.shape",
+        "shard.endpoint_states.shape",
     ),
-    UploadCase(
+    Case(
         "second-without-trajectories",
         [header(), shard(), shard(4, 8, trajectory_ids=None)],
-        field="shard.trajectory_ids",
+        "shard.trajectory_ids",
     ),
-    UploadCase(
+    Case(
         "wrong-expectation",
         [header(expected_digest="0" * 64, anchors=4), shard()],
-        field="header.expected_digest",
+        "header.expected_digest",
     ),
-]  # fmt: skip
+]
 
 
 def _create(id: str, field: str, code: str = INVALID, **changed: Any) -> MethodCase:  # noqa: ANN401
@@ -276,12 +277,12 @@ def _create(id: str, field: str, code: str = INVALID, **changed: Any) -> MethodC
     source |= changed.pop("source", {})
     fields = {"source": source, "history": 3, "horizon": HORIZON, **changed}
     request = pb.CreateAnchorSetRequest(**fields)
-    return MethodCase(f"create-{id}", "AnchorService.CreateAnchorSet", request, code, field)
+    return MethodCase(f"create-{id}", "AnchorService.CreateAnchorSet", request, field, code)
 
 
 def _named(method: str, id: str, code: str, field: str, **fields: object) -> MethodCase:
     request = getattr(pb, f"{method}Request")(**fields)
-    return MethodCase(f"{method}-{id}", f"AnchorService.{method}", request, code, field)
+    return MethodCase(f"{method}-{id}", f"AnchorService.{method}", request, field, code)
 
 
 BAD_SETS = [
@@ -312,14 +313,14 @@ BAD_SETS = [
     _named("ListAnchorSets", "page", INVALID, "page_size", page_size=1001),
     _named("ListAnchorSets", "token", INVALID, "page_token", page_token=UNICODE),
     *[
-        _named(method, f"digest-{kind}", code, field, digest=digest)
+        _named(method, f"digest-{kind}", *(code or [INVALID]), field, digest=digest)
         for method in ("GetAnchorSet", "DeleteAnchorSet")
-        for kind, digest, code, field in (
-            ("none", "", INVALID, "digest"),
-            ("path", "../" * 21 + "a", INVALID, "digest"),
-            ("nul", "\0" * 64, INVALID, "digest"),
-            ("long", UNICODE * 100_000, INVALID, "digest"),
-            ("unknown", "0" * 64, ABSENT, ""),
+        for kind, digest, field, *code in (
+            ("none", "", "digest"),
+            ("path", "../" * 21 + "a", "digest"),
+            ("nul", "\0" * 64, "digest"),
+            ("long", UNICODE * 100_000, "digest"),
+            ("unknown", "0" * 64, "", ABSENT),
         )
     ],
 ]

@@ -9,31 +9,26 @@ import pytest
 import wire
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from bad_given import BAD_GIVEN, BAD_GIVEN_STREAMS
-from bad_pools import BAD_POOLS, BAD_STREAMS, PoolCase
+from bad_pairs import Case
+from bad_pools import BAD_POOLS, BAD_STREAMS
+from test_bad_requests import check
 from waiting import GENEROUS_SECONDS
 
 
-def check(refused: wire.Refusal | None, case: PoolCase) -> None:
-    assert refused is not None, "the request was answered"
-    assert (refused.code, refused.fields) == (case.code, (case.field,) if case.field else ())
-    assert refused.domain == "acpc.v1"
-    assert refused.reason
-    assert refused.request_id
-    assert not case.field or refused.message.startswith(f"{case.field}: ")
-
-
 @pytest.mark.parametrize("case", [*BAD_POOLS, *BAD_GIVEN], ids=lambda case: case.id)
-def test_unary_calls(channel: grpc.Channel, case: PoolCase) -> None:
+def test_unary_calls(channel: grpc.Channel, case: Case) -> None:
     method = getattr(DiagnosticServiceStub(channel), case.id.partition("-")[0])
-    check(wire.refusal(lambda: method(case.request, timeout=GENEROUS_SECONDS)), case)
+    check(
+        wire.refusal(lambda: method(case.request, timeout=GENEROUS_SECONDS)), case.code, case.field
+    )
 
 
 @pytest.mark.parametrize("case", [*BAD_STREAMS, *BAD_GIVEN_STREAMS], ids=lambda case: case.id)
-def test_streams(channel: grpc.Channel, case: PoolCase) -> None:
+def test_streams(channel: grpc.Channel, case: Case) -> None:
     """The first refusal ends the stream; what came before it is answered."""
     answers = []
     stream = DiagnosticServiceStub(channel).Plan(iter(case.request), timeout=GENEROUS_SECONDS)
-    check(wire.refusal(lambda: answers.extend(stream)), case)
+    check(wire.refusal(lambda: answers.extend(stream)), case.code, case.field)
     assert len(answers) == max(0, len(case.request) - 1)
 
 

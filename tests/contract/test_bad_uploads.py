@@ -17,7 +17,8 @@ from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from bad_jobs import MethodCase
-from bad_uploads import BAD_SETS, BAD_UPLOADS, UploadCase
+from bad_pairs import Case
+from bad_uploads import BAD_SETS, BAD_UPLOADS
 from google.longrunning.operations_pb2 import WaitOperationRequest
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from served_world import ServedWorld
@@ -41,8 +42,8 @@ def sent(channel: grpc.Channel, messages: list[Any]) -> wire.Refusal | None:
 
 
 @pytest.mark.parametrize("case", BAD_UPLOADS, ids=lambda case: case.id)
-def test_uploads(channel: grpc.Channel, case: UploadCase) -> None:
-    check(sent(channel, case.messages), case.code, case.field)
+def test_uploads(channel: grpc.Channel, case: Case) -> None:
+    check(sent(channel, case.request), case.code, case.field)
 
 
 @pytest.mark.parametrize("case", BAD_SETS, ids=lambda case: case.id)
@@ -76,7 +77,7 @@ def test_refused_uploads_without_a_name_leave_nothing(
         }
 
     before = stored()
-    assert sent(channel, BAD_UPLOADS[-1].messages) is not None
+    assert sent(channel, BAD_UPLOADS[-1].request) is not None
     assert stored() <= before
 
 

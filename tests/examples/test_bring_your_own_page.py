@@ -59,10 +59,13 @@ def test_the_adapter_is_as_short_as_the_page_says() -> None:
     assert count < 150
 
 
-def test_the_page_lists_what_conformance_checks(installed: Path) -> None:
+def test_the_page_shows_promises_that_conformance_checks(
+    installed: Path,
+) -> None:
     model = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
     findings = check_model(model)
-    assert re.findall(r"^kept    (.*)$", PAGE, re.MULTILINE) == [f.promise for f in findings]
+    shown = re.findall(r"^kept    (.*)$", PAGE, re.MULTILINE)
+    assert shown == [finding.promise for finding in (*findings[:2], findings[-1])]
 
 
 def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from acpc.contract import (
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
+from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
 from acpc_lab.sweeps import Cell, Plan, SweepFolder
 from client_messages import tensor
@@ -254,15 +255,7 @@ def kept_sweep(folder: Path) -> Path:
             cell = cells[index]
             subject = side(cell.checkpoint.name, push, 2.0)
             disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0), sure=True))
-            journal.append("submitted", cell.id, attempt=1, operation=f"operations/{index}")
-            journal.append("ended", cell.id, attempt=1, state="succeeded")
-        journal.append("submitted", cells[2].id, attempt=1, operation="operations/2")
-        journal.append(
-            "ended",
-            cells[2].id,
-            attempt=1,
-            state="failed",
-            code="NOT_FOUND",
-            message="no checkpoint",
-        )
+            journal.note(cell.id, Entry(TaskState.SUCCEEDED, 1, f"operations/{index}"))
+        failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
+        journal.note(cells[2].id, failed)
     return folder

@@ -1,23 +1,39 @@
-"""One world and one server, in a process of its own, for all tests that need no other."""
+"""The worlds and servers of tests that need no other: one a session, and one a file with jobs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
 
 import grpc
 import pytest
 from acpc_client.sync.client import AcpcClient
+from filelock import FileLock
+from job_world import JobWorld, write_job_world
 from served_world import ServedWorld, write_world
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> ServedWorld:
-    from given_wire import write_dino  # loads the public library's networks
-
     written = write_world(tmp_path_factory.mktemp("world"))
-    write_dino(written.checkpoint_root)
+    copytree(_dino_of_all_workers(tmp_path_factory), written.checkpoint_root, dirs_exist_ok=True)
     return written
+
+
+def _dino_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the PreJEPA checkpoint, written by the first worker: it takes seconds."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with FileLock(shared / "dino.lock"):
+        if not (folder := shared / "dino").exists():
+            from given_wire import write_dino  # loads the public library's networks
+
+            write_dino(shared / "part")
+            (shared / "part").rename(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +53,17 @@ def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
 def client(server: ServerProcess) -> Iterator[AcpcClient]:
     with AcpcClient(server.address) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def job_world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    """Files of a test module, which may change them."""
+    return write_job_world(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module")
+def job_server(job_world: JobWorld) -> Iterator[ServerProcess]:
+    """A server of them, which a restart finds at the same port."""
+    with job_world.server("state", port=free_port()) as process:
+        yield process
+        assert process.bugs() == []

@@ -3,56 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import (
-    AnchorPreview,
-    AnchorSet,
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    NumericMode,
-    PairComparison,
-    Perturbation,
-    Score,
-    Study,
-)
-from numpy.typing import NDArray
+from acpc.contract import NumericMode
 
-from acpc_client.aio.anchors import AsyncAnchors
+from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
-from acpc_client.aio.resources import (
-    AsyncCheckpoints,
-    AsyncDatasets,
-    AsyncOperations,
-    AsyncScoreJob,
-    AsyncStudyJob,
-)
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.aio.wire import Pairs
-from acpc_client.calls import (
-    CallOptions,
-    Named,
-    PairOptions,
-    ScoreOptions,
-    diagnostics,
-    jobs,
-    studies,
-)
 from acpc_client.inputs import Feed
-from acpc_client.results import (
-    PairOutcome,
-    Result,
-    ScoreComparison,
-    WorstAnchors,
-    choose_worst,
-    compare_scores,
-    job_to_fetch,
-    operation_of,
-    worst_of,
-)
-from acpc_client.retries import Absence, OnAway
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+
+if TYPE_CHECKING:
+    from acpc.contract import (
+        AnchorPreview,
+        AnchorSet,
+        CheckpointRef,
+        DatasetAnchors,
+        EvidenceOptions,
+        PairComparison,
+        Perturbation,
+        Score,
+        Study,
+    )
+    from numpy.typing import NDArray
+
+    from acpc_client.aio.wire import Pairs
+    from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
+    from acpc_client.results import PairOutcome, Result, ScoreComparison, WorstAnchors
+    from acpc_client.retries import Absence, OnAway
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
@@ -108,24 +86,24 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         return self._transport.absence(patience, on_away=on_away)
 
     @property
-    def checkpoints(self) -> AsyncCheckpoints:
+    def checkpoints(self) -> aio.AsyncCheckpoints:
         """The checkpoints below the server's root."""
-        return AsyncCheckpoints(self._transport)
+        return aio.AsyncCheckpoints(self._transport)
 
     @property
-    def datasets(self) -> AsyncDatasets:
+    def datasets(self) -> aio.AsyncDatasets:
         """The datasets below the server's root, and the tasks."""
-        return AsyncDatasets(self._transport)
+        return aio.AsyncDatasets(self._transport)
 
     @property
-    def anchors(self) -> AsyncAnchors:
+    def anchors(self) -> aio.AsyncAnchors:
         """The anchor sets of the server."""
-        return AsyncAnchors(self._transport)
+        return aio.AsyncAnchors(self._transport)
 
     @property
-    def operations(self) -> AsyncOperations:
+    def operations(self) -> aio.AsyncOperations:
         """The jobs of the server."""
-        return AsyncOperations(self._transport)
+        return aio.AsyncOperations(self._transport)
 
     async def compare_pair(
         self,
@@ -150,7 +128,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
+        call = calls.diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
         return await self._transport.run(call, timeout)
 
     def compare_pairs(
@@ -174,10 +152,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             timeout: Seconds for the whole stream; None: 600.
         """
         feed = Feed(
-            lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode),
-            PairOutcome.from_message,
+            lambda pair: calls.diagnostics.stream_item(checkpoint, pair, numeric_mode),
+            results.PairOutcome.from_message,
         )
-        return self._transport.stream(diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
+        return self._transport.stream(calls.diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def score_checkpoint(
         self,
@@ -188,7 +166,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[ScoreOptions],
-    ) -> AsyncScoreJob:
+    ) -> aio.AsyncScoreJob:
         """Submits a job: is this checkpoint fit to ship under this visual shift?
 
         Args:
@@ -205,8 +183,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return AsyncScoreJob(self.operations, await self._transport.submit(call, timeout, patience))
+        call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
+        return aio.AsyncScoreJob(
+            self.operations, await self._transport.submit(call, timeout, patience)
+        )
 
     async def preview_anchors(
         self,
@@ -229,7 +209,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
             AcpcError: What the server rejected, or could not do.
         """
-        return await self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
+        return await self._transport.run(calls.jobs.preview_anchors(job, anchors, draw), timeout)
 
     async def compare_scores(
         self,
@@ -254,7 +234,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         """
         first = await self._fetched(a, "a", timeout)
         second = await self._fetched(b, "b", timeout)
-        return compare_scores(first, second, evidence)
+        return results.compare_scores(first, second, evidence)
 
     async def worst_anchors(
         self,
@@ -281,14 +261,14 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             AcpcError: What the server rejected, or could not do.
         """
         held = await self._fetched(job, "job", timeout)
-        chosen = choose_worst(held, count, by)
+        chosen = results.choose_worst(held, count, by)
         previews = await self.preview_anchors(
-            operation_of(held), chosen, draw=draw, timeout=timeout
+            results.operation_of(held), chosen, draw=draw, timeout=timeout
         )
-        return worst_of(held, by, draw, previews)
+        return results.worst_of(held, by, draw, previews)
 
     async def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
-        name = job_to_fetch(answer, field)
+        name = results.job_to_fetch(answer, field)
         return await self.operations.get(name, timeout=timeout) if name else answer
 
     async def run_study(
@@ -300,7 +280,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[CallOptions],
-    ) -> AsyncStudyJob:
+    ) -> aio.AsyncStudyJob:
         """Submits a job: the rows of one of the paper's studies on one checkpoint.
 
         Args:
@@ -317,5 +297,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = studies.run_study(checkpoint, anchors, study, **options)
-        return AsyncStudyJob(self.operations, await self._transport.submit(call, timeout, patience))
+        call = calls.studies.run_study(checkpoint, anchors, study, **options)
+        return aio.AsyncStudyJob(
+            self.operations, await self._transport.submit(call, timeout, patience)
+        )

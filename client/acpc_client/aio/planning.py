@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
-from numpy.typing import NDArray
+from acpc_client import aio, calls
 
-from acpc_client.aio.session import AsyncPlanSession
-from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions, diagnostics, planning
+if TYPE_CHECKING:
+    from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
+    from numpy.typing import NDArray
+
+    from acpc_client.aio.transport import AsyncTransport
+    from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions
 
 
 class AsyncPlanningMethods:
@@ -41,7 +43,7 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
+        call = calls.diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
         return await self._transport.run(call, timeout)
 
     def plan(
@@ -53,7 +55,7 @@ class AsyncPlanningMethods:
         timeout: float | None = None,
         message_timeout: float | None = None,
         **options: Unpack[CertifyOptions],
-    ) -> AsyncPlanSession:
+    ) -> aio.AsyncPlanSession:
         """A session that certifies one pool after another, as a planner makes them.
 
         History, goal and views travel once, when the session is entered, and are encoded once.
@@ -77,8 +79,8 @@ class AsyncPlanningMethods:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = planning.start(checkpoint, history, goal, **options)
-        return AsyncPlanSession(self._transport, start, timeout, message_timeout)
+        start = calls.planning.start(checkpoint, history, goal, **options)
+        return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
         self,
@@ -107,5 +109,5 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = planning.plan_paired(checkpoint, history, goal, budget, **options)
+        call = calls.planning.plan_paired(checkpoint, history, goal, budget, **options)
         return await self._transport.run(call, timeout)

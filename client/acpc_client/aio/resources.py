@@ -17,8 +17,8 @@ from acpc.contract import (
     TaskSummary,
 )
 
+from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.aio.wire import AsyncListing
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan

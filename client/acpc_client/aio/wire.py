@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -57,23 +57,3 @@ async def _messages(feed: Feed[Any], pairs: Pairs) -> AsyncIterator[Any]:
     with feed.kept():
         async for pair in pairs:
             yield feed.encode(pair)
-
-
-class AsyncListing(Generic[Item]):
-    """Records of the server, in its order; pages are fetched as they are read."""
-
-    def __init__(self, fetch: Callable[[str], Any]) -> None:
-        self._fetch = fetch
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        token = ""
-        while True:
-            items, token = await self._fetch(token)
-            for item in items:
-                yield item
-            if not token:
-                return
-
-    async def all(self) -> list[Item]:
-        """Every record, for ``len`` and indices."""
-        return [item async for item in self]

@@ -20,7 +20,8 @@ from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls.base import Call, Method, Page, identity, send
+from acpc_client.calls.base import identity, send
+from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
 # One stream of an upload, of which there may be many.

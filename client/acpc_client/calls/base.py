@@ -1,17 +1,16 @@
-"""What a call is before anything is sent."""
+"""Makes the messages of calls."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from acpc.contract import (
     AnchorSet,
-    ArgumentError,
     CheckpointRef,
     DatasetAnchors,
     NumericMode,
@@ -22,66 +21,11 @@ from acpc.contract import (
 )
 from google.protobuf.message import Message
 
+from acpc_client.calls.call import Call, Method
 from acpc_client.calls.options import CallOptions
-from acpc_client.errors import MalformedAnswer
 
 Answer = TypeVar("Answer")
 M = TypeVar("M", bound=Message)
-
-
-@dataclass(frozen=True)
-class Method:
-    """One method of the contract.
-
-    Attributes:
-        stub: Generated stub class of its service.
-        name: Its name there.
-        timeout: Default deadline in seconds.
-        idempotent: Whether sending it twice does what sending it once does.
-    """
-
-    stub: Callable[[Any], Any]
-    name: str
-    timeout: float
-    idempotent: bool = True
-
-
-@dataclass(frozen=True)
-class Call(Generic[Answer]):
-    """A request ready to be sent, as often as the retries need.
-
-    Attributes:
-        method: Where it goes.
-        request: The message; it carries one request id through all attempts.
-        parse: Turns the response message into the answer.
-        request_id: The id, for errors; empty for methods without one.
-    """
-
-    method: Method
-    request: Any
-    parse: Callable[[Any], Answer]
-    request_id: str = ""
-
-    def read(self, answer: object) -> Answer:
-        """The typed answer of a response message.
-
-        Raises:
-            MalformedAnswer: The response breaks the contract.
-        """
-        if answer is None:  # what grpc.aio yields for bytes that are no such message
-            raise MalformedAnswer(f"the answer of {self.method.name} cannot be read")
-        try:
-            return self.parse(answer)
-        except ArgumentError as error:
-            raise MalformedAnswer(str(error)) from error
-
-
-@dataclass(frozen=True)
-class Page(Generic[Answer]):
-    """One page of a list."""
-
-    items: tuple[Answer, ...]
-    next_token: str
 
 
 def identity(request_id: str | None) -> str:

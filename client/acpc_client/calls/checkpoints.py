@@ -6,7 +6,8 @@ from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
-from acpc_client.calls.base import Call, Method, Page, identity, reference
+from acpc_client.calls.base import identity, reference
+from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
 LIST = Method(CheckpointServiceStub, "ListCheckpoints", timeout=30.0)

@@ -6,7 +6,7 @@ from acpc.contract import DatasetFile, TaskSummary
 from acpc.v1 import dataset_service_pb2 as pb
 from acpc.v1.dataset_service_pb2_grpc import DatasetServiceStub
 
-from acpc_client.calls.base import Call, Method, Page
+from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
 LIST = Method(DatasetServiceStub, "ListDatasets", timeout=30.0)

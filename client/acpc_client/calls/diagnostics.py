@@ -16,7 +16,8 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
-from acpc_client.calls.base import Call, Method, common, send
+from acpc_client.calls.base import common, send
+from acpc_client.calls.call import Call, Method
 from acpc_client.calls.options import PairOptions, PoolOptions, check_options
 from acpc_client.calls.scene import moment, said_of_candidates, selection, views
 from acpc_client.inputs import Pair

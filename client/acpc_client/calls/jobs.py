@@ -22,7 +22,8 @@ from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import Call, Method, Page, common, send, source
+from acpc_client.calls.base import common, send, source
+from acpc_client.calls.call import Call, Method, Page
 from acpc_client.calls.options import ScoreOptions, check_options
 from acpc_client.calls.scene import only_perturbation
 from acpc_client.inputs import unsigned

@@ -7,22 +7,23 @@ keyword arguments (PEP 692); what is not given has the server's default.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from acpc.contract import (
-    CemReturn,
-    CheckpointRef,
-    CostReduction,
-    CoverageGoal,
-    EvidenceOptions,
-    NumericMode,
-    Objective,
-    Perturbation,
-    ScoreProtocol,
-    Thresholds,
-    UntilDecided,
-)
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from acpc.contract import (
+        CemReturn,
+        CheckpointRef,
+        CostReduction,
+        CoverageGoal,
+        EvidenceOptions,
+        NumericMode,
+        Objective,
+        Perturbation,
+        ScoreProtocol,
+        Thresholds,
+        UntilDecided,
+    )
+    from numpy.typing import NDArray
 
 
 class CallOptions(TypedDict, total=False):

@@ -19,7 +19,8 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from numpy.typing import NDArray
 
-from acpc_client.calls.base import Call, Method, message, send
+from acpc_client.calls.base import message, send
+from acpc_client.calls.call import Call, Method
 from acpc_client.calls.options import CertifyOptions, PairedOptions, check_options
 from acpc_client.calls.scene import moment, said_of_candidates, selection
 from acpc_client.errors import MalformedAnswer

@@ -7,7 +7,8 @@ from typing import Unpack
 from acpc.contract import AnchorSet, CheckpointRef, DatasetAnchors, Study, StudyRequest
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 
-from acpc_client.calls.base import Call, Method, common, send, source
+from acpc_client.calls.base import common, send, source
+from acpc_client.calls.call import Call, Method
 from acpc_client.calls.options import CallOptions, check_options
 from acpc_client.results import Operation
 

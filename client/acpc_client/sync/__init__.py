@@ -1,7 +1,17 @@
-"""The blocking client: all but wire.py and streams.py is made by client/unasync.py."""
+"""The blocking client: wire.py, streams.py and listing.py by hand, the rest generated from aio."""
 
-from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.resources import ScoreJob, StudyJob
-from acpc_client.sync.session import PlanSession
-from acpc_client.sync.streams import send_upload
-from acpc_client.sync.transport import SyncTransport
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acpc.faces import lazy_face
+
+if TYPE_CHECKING:
+    from acpc_client.sync.anchors import Anchors
+    from acpc_client.sync.client import AcpcClient
+    from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJob, StudyJob
+    from acpc_client.sync.session import PlanSession
+    from acpc_client.sync.streams import send_upload
+    from acpc_client.sync.transport import SyncTransport
+else:
+    __getattr__, __dir__ = lazy_face(__name__)

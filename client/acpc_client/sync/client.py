@@ -4,56 +4,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import (
-    AnchorPreview,
-    AnchorSet,
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    NumericMode,
-    PairComparison,
-    Perturbation,
-    Score,
-    Study,
-)
-from numpy.typing import NDArray
+from acpc.contract import NumericMode
 
-from acpc_client.calls import (
-    CallOptions,
-    Named,
-    PairOptions,
-    ScoreOptions,
-    diagnostics,
-    jobs,
-    studies,
-)
+from acpc_client import calls, results, sync
 from acpc_client.inputs import Feed
-from acpc_client.results import (
-    PairOutcome,
-    Result,
-    ScoreComparison,
-    WorstAnchors,
-    choose_worst,
-    compare_scores,
-    job_to_fetch,
-    operation_of,
-    worst_of,
-)
-from acpc_client.retries import Absence, OnAway
-from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.planning import PlanningMethods
-from acpc_client.sync.resources import (
-    Checkpoints,
-    Datasets,
-    Operations,
-    ScoreJob,
-    StudyJob,
-)
 from acpc_client.sync.transport import SyncTransport
-from acpc_client.sync.wire import Pairs
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+
+if TYPE_CHECKING:
+    from acpc.contract import (
+        AnchorPreview,
+        AnchorSet,
+        CheckpointRef,
+        DatasetAnchors,
+        EvidenceOptions,
+        PairComparison,
+        Perturbation,
+        Score,
+        Study,
+    )
+    from numpy.typing import NDArray
+
+    from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
+    from acpc_client.results import PairOutcome, Result, ScoreComparison, WorstAnchors
+    from acpc_client.retries import Absence, OnAway
+    from acpc_client.sync.wire import Pairs
 
 
 class AcpcClient(PlanningMethods):
@@ -109,24 +87,24 @@ class AcpcClient(PlanningMethods):
         return self._transport.absence(patience, on_away=on_away)
 
     @property
-    def checkpoints(self) -> Checkpoints:
+    def checkpoints(self) -> sync.Checkpoints:
         """The checkpoints below the server's root."""
-        return Checkpoints(self._transport)
+        return sync.Checkpoints(self._transport)
 
     @property
-    def datasets(self) -> Datasets:
+    def datasets(self) -> sync.Datasets:
         """The datasets below the server's root, and the tasks."""
-        return Datasets(self._transport)
+        return sync.Datasets(self._transport)
 
     @property
-    def anchors(self) -> Anchors:
+    def anchors(self) -> sync.Anchors:
         """The anchor sets of the server."""
-        return Anchors(self._transport)
+        return sync.Anchors(self._transport)
 
     @property
-    def operations(self) -> Operations:
+    def operations(self) -> sync.Operations:
         """The jobs of the server."""
-        return Operations(self._transport)
+        return sync.Operations(self._transport)
 
     def compare_pair(
         self,
@@ -151,7 +129,7 @@ class AcpcClient(PlanningMethods):
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
+        call = calls.diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
         return self._transport.run(call, timeout)
 
     def compare_pairs(
@@ -175,10 +153,10 @@ class AcpcClient(PlanningMethods):
             timeout: Seconds for the whole stream; None: 600.
         """
         feed = Feed(
-            lambda pair: diagnostics.stream_item(checkpoint, pair, numeric_mode),
-            PairOutcome.from_message,
+            lambda pair: calls.diagnostics.stream_item(checkpoint, pair, numeric_mode),
+            results.PairOutcome.from_message,
         )
-        return self._transport.stream(diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
+        return self._transport.stream(calls.diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
 
     def score_checkpoint(
         self,
@@ -189,7 +167,7 @@ class AcpcClient(PlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[ScoreOptions],
-    ) -> ScoreJob:
+    ) -> sync.ScoreJob:
         """Submits a job: is this checkpoint fit to ship under this visual shift?
 
         Args:
@@ -206,8 +184,8 @@ class AcpcClient(PlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return ScoreJob(self.operations, self._transport.submit(call, timeout, patience))
+        call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
+        return sync.ScoreJob(self.operations, self._transport.submit(call, timeout, patience))
 
     def preview_anchors(
         self,
@@ -230,7 +208,7 @@ class AcpcClient(PlanningMethods):
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
             AcpcError: What the server rejected, or could not do.
         """
-        return self._transport.run(jobs.preview_anchors(job, anchors, draw), timeout)
+        return self._transport.run(calls.jobs.preview_anchors(job, anchors, draw), timeout)
 
     def compare_scores(
         self,
@@ -255,7 +233,7 @@ class AcpcClient(PlanningMethods):
         """
         first = self._fetched(a, "a", timeout)
         second = self._fetched(b, "b", timeout)
-        return compare_scores(first, second, evidence)
+        return results.compare_scores(first, second, evidence)
 
     def worst_anchors(
         self,
@@ -282,12 +260,14 @@ class AcpcClient(PlanningMethods):
             AcpcError: What the server rejected, or could not do.
         """
         held = self._fetched(job, "job", timeout)
-        chosen = choose_worst(held, count, by)
-        previews = self.preview_anchors(operation_of(held), chosen, draw=draw, timeout=timeout)
-        return worst_of(held, by, draw, previews)
+        chosen = results.choose_worst(held, count, by)
+        previews = self.preview_anchors(
+            results.operation_of(held), chosen, draw=draw, timeout=timeout
+        )
+        return results.worst_of(held, by, draw, previews)
 
     def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
-        name = job_to_fetch(answer, field)
+        name = results.job_to_fetch(answer, field)
         return self.operations.get(name, timeout=timeout) if name else answer
 
     def run_study(
@@ -299,7 +279,7 @@ class AcpcClient(PlanningMethods):
         timeout: float | None = None,
         patience: float | None = None,
         **options: Unpack[CallOptions],
-    ) -> StudyJob:
+    ) -> sync.StudyJob:
         """Submits a job: the rows of one of the paper's studies on one checkpoint.
 
         Args:
@@ -316,5 +296,5 @@ class AcpcClient(PlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = studies.run_study(checkpoint, anchors, study, **options)
-        return StudyJob(self.operations, self._transport.submit(call, timeout, patience))
+        call = calls.studies.run_study(checkpoint, anchors, study, **options)
+        return sync.StudyJob(self.operations, self._transport.submit(call, timeout, patience))

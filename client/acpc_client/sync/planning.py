@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
-from numpy.typing import NDArray
+from acpc_client import calls, sync
 
-from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions, diagnostics, planning
-from acpc_client.sync.session import PlanSession
-from acpc_client.sync.transport import SyncTransport
+if TYPE_CHECKING:
+    from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
+    from numpy.typing import NDArray
+
+    from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions
+    from acpc_client.sync.transport import SyncTransport
 
 
 class PlanningMethods:
@@ -42,7 +44,7 @@ class PlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
+        call = calls.diagnostics.certify_pool(checkpoint, history, candidates, goal, **options)
         return self._transport.run(call, timeout)
 
     def plan(
@@ -54,7 +56,7 @@ class PlanningMethods:
         timeout: float | None = None,
         message_timeout: float | None = None,
         **options: Unpack[CertifyOptions],
-    ) -> PlanSession:
+    ) -> sync.PlanSession:
         """A session that certifies one pool after another, as a planner makes them.
 
         History, goal and views travel once, when the session is entered, and are encoded once.
@@ -78,8 +80,8 @@ class PlanningMethods:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = planning.start(checkpoint, history, goal, **options)
-        return PlanSession(self._transport, start, timeout, message_timeout)
+        start = calls.planning.start(checkpoint, history, goal, **options)
+        return sync.PlanSession(self._transport, start, timeout, message_timeout)
 
     def plan_paired(
         self,
@@ -108,5 +110,5 @@ class PlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = planning.plan_paired(checkpoint, history, goal, budget, **options)
+        call = calls.planning.plan_paired(checkpoint, history, goal, budget, **options)
         return self._transport.run(call, timeout)

@@ -21,8 +21,8 @@ from acpc.contract import (
 from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
+from acpc_client.sync.listing import Listing
 from acpc_client.sync.transport import SyncTransport
-from acpc_client.sync.wire import Listing
 from acpc_client.transport import check_timeout
 
 Item = TypeVar("Item")

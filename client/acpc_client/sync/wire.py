@@ -11,7 +11,6 @@ import grpc
 
 from acpc_client.calls import Method
 from acpc_client.inputs import Feed, Pair
-from acpc_client.results import Listing as Listing  # noqa: PLC0414 - exported again
 from acpc_client.transport import Transport
 
 Item = TypeVar("Item")

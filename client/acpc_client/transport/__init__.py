@@ -1,19 +1,28 @@
 """Channels, deadlines and stubs: what both clients share."""
 
-from acpc_client.transport.access import (
-    Access,
-    ClientOptions,
-    Token,
-    access_from_environment,
-    make_access,
-)
-from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
-from acpc_client.transport.channel import Tls
-from acpc_client.transport.endings import Ending
-from acpc_client.transport.session import (
-    EPISODE_S,
-    GOODBYE_S,
-    ReadAnswer,
-    SessionBase,
-    overdue,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acpc.faces import lazy_face
+
+if TYPE_CHECKING:
+    from acpc_client.transport.access import (
+        Access,
+        ClientOptions,
+        Token,
+        access_from_environment,
+        make_access,
+    )
+    from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
+    from acpc_client.transport.channel import Tls
+    from acpc_client.transport.endings import Ending
+    from acpc_client.transport.session import (
+        EPISODE_S,
+        GOODBYE_S,
+        ReadAnswer,
+        SessionBase,
+        overdue,
+    )
+else:
+    __getattr__, __dir__ = lazy_face(__name__)

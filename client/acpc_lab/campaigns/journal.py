@@ -1,17 +1,18 @@
-"""What happened to the tasks of a campaign: one line per event, flushed to the disk.
+"""Keeps the state of each task in a file: one line per event, flushed to the disk.
 
-A crash at any moment costs nothing: an event that is missing is found again at the server, whose
-jobs carry request ids that follow from the task and the attempt alone.
+A crash costs nothing: the request id of a job follows from its task and attempt alone, so an event
+that is missing here is found again at the server.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -43,10 +44,12 @@ class TaskState(enum.Enum):
 
 @dataclass(frozen=True)
 class Entry:
-    """What the journal knows of a task.
+    """State of a task.
 
     Attributes:
         attempt: Number of the last attempt, from 1; 0: none was made.
+        operation: The job of that attempt.
+        code: Status name of the error that ended it.
         cancel_asked: Whether this campaign asked for its job to be cancelled.
     """
 
@@ -58,8 +61,11 @@ class Entry:
     cancel_asked: bool = False
 
 
+_MOVED = "moved"  # the event that holds an entry
+
+
 class Journal:
-    """Events of a campaign in a folder, read by any, written by one process at a time.
+    """Events of a campaign in a folder, read by any process, written by one at a time.
 
     Attributes:
         path: The file with the events.
@@ -73,34 +79,34 @@ class Journal:
         self.path = folder / events
         self._lock_path = folder / lock
         self._file: IO[bytes] | None = None
-        self._lock: IO[bytes] | None = None
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Holds the folder for this process.
+        """Holds the folder for this process; the lock is freed however the process ends.
 
         Raises:
             FailedPrecondition: Another process holds it, or it cannot be written.
         """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = self._lock_path.open("ab")
-            self._take(self._lock)
-            self._cut_torn_line()
-            self._file = self.path.open("ab")
-        except OSError as error:
-            self._release()
-            raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
-        except FailedPrecondition:
-            self._release()
-            raise
-        try:
-            yield
-        finally:
-            self._release()
+        with contextlib.ExitStack() as held:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._take(held.enter_context(self._lock_path.open("ab")))
+                self._file = held.enter_context(self.path.open("ab"))
+                self._file.truncate(len(self._whole()))  # a crash may have torn the last line
+            except OSError as error:
+                raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
+            try:
+                yield
+            finally:
+                self._file = None
+
+    def note(self, task: str, entry: Entry) -> None:
+        """Writes the state of a task; it is on the disk when this returns."""
+        held = {**vars(entry), "state": entry.state.value}
+        self.append(_MOVED, task, **{name: value for name, value in held.items() if value})
 
     def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
-        """Adds an event of a task; it is on the disk when this returns."""
+        """Writes any other event; it is on the disk when this returns."""
         file = self._open()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "event": event, "cell": task, **details})
@@ -112,25 +118,28 @@ class Journal:
         """Deletes every event; the journal stays open for writing."""
         self._open().truncate(0)
 
+    def remove(self) -> None:
+        """Deletes the files of the journal."""
+        self.path.unlink(missing_ok=True)
+        self._lock_path.unlink(missing_ok=True)
+
     def entries(self) -> dict[str, Entry]:
-        """What is known of every task that ever had an event, by its id."""
-        entries: dict[str, Entry] = {}
+        """Returns the last state of every task, by its id."""
+        names = {field.name for field in dataclasses.fields(Entry)}
+        entries = {}
         for event in self.events():
-            entries[event["cell"]] = _after(entries.get(event["cell"], Entry()), event)
+            if event["event"] == _MOVED:
+                held = {name: value for name, value in event.items() if name in names}
+                entries[event["cell"]] = Entry(**{**held, "state": TaskState(event["state"])})
         return entries
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events in order; a last line that a crash has torn is left out.
+        """Yields the events in order, without a last line that a crash has torn.
 
         Raises:
             FailedPrecondition: A line that is no event.
         """
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        whole = content[: content.rfind(b"\n") + 1]
-        for number, line in enumerate(whole.splitlines(), start=1):
+        for number, line in enumerate(self._whole().splitlines(), start=1):
             try:
                 event = json.loads(line)
                 _ = event["event"], event["cell"]
@@ -141,32 +150,20 @@ class Journal:
                 ) from error
             yield event
 
-    def remove(self) -> None:
-        """Deletes the journal; the campaign is over."""
-        self.path.unlink(missing_ok=True)
-        self._lock_path.unlink(missing_ok=True)
+    def _whole(self) -> bytes:
+        """Reads the lines that are complete."""
+        try:
+            content = self.path.read_bytes()
+        except FileNotFoundError:
+            return b""
+        return content[: content.rfind(b"\n") + 1]
 
     def _open(self) -> IO[bytes]:
         if self._file is None:
             raise FailedPrecondition(f"{self.folder} is not open for writing")
         return self._file
 
-    def _release(self) -> None:
-        for file in (self._file, self._lock):
-            if file is not None:
-                file.close()  # frees the lock, too
-        self._file = self._lock = None
-
-    def _cut_torn_line(self) -> None:
-        """Cuts what a crash left of the last line."""
-        with contextlib.suppress(FileNotFoundError):
-            content = self.path.read_bytes()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
-                os.truncate(self.path, whole)
-
     def _take(self, lock: IO[bytes]) -> None:
-        """Takes the lock; it is freed when its process ends, however that happens."""
         try:
             import fcntl  # noqa: PLC0415  not on every system
         except ImportError:
@@ -178,23 +175,3 @@ class Journal:
                 f"another process runs the {self._what} in {self.folder}; wait for it, or stop it",
                 reason=f"{self._what.upper()}_RUNNING",
             ) from error
-
-
-def _after(entry: Entry, event: dict[str, Any]) -> Entry:
-    """An entry after one more event."""
-    match event["event"]:
-        case "submitted":
-            return Entry(TaskState.QUEUED, event["attempt"], event["operation"])
-        case "moved":
-            return replace(entry, state=TaskState(event["state"]))
-        case "cancel":
-            return replace(entry, cancel_asked=True)
-        case "ended":
-            return replace(
-                entry,
-                state=TaskState(event["state"]),
-                attempt=event["attempt"],
-                code=event.get("code", ""),
-                message=event.get("message", ""),
-            )
-    return entry

@@ -8,13 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from acpc_client import AcpcClient
-from acpc_client.errors import (
-    AcpcError,
-    Cancelled,
-    DeadlineExceeded,
-    ResourceExhausted,
-    RunEnded,
-)
+from acpc_client.errors import AcpcError, Cancelled, DeadlineExceeded, ResourceExhausted, RunEnded
 
 Answer = TypeVar("Answer")
 
@@ -36,14 +30,14 @@ def check_options(call: str, given: Iterable[str], known: type) -> None:
 
 
 class Link:
-    """Sends calls to a server, and waits for it when it is away.
+    """Sends calls to a server, and waits for it while it is away.
 
     Args:
-        client: Its patience decides how long.
+        client: Decides by its patience how long.
         patience: Seconds that the server may be away at a stretch; None: the client's.
         timeout: Seconds for the whole run; None: no bound.
         stop: Ends every wait when set.
-        on_away: Told why the server is away, and None once it is back.
+        on_away: Called with the reason why the server is away, and with None once it is back.
     """
 
     def __init__(
@@ -55,18 +49,18 @@ class Link:
         stop: threading.Event | None = None,
         on_away: Callable[[AcpcError | None], object] = lambda _: None,
     ) -> None:
-        self._absence = client.absence(patience, self._tell)
+        self.on_away = on_away
+        self._absence = client.absence(patience, lambda away: self.on_away(away))  # noqa: PLW0108
         self._end = None if timeout is None else time.monotonic() + timeout
         self._timeout = timeout
         self._stop = stop or threading.Event()
-        self.on_away = on_away
 
     def ask(self, call: Callable[[], Answer], *, raise_busy: bool = False) -> Answer:
-        """What ``call`` returns, as soon as the server answers.
+        """Returns what ``call`` does, as soon as the server answers.
 
         Args:
             call: Sends one call.
-            raise_busy: Raise what says that the server is busy, so that the caller can go on.
+            raise_busy: Raise ResourceExhausted at once, so that the caller can go on.
 
         Raises:
             RunEnded: The server was away for too long, the time is over, or ``stop`` was set.
@@ -79,14 +73,10 @@ class Link:
             except AcpcError as error:
                 if raise_busy and isinstance(error, ResourceExhausted):
                     raise
-                delay = self._absence.failed(error)
+                self.sleep(self._absence.failed(error))
             else:
                 self._absence.answered()
                 return answer
-            self.sleep(delay)
-
-    def _tell(self, away: AcpcError | None) -> None:
-        self.on_away(away)
 
     def sleep(self, seconds: float) -> None:
         """Waits, but not past the end of the run."""

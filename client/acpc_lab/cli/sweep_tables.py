@@ -10,6 +10,7 @@ from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import View, state_of
 from acpc_lab.cli.table import Column, Format, prose
+from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
@@ -53,7 +54,7 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
 def failures(items: tuple[CellResult, ...]) -> None:
     """Why cells have no score, on stderr."""
     for item in items[:_MAX_ROWS]:
-        why = f" ({item.code}: {item.message})" if item.code else ""
+        why = f" ({item.error})" if item.error else ""
         job = f" {item.operation}" if item.operation else ""
         render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
 
@@ -74,13 +75,13 @@ PLANNED = (
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
+_SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr")
 COLUMNS = (
-    Column("checkpoint", lambda item: item.cell.checkpoint.name),
-    Column("shift", lambda item: str(item.cell.shift)),
-    Column("seed", lambda item: item.cell.seed, rank=6),
-    Column("state", lambda item: item.state.value, rank=3),
-    Column("IR relative", lambda item: item.score and item.score.verdict.ir_relative, ".3f"),
-    Column("SR", lambda item: item.score and item.score.checkpoint.sr, ".3f"),
+    *(
+        Column(column.title or column.name, column.of, column.spec, column.rank)
+        for column in RESULT_COLUMNS
+        if column.name in _SHOWN
+    ),
     Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
 )
 _SURE = (
@@ -104,10 +105,11 @@ def in_words(item: CellResult) -> str:
 
 
 def _so_far(status: CellStatus) -> CellResult:
-    """A cell that is being scored, as it is now."""
-    task, problem = status.task, status.problem
-    told = (problem.code, problem.message) if problem else ("", "")
-    return CellResult(task.cell, status.state, status.attempt, status.operation, *told, task.score)
+    """Returns a cell that is being scored, as it is now."""
+    problem, entry = status.problem, dict(vars(status.entry))
+    if problem is not None:
+        entry |= {"code": problem.code, "message": problem.message}
+    return CellResult(**entry, cell=status.task.cell, score=status.task.score)
 
 
 def _live(column: Column) -> Column:

@@ -66,6 +66,6 @@ def also_logged(on_update: OnUpdate[CellTask], log: Log) -> OnUpdate[CellTask]:
             cell = status.task.cell
             result = status.task.folder.load(cell) if status.state is TaskState.SUCCEEDED else None
             if result is not None:
-                log(CellResult(cell, status.state, 0, status.operation, "", "", result.answer))
+                log(CellResult(**vars(status.entry), cell=cell, score=result.answer))
 
     return update

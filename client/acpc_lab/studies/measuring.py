@@ -33,7 +33,6 @@ from acpc_lab.campaigns import (
     Link,
     OnUpdate,
     Options,
-    Records,
     TaskState,
 )
 from acpc_lab.studies.checkpoints import StudyCheckpoint
@@ -228,7 +227,7 @@ def measure(
             Link(client, timeout=timeout),
             tasks,
             Options(concurrency=CONCURRENCY, stop_at_failure=True),
-            Records(journal, journal.entries()),
+            journal,
             on_update,
         )
         campaign.run()

@@ -46,7 +46,7 @@ class AnchorPlace:
     history: int | None = None
 
     def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
-        """The same with ``fill`` applied to whatever may have labels."""
+        """Returns the same with ``fill`` applied to whatever may have labels."""
         dataset = self.dataset
         if dataset is not None:
             dataset = dataclasses.replace(
@@ -63,10 +63,10 @@ def read_anchors(node: Node) -> AnchorPlace:
     """
     section = node.section((*_DRAWN, "set", "upload"))
     for alone, others in (("set", ()), ("upload", ("history",))):
-        surplus = [key for key in section.values if key not in (alone, *others)]
+        surplus = [key for key in section if key not in (alone, *others)]
         if alone in section and surplus:
             raise node.error(f"{alone} names finished anchors; leave out {', '.join(surplus)}")
-    history = section["history"].integer(1) if "history" in section else None
+    history = section.read("history", lambda node: node.integer(1), None)
     if "set" in section:
         return AnchorPlace(node, digest=section["set"].text())
     if "upload" in section:
@@ -80,7 +80,7 @@ def read_anchors(node: Node) -> AnchorPlace:
             given[key] = section[key].integer(least, SEED_LIMIT if key == "seed" else 2**32 - 1)
     if "one_per_episode" in section:
         given["one_per_episode"] = section["one_per_episode"].flag()
-    freeze = section["freeze"].flag() if "freeze" in section else False
+    freeze = section.read("freeze", Node.flag, False)
     if history is not None and not freeze:
         raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
     dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
@@ -105,7 +105,7 @@ class Depot:
     reading: Reading = Reading.SERVER_DEFAULT
 
     def store(self, anchors: AnchorPlace) -> Source:
-        """What to score on. The same anchors give the same set, however often they are stored."""
+        """Returns what to score on; the same anchors give the same set, however often."""
         if anchors.upload:
             return self._uploaded(anchors)
         if anchors.dataset is None:
@@ -113,18 +113,18 @@ class Depot:
         return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
 
     def groups(self, anchors: AnchorPlace) -> Collection[str]:
-        """The groups of views that the anchors have."""
+        """Returns the groups of views that the anchors have."""
         return self.link.ask(lambda: groups_of(anchors, self.folder, self.client))
 
     def _uploaded(self, anchors: AnchorPlace) -> str:
         arrays = read_file(anchors, self.folder)
-        described = f"sweep {self.sweep}"
         upload = self.client.anchors.upload
-        return self.link.ask(lambda: upload(arrays, description=described)).digest
+        return self.link.ask(lambda: upload(arrays, description=f"sweep {self.sweep}")).digest
 
     def _frozen(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
-        made = self.link.ask(
-            lambda: self.client.anchors.create(
+        create = self.client.anchors.create
+        return self.link.ask(
+            lambda: create(
                 source,
                 history=anchors.history or HISTORY,
                 horizon=self.horizon,
@@ -132,11 +132,10 @@ class Depot:
                 reading=self.reading,
                 request_id=self.request_id(anchors, source),
             )
-        )
-        return made.digest
+        ).digest
 
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
-        """Of the job that makes a set; as in a cell's ids, what the file leaves open is open."""
+        """Returns the id of the job that makes a set; what the file leaves open is left out."""
         said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
         for name in ("window_future_frames", "sample"):
             if not said[name]:
@@ -147,7 +146,7 @@ class Depot:
 
 
 def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Source:
-    """What ``Depot.store`` would give, storing nothing; of a frozen dataset, the dataset.
+    """Returns what ``Depot.store`` would, storing nothing; of a frozen dataset, the dataset.
 
     A set may be named by the beginning of its digest or by an alias, which the server resolves.
     """
@@ -157,14 +156,14 @@ def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Source:
 
 
 def groups_of(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Collection[str]:
-    """The groups of views of a file or a stored set; a dataset has none."""
+    """Returns the groups of views of a file or a stored set; a dataset has none."""
     if anchors.upload:
         return read_file(anchors, folder).views
     return client.anchors.get(anchors.digest).groups if anchors.digest else ()
 
 
 def read_file(anchors: AnchorPlace, folder: Path) -> AnchorArrays:
-    """The anchors of the file that ``upload`` names."""
+    """Reads the anchors of the file that ``upload`` names."""
     try:
         return load_anchors(folder / anchors.upload, anchors.history)
     except ArgumentError as error:

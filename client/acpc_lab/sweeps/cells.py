@@ -29,8 +29,8 @@ from acpc_lab.sweeps.reading import Label
 
 NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
-# Records whose fields a sweep file may leave open.
-_OPEN = ("anchors", "protocol", "thresholds", "evidence")
+OPEN = ("anchors", "protocol", "thresholds", "evidence")
+"""Records whose fields a sweep file may leave open."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Cell:
         evidence: How sure the numbers are made to be.
         until_decided: Measures a batch of anchors at a time; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
-        content: sha256 of the checkpoint's files, where whoever made the cell has read them; other
+        content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
             content under the same names is another cell. Empty: the cell goes by the names.
         stated: Fields, for example ``protocol.draws``, that are stated although they have their
             default value. They belong to the ids: a file that states a default asks for another
@@ -64,7 +64,7 @@ class Cell:
     content: str = ""
 
     def __post_init__(self) -> None:
-        at_default = (f"{part}.{name}" for part in _OPEN for name in self._at_default(part))
+        at_default = (f"{part}.{name}" for part in OPEN for name in self._at_default(part))
         object.__setattr__(self, "stated", self.stated.intersection(at_default))
 
     @property
@@ -86,34 +86,29 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Names the cell for people."""
         near = "neighbourhood" in changed(self.protocol)
         control = f" neighbourhood {self.protocol.neighbourhood:g}" if near else ""
         return f"{self.checkpoint.name} {self.shift} seed {self.seed}{control}"
 
     def request_id(self, sweep: str, attempt: int) -> str:
-        """The request id of an attempt, from 1; whoever computes it finds the same job."""
+        """Returns the request id of an attempt, from 1: whoever computes it finds the same job."""
         return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
+    def asked(self) -> dict[str, Any]:
+        """Returns the arguments of ``AcpcClient.score_checkpoint``, without a request id."""
+        names = {item.name for item in dataclasses.fields(ScoreRequest)}
+        return {name: value for name, value in vars(self).items() if name in names}
+
     def request(self) -> ScoreRequest:
-        """What a server is asked for; the request id is the attempt's."""
-        return ScoreRequest(
-            checkpoint=self.checkpoint,
-            anchors=self.anchors,
-            shift=self.shift,
-            reference=self.reference,
-            protocol=self.protocol,
-            thresholds=self.thresholds,
-            numeric_mode=self.numeric_mode,
-            evidence=self.evidence,
-            until_decided=self.until_decided,
-        )
+        """Returns what a server is asked for; the request id is the attempt's."""
+        return ScoreRequest(**self.asked())
 
     def to_document(self) -> dict[str, Any]:
-        """The cell as plain values; None: not stated, so that it has its default value."""
+        """Returns the cell as plain values; None: not stated, so that it has its default value."""
         document: dict[str, Any] = to_plain(self)
         del document["stated"]
-        for part in _OPEN:
+        for part in OPEN:
             for name in self._at_default(part):
                 if f"{part}.{name}" not in self.stated:
                     document[part][name] = None
@@ -121,26 +116,26 @@ class Cell:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
-        """The cell that ``to_document`` was asked of; other keys are passed over."""
-        known = {field.name for field in dataclasses.fields(cls)} - {"stated"}
+        """Reads what ``to_document`` returned; passes other keys over."""
+        known = {item.name for item in dataclasses.fields(cls)} - {"stated"}
         plain = {key: value for key, value in document.items() if key in known}
         stated = []
-        for part in _OPEN:
+        for part in OPEN:
             if isinstance(plain.get(part), Mapping):
                 plain[part] = {k: v for k, v in plain[part].items() if v is not None}
                 stated += [f"{part}.{name}" for name in plain[part]]
         return dataclasses.replace(from_plain(cls, plain), stated=frozenset(stated))
 
     def _at_default(self, part: str) -> list[str]:
-        """Fields of a part that have a default value, and have it now."""
+        """Returns the fields of a part that have a default value, and have it now."""
         record = getattr(self, part)
         if isinstance(record, str):
             return []
-        names = (field.name for field in dataclasses.fields(record) if field.default != ())
+        names = (item.name for item in dataclasses.fields(record) if item.default != ())
         return [name for name in names if name not in changed(record)]
 
     def _content(self) -> str:
-        """Everything that can change a number, in one canonical text.
+        """Returns everything that can change a number, in one canonical text.
 
         What is left to the paper or the server is left out, so that a release with one more field
         of that kind finds the jobs of this one.
@@ -151,7 +146,7 @@ class Cell:
 
 
 def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
-    """A document without what is None or empty."""
+    """Returns a document without what is None or empty."""
     if not isinstance(value, Mapping):
         return value
     given = {key: _given(item) for key, item in value.items()}

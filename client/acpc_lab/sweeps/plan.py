@@ -15,7 +15,7 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
-from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.cells import OPEN, Cell
 from acpc_lab.sweeps.reading import Label, Node, Pattern, as_value, fill
 from acpc_lab.sweeps.shifts import Groups
 from acpc_lab.sweeps.spec import Group, Named, SweepSpec
@@ -38,7 +38,7 @@ class Plan:
     cells: tuple[Cell, ...]
 
     def to_document(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Returns the plan as plain values."""
         return {
             "format": 1,
             "name": self.name,
@@ -49,7 +49,7 @@ class Plan:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Plan:
-        """The plan that ``to_document`` was asked of."""
+        """Reads what ``to_document`` returned."""
         cells = tuple(Cell.from_document(item) for item in document["cells"])
         return cls(document["name"], document["description"], document["sweep"], cells)
 
@@ -60,7 +60,7 @@ def make_plan(
     store: Store,
     groups: GroupNames = lambda _: (),
 ) -> Plan:
-    """Every cell of a sweep.
+    """Makes every cell of a sweep.
 
     Raises:
         SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
@@ -81,7 +81,7 @@ def make_plan(
 
 
 def stored_once(store: Store) -> Store:
-    """``store`` that is asked once for each of the anchors."""
+    """Returns ``store`` with a memory: each of the anchors is stored once."""
     stored: dict[tuple[object, ...], Source] = {}
 
     def once(anchors: AnchorPlace) -> Source:
@@ -105,7 +105,7 @@ def cells_of(
     store: Store,
     groups: GroupNames = lambda _: (),
 ) -> tuple[Cell, ...]:
-    """The cells of one weights file, by the first item that means it; none where none does.
+    """Makes the cells of one weights file, by the first item that means it; none where none does.
 
     An item that names no weights means every file of its folders.
 
@@ -155,7 +155,7 @@ def _cells_of(
     parts = {**spec.document, "anchors": group.anchors.node.value}
     stated = frozenset(
         f"{part}.{name}"
-        for part in ("anchors", "protocol", "thresholds", "evidence")
+        for part in OPEN
         if isinstance(said := parts.get(part), Mapping)
         for name, value in said.items()
         if value is not None
@@ -179,7 +179,7 @@ def _cells_of(
 
 
 def _members(group: Group, listing: Listing) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
-    """The checkpoints of a group with the labels of its patterns, in the order of the file."""
+    """Yields the checkpoints of a group with the labels of its patterns, in the file's order."""
     seen = set()
     for pattern in group.names:
         found = False
@@ -265,7 +265,7 @@ def _shown(ref: CheckpointRef) -> str:
 
 
 def check_dropped(before: Plan, after: Plan, entries: Mapping[str, Entry], folder: Path) -> None:
-    """Lets cells be added, and cells that were never submitted go.
+    """Checks that no submitted cell is dropped.
 
     Raises:
         FailedPrecondition: A cell that was submitted is no longer in the plan; says what changed.
@@ -290,7 +290,7 @@ def check_dropped(before: Plan, after: Plan, entries: Mapping[str, Entry], folde
 
 
 def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - any value
-    """Places where two documents differ, with both values."""
+    """Yields the places where two documents differ, with both values."""
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):

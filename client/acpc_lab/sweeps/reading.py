@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
@@ -14,7 +14,10 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.extras import load
 
 Label = str | int | float | bool
+Value = TypeVar("Value")
+Other = TypeVar("Other")
 _DEEPEST = 20
+_MAX_PLACES = 100_000
 
 
 class SweepFileError(ArgumentError):
@@ -33,7 +36,7 @@ class SweepFileError(ArgumentError):
 
 
 def read_document(file: Path) -> Node:
-    """The root of a YAML file, with the line of every place in it.
+    """Reads a YAML file, with the line of every place in it.
 
     Raises:
         SweepFileError: The file cannot be read, is no YAML, or names a key twice.
@@ -46,6 +49,7 @@ def read_document(file: Path) -> Node:
         raise SweepFileError("", f"cannot read {file}: {reason}") from error
     lines: dict[str, int] = {}
     try:
+        _check_depth(yaml, text)
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         if tree is not None:
             _note_lines(tree, "", lines, 0)
@@ -60,10 +64,21 @@ def read_document(file: Path) -> Node:
     return Node(document, "", lines)
 
 
+def _check_depth(yaml: Any, text: str) -> None:  # noqa: ANN401 - a module
+    """Rejects what is nested too deeply, before it is composed: that takes a stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            line = event.start_mark.line + 1
+            raise SweepFileError("", f"is more than {_DEEPEST} levels deep", line)
+
+
 def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401
     """Fills in the line of every place below a YAML node; rejects keys that stand twice."""
-    if depth > _DEEPEST:
-        raise SweepFileError(path, f"is more than {_DEEPEST} levels deep")
+    if len(lines) > _MAX_PLACES or depth > _DEEPEST:  # aliases may stand in each other
+        raise SweepFileError("", f"has more than {_MAX_PLACES} values or {_DEEPEST} levels")
     lines[path] = node.start_mark.line + 1
     if node.id == "sequence":
         for index, item in enumerate(node.value):
@@ -88,17 +103,17 @@ class Node:
     lines: Mapping[str, int] = field(default_factory=dict)
 
     def error(self, description: str) -> SweepFileError:
-        """An error about this value."""
+        """Makes an error about this value."""
         return SweepFileError(self.path, description, self.lines.get(self.path))
 
     def found(self, wanted: str) -> SweepFileError:
-        """An error that says what stands here and what should."""
+        """Makes an error that names what stands here and what should."""
         shown = repr(self.value)
         found = shown if len(shown) <= 60 else f"{shown[:57]}..."
         return self.error(f"found {found}, wanted {wanted}")
 
     def section(self, keys: Sequence[str], required: Sequence[str] = ()) -> Section:
-        """The value as a mapping with no other keys than these."""
+        """Reads a mapping with no other keys than these."""
         if not isinstance(self.value, Mapping):
             raise self.found(f"a mapping with the keys {', '.join(keys)}")
         for key in self.value:
@@ -108,10 +123,10 @@ class Node:
         for key in required:
             if self.value.get(key) is None:
                 raise self.error(f"lacks the key {key}")
-        return Section(self, {k: self._child(k) for k, v in self.value.items() if v is not None})
+        return Section({k: self._child(k) for k, v in self.value.items() if v is not None})
 
     def entries(self) -> Iterator[tuple[str, Node]]:
-        """The entries of a mapping with any keys."""
+        """Yields the entries of a mapping with any keys."""
         if not isinstance(self.value, Mapping):
             raise self.found("a mapping")
         for key in self.value:
@@ -120,29 +135,29 @@ class Node:
             yield key, self._child(key)
 
     def items(self) -> list[Node]:
-        """The items of a list that is not empty."""
+        """Reads the items of a list that is not empty."""
         if not isinstance(self.value, list | tuple) or not self.value:
             raise self.found("a list with at least one item")
         return [Node(v, f"{self.path}[{i}]", self.lines) for i, v in enumerate(self.value)]
 
     def one_or_many(self) -> list[Node]:
-        """The items of a list, or the value alone."""
+        """Reads the items of a list, or the value alone."""
         return self.items() if isinstance(self.value, list | tuple) else [self]
 
     def text(self) -> str:
-        """Text that is not empty."""
+        """Reads text that is not empty."""
         if not isinstance(self.value, str) or not self.value.strip():
             raise self.found("text" if isinstance(self.value, str) else "text; put it in quotes")
         return self.value
 
     def flag(self) -> bool:
-        """True or false."""
+        """Reads true or false."""
         if not isinstance(self.value, bool):
             raise self.found("true or false")
         return self.value
 
     def integer(self, least: int, most: int = 2**32 - 1) -> int:
-        """A whole number in a range."""
+        """Reads a whole number in a range."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
             raise self.found(f"a whole number from {least}")
         if not least <= self.value <= most:
@@ -150,7 +165,7 @@ class Node:
         return self.value
 
     def number(self) -> float:
-        """A finite number."""
+        """Reads a finite number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float):
             hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(self.value, str) else ""
             raise self.found(f"a number{hint}")
@@ -159,19 +174,19 @@ class Node:
         return float(self.value)
 
     def fraction(self) -> float:
-        """A number from 0 to 1."""
+        """Reads a number from 0 to 1."""
         if not 0.0 <= self.number() <= 1.0:
             raise self.found("a number from 0 to 1")
         return self.number()
 
     def choice(self, names: Sequence[str]) -> str:
-        """One of these names."""
+        """Reads one of these names."""
         if self.value not in names:
             raise self.found(f"one of {', '.join(names)}")
         return str(self.value)
 
     def label(self) -> Label:
-        """Text, a finite number or a truth value."""
+        """Reads text, a finite number or a truth value."""
         if not isinstance(self.value, str | int | float | bool):
             raise self.found("text or a number")
         if isinstance(self.value, float):
@@ -182,22 +197,12 @@ class Node:
         return Node(self.value[key], _join(self.path, str(key)), self.lines)
 
 
-@dataclass(frozen=True)
-class Section:
-    """The values of a mapping that was checked; keys without a value count as absent."""
+class Section(dict[str, Node]):
+    """The values of a mapping whose keys were checked; keys without a value are absent."""
 
-    node: Node
-    values: Mapping[str, Node]
-
-    def get(self, key: str) -> Node | None:
-        """The value, or None when it is absent."""
-        return self.values.get(key)
-
-    def __getitem__(self, key: str) -> Node:
-        return self.values[key]
-
-    def __contains__(self, key: str) -> bool:
-        return key in self.values
+    def read(self, key: str, how: Callable[[Node], Value], default: Other) -> Value | Other:
+        """Reads a value, or returns the default where it is absent."""
+        return how(self[key]) if key in self else default
 
 
 def _join(path: str, key: str) -> str:
@@ -210,7 +215,7 @@ _GLOB = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 @dataclass(frozen=True)
 class Pattern:
-    """One pattern."""
+    """A pattern of names with ``*``, ``**``, ``?``, ``[..]`` and ``{label}`` parts."""
 
     text: str
     labels: tuple[str, ...]
@@ -243,13 +248,13 @@ class Pattern:
         return cls(text, tuple(labels), re.compile(expression))
 
     def match(self, name: str) -> dict[str, str] | None:
-        """The labels of a name as text, or None when the pattern does not fit it."""
+        """Returns the labels of a name as text; None when the pattern does not fit it."""
         found = self._expression.fullmatch(name)
         return None if found is None else found.groupdict()
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """``template`` with its ``{label}`` parts replaced.
+    """Replaces the ``{label}`` parts of a template.
 
     Raises:
         KeyError: A label that there is not.
@@ -258,7 +263,7 @@ def fill(template: str, labels: Mapping[str, str]) -> str:
 
 
 def as_value(text: str) -> str | int | float:
-    """A label's text as the number it looks like; ``0.04`` is a number, ``run0`` is not."""
+    """Reads a label as the number it looks like: ``0.04`` is a number, ``run0`` is not."""
     for kind in (int, float):
         try:
             value = kind(text)

@@ -6,169 +6,27 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from acpc.contract import Columns, Tabular, to_plain
-from acpc_client import CheckpointRef, Evidence, Outcome, Result, Score
+from acpc.contract import Columns, Tabular
+from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.evidence import Family, FamilyWise, Sureness, evidence_columns
+from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.rows import CellResult
 from acpc_lab.sweeps.spec import folder_of, load_spec
-from acpc_lab.sweeps.tasks import SweepFolder, without_anchors
+from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
 _SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", "outcome")
 
 
-@dataclass(frozen=True)
-class CellResult:
-    """A cell and what came of it.
-
-    Attributes:
-        attempt: Number of the last attempt that has a job.
-        code: Status name of what ended it badly.
-        score: What was measured, per-anchor values included; None: nothing.
-        time: When it was measured; None: not known.
-        among: How sure the verdict is among the other cells; None for a reference.
-    """
-
-    cell: Cell
-    state: TaskState
-    attempt: int
-    operation: str
-    code: str
-    message: str
-    score: Score | None
-    time: datetime | None = None
-    among: Sureness | None = None
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """How sure the score is; None without one, or where the server did not compute it."""
-        return None if self.score is None else self.score.evidence
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether the checkpoint is compared with itself, and so can never pass."""
-        if self.cell.of_reference or self.score is None:
-            return self.cell.of_reference
-        receipt = self.score.receipt
-        return receipt.checkpoint_digest == receipt.reference_digest != ""
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether the screen lets it pass, inconclusive included; None without a score."""
-        if self.score is None:
-            return None
-        verdict = self.score.verdict
-        return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
-
-    def result(self) -> Result:
-        """What was asked and what came of it, without the values per anchor."""
-        score = None if self.score is None else without_anchors(self.score).to_dict()
-        error = {"code": self.code, "message": self.message} if self.code else None
-        answer = {
-            "cell": self.cell.id,
-            "labels": dict(self.cell.labels),
-            "state": self.state.value,
-            "attempt": self.attempt,
-            "error": error,
-            "score": score,
-            "family_wise": None if self.among is None else to_plain(self.among),
-        }
-        asked = to_plain(self.cell.request())
-        return Result("sweep_cell", answer, asked, self.operation, self.time)
-
-    def row(self) -> dict[str, Any]:
-        """One flat row; absent values are None."""
-        cell, score = self.cell, self.score
-        labels = {f"label_{name}": value for name, value in cell.labels.items()}
-        row: dict[str, Any] = {
-            "cell": cell.id,
-            "checkpoint": cell.checkpoint.name,
-            "weights": cell.checkpoint.weights,
-            "reference": None if cell.reference is None else cell.reference.name,
-            **labels,
-            "shift": str(cell.shift),
-            "kind": cell.shift.kind,
-            "severity": cell.shift.severity,
-            "seed": cell.seed,
-            "state": self.state.value,
-            "operation": self.operation or None,
-            "error": f"{self.code}: {self.message}" if self.code else None,
-            "content": cell.content or None,
-        }
-        return {**row, **_measured(score), **evidence_columns(self.evidence, self.among)}
-
-    def anchor_rows(self) -> Iterator[dict[str, Any]]:
-        """One flat row per anchor; none without per-anchor values."""
-        values = None if self.score is None else self.score.checkpoint.anchor_values
-        if values is None:
-            return
-        columns = {
-            field.name: _plain(getattr(values, field.name))
-            for field in dataclasses.fields(values)
-            if np.ndim(getattr(values, field.name)) == 1
-        }
-        cell = self.cell
-        where = {
-            "cell": cell.id,
-            "checkpoint": cell.checkpoint.name,
-            "shift": str(cell.shift),
-            "seed": cell.seed,
-        }
-        for index in range(len(values.radius)):
-            row = {name: column[index] for name, column in columns.items() if column}
-            yield {**where, "anchor": index, **row}
-
-
-def _plain(column: Any) -> list[Any]:  # noqa: ANN401 - an array, or a tuple of enums
-    """Per-anchor values as plain ones."""
-    if isinstance(column, np.ndarray):
-        return list(column.tolist())
-    return [item.name.lower() for item in column]
-
-
-_READ = ("reading", "partner_past", "neighbourhood")
-"""Parameters of the protocol that have columns of their own; None in older scores."""
-
-
-def _measured(score: Score | None) -> dict[str, Any]:
-    names = (
-        "outcome", "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score",
-        "ir_passed", "sr_passed", "threshold_ir", "threshold_sr", "anchors", "eligible", "skipped",
-        "median_latent_distance", "different_label_distance", "reference_ir_raw",
-        "reference_rounding_floor", "reference_sr",
-        "checkpoint_digest",
-        "reference_digest", "anchors_digest", "perturbation_digest", "parameters_digest",
-        "code_version", "numeric_mode", "device", *_READ,
-    )  # fmt: skip
-    if score is None:
-        return dict.fromkeys(names)
-    side, verdict, receipt = score.checkpoint, score.verdict, score.receipt
-    values = (
-        verdict.outcome.name.lower(), side.ir_raw, side.rounding_floor, verdict.ir_relative,
-        side.sr, verdict.score, verdict.delta_score, verdict.ir_passed, verdict.sr_passed,
-        verdict.thresholds.ir, verdict.thresholds.sr, side.anchors, side.eligible, side.skipped,
-        side.median_latent_distance, side.different_label_distance,
-        score.reference.ir_raw if score.reference else None,
-        score.reference.rounding_floor if score.reference else None,
-        score.reference.sr if score.reference else None, receipt.checkpoint_digest,
-        receipt.reference_digest or None, receipt.anchors_digest, receipt.perturbation_digest,
-        receipt.parameters_digest, receipt.code_version, receipt.numeric_mode.name.lower(),
-        receipt.device, *map(receipt.parameters.get("protocol", {}).get, _READ),
-    )  # fmt: skip
-    return dict(zip(names, values, strict=True))
-
-
 def kept_at(path: str | Path) -> SweepFolder:
-    """Where a sweep keeps what it knows; the path is its file, or that folder.
+    """Returns where a sweep keeps its state; the path is its file, or that folder.
 
     Raises:
         ArgumentError: It is no folder, and no sweep file either.
@@ -226,17 +84,17 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
-        held = disk.load(cell) if entry.state is TaskState.SUCCEEDED else None
-        score: Score | None = None if held is None else held.answer
-        state = entry.state
-        if state is TaskState.SUCCEEDED and score is None:
-            state = TaskState.QUEUED if entry.operation else TaskState.PENDING
-        ended = entry.attempt, entry.operation, entry.code, entry.message
-        return CellResult(cell, state, *ended, score, None if held is None else held.time)
+        if entry.state is TaskState.SUCCEEDED:
+            held = disk.load(cell)
+            if held is not None:
+                return CellResult(**vars(entry), cell=cell, score=held.answer, time=held.time)
+            lost = TaskState.QUEUED if entry.operation else TaskState.PENDING
+            entry = dataclasses.replace(entry, state=lost)
+        return CellResult(**vars(entry), cell=cell, score=None)
 
     @cached_property
     def apart(self) -> dict[str, str]:
-        """By a cell's id what tells its checkpoint from other content under the same name."""
+        """By a cell's id, what tells its checkpoint from other content under the same name."""
         contents: dict[CheckpointRef, set[str]] = defaultdict(set)
         for cell in self._cells:
             contents[cell.checkpoint].add(cell.content)
@@ -246,7 +104,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         }
 
     def corrected(self, family_wise: FamilyWise) -> SweepResults:
-        """The same, with verdicts corrected for the number of cells in this way."""
+        """Returns the same, with verdicts corrected for the number of cells in this way."""
         return dataclasses.replace(self, family_wise=family_wise)
 
     def __len__(self) -> int:
@@ -271,13 +129,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @property
     def rejected(self) -> tuple[CellResult, ...]:
-        """Cells that the screen does not let pass.
-
-        A checkpoint that is its own reference has relative IR 1 and cannot pass; it is here for
-        comparison and is not rejected.
-        """
-        measured = (item for item in self.cells if not item.cell.of_reference)
-        return tuple(item for item in measured if item.passed is False)
+        """Cells that fail the screen, without those of checkpoints that are their own reference."""
+        return tuple(x for x in self.cells if x.passed is False and not x.cell.of_reference)
 
     @property
     def surely_failed(self) -> tuple[CellResult, ...]:
@@ -300,7 +153,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return tuple(x for x in self.cells if x.among and x.among.alone not in passing)
 
     def outcome(self, gate: str = "point") -> Outcome:
-        """What a gate over all cells says; UNSPECIFIED where a cell has no score.
+        """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
         That all cells pass needs no correction for their number, that one fails does.
 
@@ -345,12 +198,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def rounding_notes(self) -> tuple[str, ...]:
         """A warning for each cell with a raw IR near its rounding floor."""
-        return tuple(
-            f"{item.cell.shift}: {sentence}"
-            for item in self.cells
-            if item.score is not None
-            for sentence in item.score.rounding_notes
-        )
+        measured = ((item.cell.shift, item.score) for item in self.cells)
+        return tuple(f"{at}: {note}" for at, x in measured if x for note in x.rounding_notes)
 
     @property
     def counts(self) -> dict[TaskState, int]:
@@ -359,7 +208,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return {state: counted[state] for state in TaskState if counted[state]}
 
     def result(self) -> Result:
-        """Every cell's result, and what the file says, as one result."""
+        """Returns every cell's result, and what the file says, as one result."""
         plan = SweepFolder(self.folder).read_plan()
         answer = {
             "name": self.name,
@@ -371,25 +220,25 @@ class SweepResults(Tabular, Sequence[CellResult]):
         }
         return Result("sweep", answer, {} if plan is None else plan.document)
 
-    def table(self) -> Columns:
-        """A row per cell; see ``CellResult.row``."""
-        rows = self.rows()
-        return {name: [row[name] for row in rows] for name in rows.columns}
-
     def headline(self) -> str:
-        """The cells by state."""
+        """Counts the cells by state."""
         counts = ", ".join(f"{count} {state.value}" for state, count in self.counts.items())
         return f"{self.name}: {len(self)} cells: {counts}"
 
+    def rows(self) -> Table:
+        """Returns one flat row per cell; see ``CellResult.row``."""
+        return Table((item.row() for item in self.cells), behind="reference")
+
+    def table(self) -> Columns:
+        """Returns the rows by column."""
+        rows = self.rows()
+        return {name: [row[name] for row in rows] for name in rows.columns}
+
     def shown(self) -> Columns:
-        """Checkpoint, shift, state and verdict of every cell."""
+        """Returns checkpoint, shift, state and verdict of every cell."""
         table = self.table()
         return {name: table[name] for name in _SHOWN if name in table}
 
-    def rows(self) -> Table:
-        """One flat row per cell."""
-        return Table((item.row() for item in self.cells), behind="reference")
-
     def anchor_rows(self) -> Table:
-        """One flat row per cell and anchor; values per draw and per step are left out."""
+        """Returns one flat row per cell and anchor; values per draw and per step are left out."""
         return Table((row for item in self.cells for row in item.anchor_rows()), behind="seed")

@@ -31,7 +31,7 @@ class Groups:
         return f"{GivenViews.kind}:{self.pattern}"
 
     def among(self, names: Iterable[str]) -> list[Perturbation]:
-        """Those of an anchor set, in its order; raises SweepFileError when there is none."""
+        """Picks those of an anchor set, in its order; raises SweepFileError when there is none."""
         known = list(names)
         fitting = fnmatch.filter(known, self.pattern)
         if not fitting:
@@ -43,7 +43,7 @@ class Groups:
 
 
 def read_shifts(node: Node) -> tuple[Perturbation | Groups, ...]:
-    """Every shift of a list, severities one by one.
+    """Reads every shift of a list, severities one by one.
 
     Raises:
         SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
@@ -85,7 +85,7 @@ def _short(node: Node, text: str) -> list[Perturbation] | list[Groups]:
 
 
 def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
-    """Parameters by name; lists are severities, several lists every combination of them."""
+    """Yields shifts by parameters: lists are severities, several lists all combinations."""
     cls = KINDS.get(kind_named(kind))
     if cls is None:
         guess = did_you_mean(kind, KINDS, f"wanted one of {', '.join(KINDS)}")
@@ -96,7 +96,7 @@ def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
     hints = typing.get_type_hints(cls)
     choices = [
         [(name, _value(item, hints[name])) for item in value.one_or_many()]
-        for name, value in section.values.items()
+        for name, value in section.items()
     ]
     for combination in itertools.product(*choices):
         try:

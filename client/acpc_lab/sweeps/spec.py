@@ -107,7 +107,7 @@ class SweepSpec:
 
 
 def example(file: Path) -> str:
-    """The commented sweep file that ``acpc sweep init`` writes."""
+    """Returns the commented sweep file that ``acpc sweep init`` writes."""
     text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
     return text.format(file=file.name, name=file.stem)
 
@@ -122,7 +122,7 @@ def load_spec(file: Path) -> SweepSpec:
 
 
 def folder_of(file: Path, spec: SweepSpec) -> Path:
-    """Where the sweep of a file keeps what it knows."""
+    """Returns where the sweep of a file keeps its plan, journal and scores."""
     return file.with_name(f"{spec.name}.sweep")
 
 
@@ -133,62 +133,59 @@ def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
         SweepFileError: The document cannot be run as it is; names the place and the fix.
     """
     top = root.section(KEYS, required=("checkpoints", "shifts"))
-    name = top["name"] if "name" in top else Node(default_name, "name")
+    name = top.get("name", Node(default_name, "name"))
     if not re.fullmatch(r"[\w.\- ]{1,100}", name.text()):
         raise name.found("up to 100 letters, digits, dots, dashes or spaces")
-    target, access = _server(top.get("server"))
-    mode = top.get("numeric_mode")
-    thresholds, warnings = _thresholds(top.get("thresholds"), beside)
+    target, access = top.read("server", _server, (None, Access()))
+    thresholds, warnings = top.read(
+        "thresholds", lambda node: _thresholds(node, beside), (Thresholds(), ())
+    )
     document = root.value
     if "thresholds" in top and isinstance(top["thresholds"].value, str):
         document = {**document, "thresholds": digested(thresholds)}
-    modes = [item.name.lower() for item in NumericMode]
+    protocol, neighbourhoods = top.read("protocol", _protocol, (ScoreProtocol(), _NEAR))
+    evidence, halflife = top.read("evidence", _evidence, (EvidenceOptions(), ERROR_HALFLIFE))
     return SweepSpec(
         name=name.text(),
-        description=top["description"].text() if "description" in top else "",
+        description=top.read("description", Node.text, ""),
         target=target,
         access=access,
         groups=tuple(_group(item, top) for item in top["checkpoints"].items()),
         shifts=read_shifts(top["shifts"]),
-        seeds=_seeds(top.get("seeds")),
-        protocol=_protocol(top.get("protocol")),
-        neighbourhoods=_neighbourhoods(top.get("protocol")),
+        seeds=top.read("seeds", _seeds, (0,)),
+        protocol=protocol,
+        neighbourhoods=neighbourhoods,
         thresholds=thresholds,
-        evidence=_evidence(top.get("evidence")),
-        error_halflife=_error_halflife(top.get("evidence")),
-        until_decided=_until_decided(top.get("until_decided")),
-        gate=top["gate"].choice(("point", "confident")) if "gate" in top else "point",
+        evidence=evidence,
+        error_halflife=halflife,
+        until_decided=top.read("until_decided", _until_decided, None),
+        gate=top.read("gate", lambda node: node.choice(("point", "confident")), "point"),
         warnings=warnings,
-        numeric_mode=NumericMode[mode.choice(modes).upper()] if mode else NumericMode(0),
-        concurrency=top["concurrency"].integer(1, 1000) if "concurrency" in top else 4,
-        retries=top["retries"].integer(0, 100) if "retries" in top else 3,
+        numeric_mode=top.read("numeric_mode", _numeric_mode, NumericMode(0)),
+        concurrency=top.read("concurrency", lambda node: node.integer(1, 1000), 4),
+        retries=top.read("retries", lambda node: node.integer(0, 100), 3),
         document=json.loads(json.dumps(document)),
     )
 
 
-def _server(node: Node | None) -> tuple[str | None, Access]:
-    if node is None:
-        return None, {}
+def _server(node: Node) -> tuple[str | None, Access]:
     section = node.section(("target", "tls", "token_file"))
     target = section["target"].text() if "target" in section else None
     access = Access()
     if "token_file" in section:
         access["token"] = Path(section["token_file"].text())
-    if "tls" not in section:
-        return target, access
-    files = section["tls"].section(("ca_file", "certificate_file", "key_file", "server_name"))
-    if ("certificate_file" in files) != ("key_file" in files):
-        raise files.node.error("mutual TLS needs both certificate_file and key_file")
-    access["tls"] = Tls(**{key: str(item.text()) for key, item in files.values.items()})
+    if "tls" in section:
+        tls = section["tls"]
+        files = tls.section(("ca_file", "certificate_file", "key_file", "server_name"))
+        if ("certificate_file" in files) != ("key_file" in files):
+            raise tls.error("mutual TLS needs both certificate_file and key_file")
+        access["tls"] = Tls(**{key: str(item.text()) for key, item in files.items()})
     return target, access
 
 
 def _group(node: Node, top: Section) -> Group:
-    section = (
-        Section(node, {"name": node})
-        if isinstance(node.value, str)
-        else node.section(_GROUP_KEYS, required=("name",))
-    )
+    plain = isinstance(node.value, str)
+    section = Section(name=node) if plain else node.section(_GROUP_KEYS, required=("name",))
     names = tuple(_pattern(item) for item in section["name"].one_or_many())
     weights = _pattern(section["weights"]) if "weights" in section else None
     labels = {}
@@ -225,16 +222,18 @@ def _reference(node: Node) -> Named:
     if isinstance(node.value, str):
         return Named(node.text())
     section = node.section(("name", "weights"), required=("name",))
-    return Named(section["name"].text(), section["weights"].text() if "weights" in section else "")
+    return Named(section["name"].text(), section.read("weights", Node.text, ""))
 
 
-def _seeds(node: Node | None) -> tuple[int, ...]:
-    if node is None:
-        return (0,)
+def _seeds(node: Node) -> tuple[int, ...]:
     seeds = [item.integer(0, SEED_LIMIT) for item in node.one_or_many()]
     if len(set(seeds)) < len(seeds):
         raise node.found("every seed once")
     return tuple(seeds)
+
+
+def _numeric_mode(node: Node) -> NumericMode:
+    return NumericMode[node.choice([item.name.lower() for item in NumericMode]).upper()]
 
 
 _PROTOCOL: dict[str, Callable[[Node], Any]] = {
@@ -249,74 +248,56 @@ _PROTOCOL: dict[str, Callable[[Node], Any]] = {
     "partner_past": lambda node: PartnerPast[node.choice(("own", "anchor")).upper()],
     "neighbourhood": lambda node: node.one_or_many()[0].fraction(),
 }
+_NEAR = (ScoreProtocol().neighbourhood,)
 
 
-def _protocol(node: Node | None) -> ScoreProtocol:
-    if node is None:
-        return ScoreProtocol()
+def _protocol(node: Node) -> tuple[ScoreProtocol, tuple[float, ...]]:
+    """Reads the protocol, and every neighbourhood for a control over them."""
     if isinstance(node.value, Mapping) and "seed" in node.value:
         raise node.error("seed is no part of it here; list the seeds under seeds")
     if isinstance(node.value, str):
-        return ScoreProtocol(reading=_PROTOCOL["reading"](node))
+        return ScoreProtocol(reading=_PROTOCOL["reading"](node)), _NEAR
     section = node.section(tuple(_PROTOCOL))
-    return ScoreProtocol(**{key: _PROTOCOL[key](item) for key, item in section.values.items()})
+    protocol = ScoreProtocol(**{key: _PROTOCOL[key](item) for key, item in section.items()})
+    return protocol, section.read("neighbourhood", _neighbourhoods, _NEAR)
 
 
-def _neighbourhoods(node: Node | None) -> tuple[float, ...]:
-    """Every neighbourhood, for a control over them; one where the file names no others."""
-    if node is None or not isinstance(node.value, Mapping) or "neighbourhood" not in node.value:
-        return (ScoreProtocol().neighbourhood,)
-    listed = node.section(tuple(_PROTOCOL))["neighbourhood"]
-    found = tuple(item.fraction() for item in listed.one_or_many())
+def _neighbourhoods(node: Node) -> tuple[float, ...]:
+    found = tuple(item.fraction() for item in node.one_or_many())
     if 0.0 in found or len(set(found)) < len(found):
-        raise listed.found("numbers above 0 and up to 1, every one once")
+        raise node.found("numbers above 0 and up to 1, every one once")
     return found
 
 
-_EVIDENCE = ("confidence", "resamples", "seed", "error_halflife")
-
-
-def _evidence(node: Node | None) -> EvidenceOptions:
-    if node is None:
-        return EvidenceOptions()
-    section = node.section(_EVIDENCE)
+def _evidence(node: Node) -> tuple[EvidenceOptions, int | None]:
+    """Reads the options, and the epochs over which a watch spends half of the error."""
+    section = node.section(("confidence", "resamples", "seed", "error_halflife"))
+    halflife = section.pop("error_halflife", Node(ERROR_HALFLIFE))
     given: dict[str, Any] = {
         key: item.number() if key == "confidence" else item.integer(0, SEED_LIMIT)
-        for key, item in section.values.items()
-        if key != "error_halflife"
+        for key, item in section.items()
     }
     options = EvidenceOptions(**given)
     try:
         check(options)
     except ArgumentError as error:
         raise section[error.field].error(error.description) from error
-    return options
+    return options, None if halflife.value is False else halflife.integer(1)
 
 
-def _error_halflife(node: Node | None) -> int | None:
-    """False: errors are not shared by epochs."""
-    if node is None or "error_halflife" not in (section := node.section(_EVIDENCE)):
-        return ERROR_HALFLIFE
-    found = section["error_halflife"]
-    return None if found.value is False else found.integer(1)
-
-
-def _until_decided(node: Node | None) -> UntilDecided | None:
-    """The size of a batch, or true for the default one."""
-    if node is None or node.value is False:
+def _until_decided(node: Node) -> UntilDecided | None:
+    """Reads the size of a batch, or true for the default one."""
+    if node.value is False:
         return None
     return UntilDecided() if node.value is True else UntilDecided(node.integer(2))
 
 
-def _thresholds(node: Node | None, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
-    """The thresholds, and the warnings of the file that they come from."""
-    if node is None:
-        return Thresholds(), ()
+def _thresholds(node: Node, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
+    """Reads the thresholds, and the warnings of the file that they come from."""
     if not isinstance(node.value, str):
         section = node.section(("ir", "sr", *_OF_FILE))
         given: dict[str, Any] = {
-            key: item.text() if key in _OF_FILE else item.number()
-            for key, item in section.values.items()
+            key: item.text() if key in _OF_FILE else item.number() for key, item in section.items()
         }
         return Thresholds(**given), ()
     try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -12,15 +12,7 @@ from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
 from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.campaigns import (
-    Campaign,
-    CampaignProgress,
-    Entry,
-    Link,
-    Options,
-    Records,
-    check_options,
-)
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, check_options
 from acpc_lab.sweeps.anchors import Depot, groups_of, named
 from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
@@ -29,19 +21,13 @@ from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.tasks import CellTask, SweepFolder, SweepProgress
 
 OnUpdate = Callable[[SweepProgress], None]
-PAPER = ScoreProtocol()
-"""What a sweep file leaves open."""
 
 
 def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
-    """What brings the anchors of a sweep to its server; files are named relative to ``beside``."""
+    """Returns the depot of a sweep; files are named relative to ``beside``."""
     protocol = spec.protocol
-    horizon = max(protocol.horizon or PAPER.horizon, *protocol.extra_horizons, 1)
+    horizon = max(protocol.horizon or ScoreProtocol().horizon, *protocol.extra_horizons, 1)
     return Depot(client, link, spec.name, beside, horizon, protocol.reading)
-
-
-def _nobody(_: SweepProgress) -> None:
-    """Listens to nothing."""
 
 
 class _LinkOptions(TypedDict, total=False):
@@ -115,7 +101,7 @@ class Sweep:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], folder: str | Path) -> Sweep:
-        """A sweep from plain values, as a file would hold them.
+        """Makes a sweep from plain values, as a file would hold them.
 
         Raises:
             SweepFileError: It cannot be run; names the place and the fix.
@@ -141,9 +127,7 @@ class Sweep:
         check_options("run", options, RunOptions)
         limit = options.get("concurrency") or self.spec.concurrency
         how = Options(limit, self.spec.retries, poll=options.get("poll", 0.5))
-        with self._opened(client, how, options) as campaign:
-            campaign.run()
-        return self.results()
+        return self._go(client, how, options)
 
     def submit(self, client: AcpcClient, **options: Unpack[SubmitOptions]) -> SweepResults:
         """Submits every cell that has no score yet, all at once, and waits for none.
@@ -151,10 +135,7 @@ class Sweep:
         The errors are those of ``run``.
         """
         check_options("submit", options, SubmitOptions)
-        how = Options(None, self.spec.retries, follow=False)
-        with self._opened(client, how, options) as campaign:
-            campaign.run()
-        return self.results()
+        return self._go(client, Options(None, self.spec.retries, follow=False), options)
 
     def watch(self, client: AcpcClient, **options: Unpack[WatchOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
@@ -164,11 +145,8 @@ class Sweep:
             RunEnded: As for ``run``.
         """
         check_options("watch", options, WatchOptions)
-        self._planned()
-        how = Options(None, self.spec.retries, submit=False, poll=options.get("poll", 0.5))
-        with self._opened(client, how, options) as campaign:
-            campaign.run()
-        return self.results()
+        poll = options.get("poll", 0.5)
+        return self._go(client, Options(None, self.spec.retries, False, poll=poll), options)
 
     def refresh(self, client: AcpcClient) -> SweepResults:
         """Looks once at every job in flight.
@@ -177,11 +155,7 @@ class Sweep:
             FailedPrecondition: The sweep was not submitted yet, or another process runs it.
             ServerAway: The server does not answer.
         """
-        self._planned()
-        how = Options(None, self.spec.retries, submit=False)
-        with self._opened(client, how, {}, patience=0.0) as campaign:
-            campaign.look_once()
-        return self.results()
+        return self._go(client, Options(None, self.spec.retries, submit=False), None)
 
     def cancel(self, client: AcpcClient) -> int:
         """Asks for every job in flight to be cancelled; returns how many there are.
@@ -192,34 +166,31 @@ class Sweep:
         """
         plan = self._planned()
         journal = self._disk.journal
-        asked = 0
         with journal.writing():
             entries = journal.entries()
-            for cell in plan.cells:
-                entry = entries.get(cell.id, Entry())
-                if entry.state.in_flight:
-                    journal.append("cancel", cell.id, attempt=entry.attempt)
-                    client.operations.cancel(entry.operation)
-                    asked += 1
-        return asked
+            flying = [cell.id for cell in plan.cells if cell.id in entries]
+            flying = [cell for cell in flying if entries[cell].state.in_flight]
+            for cell in flying:
+                journal.note(cell, dataclasses.replace(entries[cell], cancel_asked=True))
+                client.operations.cancel(entries[cell].operation)
+        return len(flying)
 
     def preview(self, client: AcpcClient) -> Plan:
-        """The cells that the file means at this server; submits nothing, keeps nothing.
+        """Makes the cells that the file means at this server; submits nothing, keeps nothing.
 
         Raises:
             SweepFileError: A name fits no checkpoint at the server.
         """
-        listed = list(client.checkpoints.list())
         folder = self.folder.parent
         return make_plan(
             self.spec,
-            listed,
+            list(client.checkpoints.list()),
             lambda anchors: named(anchors, folder, client),
             lambda anchors: groups_of(anchors, folder, client),
         )
 
     def results(self) -> SweepResults:
-        """What has been measured so far; needs no server.
+        """Reads what has been measured so far; needs no server.
 
         Raises:
             ArgumentError: The sweep has not been run yet.
@@ -234,33 +205,38 @@ class Sweep:
             )
         return plan
 
-    @contextlib.contextmanager
-    def _opened(
-        self,
-        client: AcpcClient,
-        how: Options,
-        options: Mapping[str, Any],
-        patience: float | None = None,
-    ) -> Iterator[Campaign[CellTask]]:
-        """A campaign over the plan, which is made first where it has to be."""
-        on_update = options.get("on_update", _nobody)
+    def _go(
+        self, client: AcpcClient, how: Options, options: Mapping[str, Any] | None
+    ) -> SweepResults:
+        """Runs a campaign over the plan, which is made first where it has to be.
+
+        Without options it looks once, and does not wait for a server that is away.
+        """
+        if not how.submit:
+            self._planned()
+        given = options or {}
+        on_update = given.get("on_update", lambda _: None)
         link = Link(
             client,
-            patience=patience,
-            timeout=options.get("timeout"),
-            stop=options.get("stop"),
+            patience=0.0 if options is None else None,
+            timeout=given.get("timeout"),
+            stop=given.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),
         )
         journal = self._disk.journal
         with journal.writing():
             self._disk.make_results()
-            plan = self._plan(client, link, options) if how.submit else self._planned()
+            plan = self._plan(client, link, given) if how.submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            records = Records(journal, journal.entries())
-            yield Campaign(client, link, tasks, how, records, on_update)
+            campaign = Campaign(client, link, tasks, how, journal, on_update)
+            if options is None:
+                campaign.look_once()
+            else:
+                campaign.run()
+        return self.results()
 
     def _plan(self, client: AcpcClient, link: Link, options: Mapping[str, Any]) -> Plan:
-        """The plan on disk while the file says the same; otherwise a new one in its place."""
+        """Returns the plan on disk while the file says the same; else replaces it."""
         before = self._disk.read_plan()
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):

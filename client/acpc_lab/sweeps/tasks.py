@@ -38,7 +38,7 @@ class CellTask:
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Names the cell for people."""
         return self.cell.title
 
     @property
@@ -53,20 +53,10 @@ class CellTask:
             AlreadyExists: What the cell names at the server has changed.
             AcpcError: The server rejected it.
         """
-        cell = self.cell
+        request_id = self.cell.request_id(self.sweep, attempt)
         try:
             return client.score_checkpoint(
-                cell.checkpoint,
-                cell.anchors,
-                cell.shift,
-                reference=cell.reference,
-                protocol=cell.protocol,
-                thresholds=cell.thresholds,
-                numeric_mode=cell.numeric_mode,
-                evidence=cell.evidence,
-                until_decided=cell.until_decided,
-                request_id=cell.request_id(self.sweep, attempt),
-                patience=0.0,
+                **self.cell.asked(), request_id=request_id, patience=0.0
             ).submitted
         except AlreadyExists as error:
             raise AlreadyExists(
@@ -89,13 +79,10 @@ SweepProgress = CampaignProgress[CellTask]
 
 
 def without_anchors(score: Score) -> Score:
-    """The score without its per-anchor values."""
-    reference = score.reference
-    return dataclasses.replace(
-        score,
-        checkpoint=dataclasses.replace(score.checkpoint, anchor_values=None),
-        reference=None if reference is None else dataclasses.replace(reference, anchor_values=None),
-    )
+    """Returns the score without its per-anchor values."""
+    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
+    bare = {k: x and dataclasses.replace(x, anchor_values=None) for k, x in sides.items()}
+    return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
 
 
 class SweepFolder:
@@ -110,19 +97,19 @@ class SweepFolder:
         self.path = path
         self.journal = Journal(path, "sweep")
         self._plan = path / "plan.json"
+        self._results = path / "results"
 
     def stamp(self) -> object:
-        """Another value after every change, whatever the clock does; None: there is no plan."""
-        places = self._plan, self.journal.path, self.path / "results"
-        found = [_stamp(place) for place in places]
+        """Returns another value after every change; None: there is no plan."""
+        found = [_stamp(place) for place in (self._plan, self.journal.path, self._results)]
         return found if found[0] else None
 
     def result_path(self, cell: Cell) -> Path:
-        """Where the score of a cell is, or will be."""
-        return self.path / "results" / f"{cell.id}.npz"
+        """Returns where the score of a cell is, or will be."""
+        return self._results / f"{cell.id}.npz"
 
     def read_plan(self) -> Plan | None:
-        """The plan, or None before there is one.
+        """Reads the plan; None before there is one.
 
         Raises:
             FailedPrecondition: The file is no plan of this release.
@@ -142,10 +129,8 @@ class SweepFolder:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise FailedPrecondition(f"{self._plan} cannot be read: {error}") from error
-        if not later:
-            return plan
         cells = {cell.id: cell for cell in (*plan.cells, *later)}
-        return dataclasses.replace(plan, cells=tuple(cells.values()))
+        return dataclasses.replace(plan, cells=tuple(cells.values())) if later else plan
 
     def add_cells(self, what: str, cells: Iterable[Cell]) -> None:
         """Adds cells to the plan, by an event of whatever they belong to."""
@@ -156,7 +141,7 @@ class SweepFolder:
         text = json.dumps(plan.to_document(), indent=1)
         write_whole(self._plan, f"{text}\n".encode())
 
-    def save(self, cell: Cell, result: Result) -> None:
+    def save(self, cell: Cell, result: Result | Score) -> None:
         """Keeps the score of a cell."""
         self.make_results()
         save_result(result, self.result_path(cell))
@@ -167,7 +152,7 @@ class SweepFolder:
         Raises:
             FailedPrecondition: It cannot be made, or not be written.
         """
-        folder = self.path / "results"
+        folder = self._results
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -176,7 +161,7 @@ class SweepFolder:
             raise FailedPrecondition(f"cannot write {folder}: permission denied")
 
     def load(self, cell: Cell) -> Result | None:
-        """The score of a cell, or None when there is none that can be read."""
+        """Reads the score of a cell; None when there is none that can be read."""
         try:
             result = load_result(self.result_path(cell))
         except ArgumentError:

@@ -1,4 +1,4 @@
-"""What arrives at a watch, and what it tells of."""
+"""Defines what arrives at a watch, the tasks that follow from it, and what listeners get."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
-from acpc_client import CheckpointRef, Outcome
+from acpc_client import AcpcClient, CheckpointRef, Operation, Outcome
+from acpc_client.errors import FailedPrecondition, NotFound, extended
 
-from acpc_lab.sweeps import Label, SweepResults
+from acpc_lab.sweeps import CellTask, Label, SweepResults
 from acpc_lab.watching.finding import Stamp
 
 
 def run_of(ref: CheckpointRef, epoch: int) -> str:
-    """Names the training run: its folder, where that is the epoch's and the weights file is not."""
+    """Names the training run: the folder above the checkpoint's where that is the epoch's."""
     path = PurePosixPath(ref.name)
     numbers = re.findall(r"\d+", path.name)
     named_by_weights = re.search(r"\d", PurePosixPath(ref.weights).stem)
@@ -57,11 +58,11 @@ class Arrival:
 
 @dataclass(frozen=True)
 class ScoredCheckpoint:
-    """A checkpoint all of whose cells have come to an end: what listeners are told.
+    """A checkpoint all of whose cells have ended: what listeners get.
 
     Attributes:
         results: Its cells with their scores, per-anchor values included.
-        outcome: What the gate says of all cells together; UNSPECIFIED: one has no score.
+        outcome: The gate's verdict over all cells; UNSPECIFIED: one has no score.
     """
 
     arrival: Arrival
@@ -77,7 +78,7 @@ class ScoredCheckpoint:
         return self.outcome.name.lower() if judged else "reference"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; scores are documents of the kind ``sweep_cell``."""
+        """Returns plain values for JSON; scores are documents of the kind ``sweep_cell``."""
         return {
             "checkpoint": self.arrival.ref.name,
             "weights": self.arrival.ref.weights,
@@ -90,3 +91,37 @@ class ScoredCheckpoint:
 
 
 Listener = Callable[[ScoredCheckpoint], object]
+
+
+GONE = "its files were removed or replaced before it was scored"
+
+
+@dataclass(eq=False)
+class WatchedTask(CellTask):
+    """A cell of a checkpoint in the folder.
+
+    Attributes:
+        is_gone: Whether the content that it is of is no longer there.
+    """
+
+    is_gone: Callable[[], bool] = lambda: False
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits the scoring job of an attempt.
+
+        Raises:
+            FailedPrecondition: The content is gone.
+            AcpcError: As ``CellTask.submit``.
+        """
+        if self.is_gone():
+            raise FailedPrecondition(GONE)
+        try:
+            return super().submit(client, attempt)
+        except NotFound as error:
+            if self.cell.checkpoint.name not in error.message:
+                raise
+            raise extended(
+                error,
+                "the watched folder must be what the server has below its --checkpoint-root; "
+                "say with --prefix what it is called there",
+            ) from error

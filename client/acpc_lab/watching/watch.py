@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Outcome
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, Entry, Link, Options, Records, TaskState, check_options
+from acpc_lab.campaigns import Campaign, Entry, Link, Options, TaskState, check_options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
@@ -32,9 +32,8 @@ from acpc_lab.sweeps import (
     is_named,
     stored_once,
 )
-from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint
+from acpc_lab.watching.arrivals import GONE, Arrival, Listener, ScoredCheckpoint, WatchedTask
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
-from acpc_lab.watching.tasks import GONE, WatchedTask, entry_of
 
 _POLL_S = 0.5
 _RETRY_S = 5.0
@@ -186,18 +185,16 @@ class Watch:
         on_update = options.get("on_update")
 
         def moved(now: SweepProgress) -> None:
-            self._entries |= {item.task.id: entry_of(item) for item in now.changed}
+            self._entries |= {item.task.id: item.entry for item in now.changed}
             if on_update is not None:
                 on_update(now)
 
-        journal = self._disk.journal
         limit = options.get("concurrency") or self.spec.concurrency
         how = Options(limit, self.spec.retries)
-        records = Records(journal, dict(self._entries))
-        campaign: Campaign[CellTask] = Campaign(client, link, (), how, records, moved)
         for key in tuple(self._open):
             if self._is_given_up(key):
                 del self._open[key]
+        campaign: Campaign[CellTask] = Campaign(client, link, (), how, self._disk.journal, moved)
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
         store = stored_once(depot.store)
@@ -229,14 +226,13 @@ class Watch:
         awaited = states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states)
         if awaited or not self._is_gone(key):
             return False
-        left = {cell: entry.attempt for cell, entry in entries.items() if not entry.state.done}
-        for cell, attempt in left.items():
-            self._disk.journal.append(
-                "ended", cell, attempt=attempt, state=TaskState.FAILED.value,
-                code=FailedPrecondition.code, message=GONE,
-            )  # fmt: skip
+        left = {cell: entry for cell, entry in entries.items() if not entry.state.done}
+        for cell, entry in left.items():
+            self._entries[cell] = dataclasses.replace(
+                entry, state=TaskState.FAILED, code=FailedPrecondition.code, message=GONE
+            )
+            self._disk.journal.note(cell, self._entries[cell])
         if left:
-            self._entries = self._disk.journal.entries()
             ref = self._arrivals[key].ref
             self._tell(f"{ref.name} ({ref.weights}) was removed or replaced before its score")
         return True

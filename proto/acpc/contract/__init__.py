@@ -1,189 +1,198 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
 
-from acpc.contract.anchor_sets import (
-    DIRECTIONS,
-    MAX_EXTRA_ARRAYS,
-    SMALL_ARRAYS,
-    VIEWS,
-    AnchorArray,
-    AnchorContents,
-    AnchorSet,
-    anchors_digest,
-    check_extra,
-    endpoints_at,
-    endpoints_digest,
-    extra_digest,
-    frame_digests,
-    has_steps,
-)
-from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
-from acpc.contract.coverage import (
-    CoverageFinding,
-    CoverageGoal,
-    CoverageOutcome,
-    CoverageStatement,
-    CoverageStop,
-    StepCoverage,
-)
-from acpc.contract.datasets import DatasetFile, TaskSummary
-from acpc.contract.enums import (
-    AnchorSample,
-    CemReturn,
-    CostReduction,
-    DestroyedActions,
-    Norm,
-    NumericMode,
-    Outcome,
-    PartnerPast,
-    Reading,
-    WireEnum,
-)
-from acpc.contract.errors import (
-    Aborted,
-    AcpcError,
-    AlreadyExists,
-    ArgumentError,
-    Cancelled,
-    DataLoss,
-    DeadlineExceeded,
-    FailedPrecondition,
-    FieldViolation,
-    Internal,
-    InvalidArgument,
-    NotFound,
-    OutOfRange,
-    PermissionDenied,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Unimplemented,
-    Unknown,
-    joined,
-)
-from acpc.contract.evidence import (
-    MAX_RESAMPLES,
-    Doubt,
-    Evidence,
-    EvidenceOptions,
-    Interval,
-    Look,
-    LookStop,
-    SequentialLooks,
-    UntilDecided,
-)
-from acpc.contract.fields import (
-    bounded,
-    bounds_of,
-    changed,
-    check,
-    given,
-    seed_field,
-    sized,
-)
-from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
-from acpc.contract.messages import Codec, Wire
-from acpc.contract.moments import (
-    CandidatePool,
-    OwnPool,
-    PairedRequest,
-    PairRequest,
-    PlanFrame,
-    PlannerMoment,
-    PlanStart,
-    PoolRequest,
-    Proposal,
-    Views,
-    goal_kind,
-)
-from acpc.contract.normal_form import normalise
-from acpc.contract.objectives import DistanceTerm, Objective
-from acpc.contract.optional import load_lab, load_optional, pyarrow
-from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
-from acpc.contract.perturbations import (
-    KINDS,
-    Brightness,
-    ColorJitter,
-    Contrast,
-    DefocusBlur,
-    Gamma,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    Jpeg,
-    MotionBlur,
-    Occlusion,
-    Perturbation,
-    RandomShift,
-    Resize,
-    Shadow,
-    Spec,
-    read_spec,
-)
-from acpc.contract.plain import from_json, from_plain, to_json, to_plain
-from acpc.contract.pools import (
-    CertifiedSeverity,
-    CleanGaps,
-    PairedIteration,
-    PairedPlan,
-    PairedPlans,
-    PoolCertificate,
-    PoolChoice,
-    SampledPool,
-    SelectionCertificate,
-    SoftmaxBounds,
-    ViewCertificate,
-)
-from acpc.contract.provenance import Receipt, Timing, moment
-from acpc.contract.readings import digested, follows, reading_field, resolved
-from acpc.contract.record import Record
-from acpc.contract.requests import (
-    MAX_ANCHORS,
-    MAX_HORIZON,
-    MAX_NAME,
-    MAX_REQUEST_ID,
-    AnchorSource,
-    CemBudget,
-    CheckpointRef,
-    CreateRequest,
-    DatasetAnchors,
-    PerturbationSet,
-    ScoreProtocol,
-    Thresholds,
-    UploadHeader,
-    released_future_frames,
-)
-from acpc.contract.scores import (
-    AnchorPreview,
-    AnchorPreviews,
-    AnchorValues,
-    CheckpointScore,
-    IrSummary,
-    Score,
-    SkipReason,
-    Verdict,
-)
-from acpc.contract.severities import (
-    CHOICES,
-    example,
-    kind_named,
-    parse,
-    parse_grid,
-    severity_grid,
-    severity_range,
-)
-from acpc.contract.studies import (
-    DriftStudy,
-    GeometryStudy,
-    PlannerStudy,
-    ScoreRequest,
-    SensitivityStudy,
-    Study,
-    StudyRequest,
-)
-from acpc.contract.suggestion import did_you_mean, nearest
-from acpc.contract.tabular import Columns, Tabular, cell, html_table
-from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
-from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from acpc.faces import lazy_face
+
+if TYPE_CHECKING:
+    from acpc.contract.anchor_sets import (
+        DIRECTIONS,
+        MAX_EXTRA_ARRAYS,
+        SMALL_ARRAYS,
+        VIEWS,
+        AnchorArray,
+        AnchorContents,
+        AnchorSet,
+        anchors_digest,
+        check_extra,
+        endpoints_at,
+        endpoints_digest,
+        extra_digest,
+        frame_digests,
+        has_steps,
+    )
+    from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+    from acpc.contract.coverage import (
+        CoverageFinding,
+        CoverageGoal,
+        CoverageOutcome,
+        CoverageStatement,
+        CoverageStop,
+        StepCoverage,
+    )
+    from acpc.contract.datasets import DatasetFile, TaskSummary
+    from acpc.contract.enums import (
+        AnchorSample,
+        CemReturn,
+        CostReduction,
+        DestroyedActions,
+        Norm,
+        NumericMode,
+        Outcome,
+        PartnerPast,
+        Reading,
+        WireEnum,
+    )
+    from acpc.contract.errors import (
+        Aborted,
+        AcpcError,
+        AlreadyExists,
+        ArgumentError,
+        Cancelled,
+        DataLoss,
+        DeadlineExceeded,
+        FailedPrecondition,
+        FieldViolation,
+        Internal,
+        InvalidArgument,
+        NotFound,
+        OutOfRange,
+        PermissionDenied,
+        ResourceExhausted,
+        Unauthenticated,
+        Unavailable,
+        Unimplemented,
+        Unknown,
+        joined,
+    )
+    from acpc.contract.evidence import (
+        MAX_RESAMPLES,
+        Doubt,
+        Evidence,
+        EvidenceOptions,
+        Interval,
+        Look,
+        LookStop,
+        SequentialLooks,
+        UntilDecided,
+    )
+    from acpc.contract.fields import (
+        bounded,
+        bounds_of,
+        changed,
+        check,
+        given,
+        seed_field,
+        sized,
+    )
+    from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
+    from acpc.contract.messages import Codec, Wire
+    from acpc.contract.moments import (
+        CandidatePool,
+        OwnPool,
+        PairedRequest,
+        PairRequest,
+        PlanFrame,
+        PlannerMoment,
+        PlanStart,
+        PoolRequest,
+        Proposal,
+        Views,
+        goal_kind,
+    )
+    from acpc.contract.normal_form import normalise
+    from acpc.contract.objectives import DistanceTerm, Objective
+    from acpc.contract.optional import load_lab, load_optional, pyarrow
+    from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
+    from acpc.contract.perturbations import (
+        KINDS,
+        Brightness,
+        ColorJitter,
+        Contrast,
+        DefocusBlur,
+        Gamma,
+        GaussianBlur,
+        GaussianNoise,
+        Identity,
+        Jpeg,
+        MotionBlur,
+        Occlusion,
+        Perturbation,
+        RandomShift,
+        Resize,
+        Shadow,
+        Spec,
+        read_spec,
+    )
+    from acpc.contract.plain import from_json, from_plain, to_json, to_plain
+    from acpc.contract.pools import (
+        CertifiedSeverity,
+        CleanGaps,
+        PairedIteration,
+        PairedPlan,
+        PairedPlans,
+        PoolCertificate,
+        PoolChoice,
+        SampledPool,
+        SelectionCertificate,
+        SoftmaxBounds,
+        ViewCertificate,
+    )
+    from acpc.contract.provenance import Receipt, Timing, moment
+    from acpc.contract.readings import digested, follows, reading_field, resolved
+    from acpc.contract.record import Record
+    from acpc.contract.requests import (
+        MAX_ANCHORS,
+        MAX_HORIZON,
+        MAX_NAME,
+        MAX_REQUEST_ID,
+        AnchorSource,
+        CemBudget,
+        CheckpointRef,
+        CreateRequest,
+        DatasetAnchors,
+        PerturbationSet,
+        ScoreProtocol,
+        Thresholds,
+        UploadHeader,
+        released_future_frames,
+    )
+    from acpc.contract.scores import (
+        AnchorPreview,
+        AnchorPreviews,
+        AnchorValues,
+        CheckpointScore,
+        IrSummary,
+        Score,
+        SkipReason,
+        Verdict,
+    )
+    from acpc.contract.severities import (
+        CHOICES,
+        example,
+        kind_named,
+        parse,
+        parse_grid,
+        severity_grid,
+        severity_range,
+    )
+    from acpc.contract.studies import (
+        DriftStudy,
+        GeometryStudy,
+        PlannerStudy,
+        ScoreRequest,
+        SensitivityStudy,
+        Study,
+        StudyRequest,
+    )
+    from acpc.contract.suggestion import did_you_mean, nearest
+    from acpc.contract.tabular import Columns, Tabular, cell, html_table
+    from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
+    from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+else:
+    __getattr__, __dir__ = lazy_face(__name__)
 
 __all__ = [
     "CHOICES", "DIRECTIONS", "DTYPES", "KINDS", "MAX_ANCHORS", "MAX_EXTRA_ARRAYS", "MAX_HORIZON",

@@ -1,8 +1,8 @@
 """Answers of a device: computed by rows, equal where inputs are equal, checked where not finite.
 
 The last bits of a float32 row depend on its place in a batch, on the batch's size and on the number
-of threads. Rows with equal inputs therefore share what the first of them gave. They stay in the
-batch: its shape, and so the bits of every other row, are the same with and without equal rows.
+of threads. Rows with equal inputs therefore share the first one's answer. They stay in the batch,
+so that the bits of every other row are the same with and without equal rows.
 """
 
 from __future__ import annotations
@@ -66,13 +66,9 @@ def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tens
 
 
 def equal_rows(*columns: Tensor) -> Tensor | None:
-    """Return for each row the index of the first row that equals it in every column.
+    """Return for each row the first row that equals it in every column, int64 (n,).
 
-    Args:
-        columns: float32 on the CPU, (n, ...) each.
-
-    Returns:
-        int64 (n,); None where no two rows are equal.
+    None where no two rows are equal. ``columns`` are float32 on the CPU, (n, ...) each.
     """
     head = np.sort(columns[0].flatten(1)[:, 0].numpy())
     if not (head[1:] == head[:-1]).any():  # what nearly every call finds, in microseconds
@@ -99,8 +95,8 @@ def repeatable(
 ) -> Tensor:
     """Compute on the CPU; again when finite inputs give a non-finite answer.
 
-    Rows that come and go may be the device's fault, or that of a model that computes otherwise each
-    time, with which a caller must not end the server: a product of known result decides.
+    Where the answers differ, a product of known result decides whether the device is at fault or a
+    model that does not repeat itself, with which a caller must not end the server.
 
     Raises:
         DeviceFailed: The two answers differ, and the device gets the known product wrong.

@@ -9,25 +9,10 @@ from contextlib import contextmanager
 
 import structlog
 import torch
-from acpc.contract import (
-    Brightness,
-    ColorJitter,
-    Contrast,
-    DefocusBlur,
-    Gamma,
-    GaussianBlur,
-    GaussianNoise,
-    Jpeg,
-    MotionBlur,
-    NumericMode,
-    Occlusion,
-    RandomShift,
-    Resize,
-    Shadow,
-    VisualChange,
-)
+from acpc import contract
 from torch import Tensor
 
+from acpc_server import models
 from acpc_server.engine.accelerator import (
     computes_float64,
     computes_tf32,
@@ -51,28 +36,18 @@ from acpc_server.engine.rates import (
     examine_rates,
 )
 from acpc_server.errors import AcpcError, FailedPrecondition
-from acpc_server.models import (
-    PACKED_TOLERANCES,
-    FrozenWorldModel,
-    Widens,
-    packs,
-    rollout,
-    rollout_pool,
-    sample_model,
-    tried_products,
-    wrong_products,
-)
 from acpc_server.perturb import DrawKey, Draws, perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 
+MakeModel = Callable[[torch.device], models.FrozenWorldModel]
 log = structlog.get_logger("acpc.engine")
 # Largest error of a mode, relative to the largest number of the answer. Float32 that is multiplied
 # in TF32 by mistake is off by some 1e-3.
 TOLERANCES = {
-    NumericMode.FP64: 1e-9,
-    NumericMode.FP32: 1e-4,
-    NumericMode.TF32: 2e-2,
-    NumericMode.BF16: 1e-1,
+    contract.NumericMode.FP64: 1e-9,
+    contract.NumericMode.FP32: 1e-4,
+    contract.NumericMode.TF32: 2e-2,
+    contract.NumericMode.BF16: 1e-1,
 }
 SAME = 1e-5  # of a draw, in units of the normalised input
 FREE_BYTES = 2**30
@@ -81,17 +56,19 @@ _PLAIN = "computed plain: scores repeat on such machines alone; report processor
 # Modes at which devices of this process have failed, once tried.
 _FAILED: dict[torch.device, list[Examined]] = {}
 _TRYING = threading.Lock()
-KINDS: tuple[VisualChange, ...] = (
-    GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=5), DefocusBlur(2.5), MotionBlur(9),
-    Resize(scale=0.5), Brightness(change=0.2), Contrast(0.4), ColorJitter(0.5), Jpeg(20),
-    Gamma(exponent=2.0), Shadow(strength=0.5), Occlusion(size=0.25), RandomShift(pixels=2),
+KINDS: tuple[contract.VisualChange, ...] = (
+    contract.GaussianNoise(sigma=0.1), contract.GaussianBlur(kernel_size=5),
+    contract.DefocusBlur(2.5), contract.MotionBlur(9), contract.Resize(scale=0.5),
+    contract.Brightness(change=0.2), contract.Contrast(0.4), contract.ColorJitter(0.5),
+    contract.Jpeg(20), contract.Gamma(exponent=2.0), contract.Shadow(strength=0.5),
+    contract.Occlusion(size=0.25), contract.RandomShift(pixels=2),
 )  # fmt: skip
 
 
 def examine(
     engine: DeviceClient,
-    model: FrozenWorldModel,
-    exact: FrozenWorldModel,
+    model: models.FrozenWorldModel,
+    exact: models.FrozenWorldModel,
     *,
     judged: bool,
     fast_path: bool,
@@ -117,7 +94,7 @@ def examine(
 
 
 def examine_modes(
-    engine: DeviceClient, model: FrozenWorldModel, exact: FrozenWorldModel
+    engine: DeviceClient, model: models.FrozenWorldModel, exact: models.FrozenWorldModel
 ) -> list[Examined]:
     """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
@@ -134,7 +111,8 @@ def examine_modes(
 
 
 def turn_off_failing(
-    engine: DeviceClient, make: Callable[[torch.device], FrozenWorldModel] = sample_model
+    engine: DeviceClient,
+    make: Callable[[torch.device], models.FrozenWorldModel] = models.sample_model,
 ) -> list[Examined]:
     """Turn off every mode at which the device fails; return the failures, modes as ``what``.
 
@@ -147,15 +125,13 @@ def turn_off_failing(
             failed = _FAILED[engine.device] = _failing(engine, make)
     for one in failed:
         why = f"on {where} it is off by {one.measured}, and may by {one.expected}"
-        turn_off(NumericMode[one.what.upper()], engine.device, why)
+        turn_off(contract.NumericMode[one.what.upper()], engine.device, why)
         engine.metrics.modes_off.labels(one.what).set(1)
         log.error("numeric_mode_turned_off", mode=one.what, why=why, hint=one.advice)
     return failed
 
 
-def _failing(
-    engine: DeviceClient, make: Callable[[torch.device], FrozenWorldModel]
-) -> list[Examined]:
+def _failing(engine: DeviceClient, make: MakeModel) -> list[Examined]:
     started = time.perf_counter()
     exact = model = make(torch.device("cpu"))
     if engine.device.type != "cpu":
@@ -169,10 +145,10 @@ def _failing(
     return failed
 
 
-def _has(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> bool:
-    if mode is NumericMode.FP64:
-        return computes_float64(device) and isinstance(model, Widens)
-    return mode is not NumericMode.TF32 or computes_tf32(device)
+def _has(mode: contract.NumericMode, device: torch.device, model: models.FrozenWorldModel) -> bool:
+    if mode is contract.NumericMode.FP64:
+        return computes_float64(device) and isinstance(model, models.Widens)
+    return mode is not contract.NumericMode.TF32 or computes_tf32(device)
 
 
 @contextmanager
@@ -188,17 +164,17 @@ def _blamed_on_the_model() -> Iterator[None]:
         ) from error
 
 
-def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
+def _in_float64(exact: models.FrozenWorldModel, trial: Trial) -> list[Tensor]:
     """Compute the right answers; of a family without float64 in float32."""
-    wide = exact.in_float64() if isinstance(exact, Widens) else exact
-    dtype = torch.float64 if isinstance(exact, Widens) else torch.float32
+    wide = exact.in_float64() if isinstance(exact, models.Widens) else exact
+    dtype = torch.float64 if isinstance(exact, models.Widens) else torch.float32
     frames, histories, past, pools = (
         x.to(dtype) for x in (trial.frames, trial.histories, trial.past, trial.pools)
     )
     with torch.inference_mode(), _blamed_on_the_model():
         blocks = torch.cat([past, pools[0, 0]]).expand(len(histories), -1, -1)
-        answers = [wide.encode(frames), rollout(wide, histories, blocks)]
-        answers.append(rollout_pool(wide, histories, past, pools))
+        answers = [wide.encode(frames), models.rollout(wide, histories, blocks)]
+        answers.append(models.rollout_pool(wide, histories, past, pools))
     if not all(bool(torch.isfinite(x).all()) for x in answers):
         raise FailedPrecondition(
             "the checkpoint answers numbers that are not finite, in float64 on the CPU too, so it "
@@ -209,8 +185,8 @@ def _in_float64(exact: FrozenWorldModel, trial: Trial) -> list[Tensor]:
 
 def _mode(
     engine: DeviceClient,
-    model: FrozenWorldModel,
-    mode: NumericMode,
+    model: models.FrozenWorldModel,
+    mode: contract.NumericMode,
     trial: Trial,
     wanted: list[Tensor],
 ) -> Examined:
@@ -240,15 +216,21 @@ def _mode(
 def _products() -> Iterator[Examined]:
     """Judge packed products of every shape tried so far, the model's too after its modes."""
     for mode, kind in PREPARED.items():
-        what, tried, wrong = f"packed {mode}", tried_products(kind), wrong_products(kind)
-        if not packs(kind) and not wrong:
+        what, tried, wrong = (
+            f"packed {mode}",
+            models.tried_products(kind),
+            models.wrong_products(kind),
+        )
+        if not models.packs(kind) and not wrong:
             yield Examined(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
             continue
         off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
         plain, exact = off.amax(0).tolist()
         errors = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
         verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
-        yield Examined(what, errors, f"{PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain)
+        yield Examined(
+            what, errors, f"{models.PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain
+        )
 
 
 def _memory(device: torch.device) -> list[Examined]:

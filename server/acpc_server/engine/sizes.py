@@ -1,9 +1,7 @@
 """Sizes of device calls.
 
-An interactive request may have to wait for one call of a job, or on a CPU for one layer of it, so
-job calls are short: no longer than its own, on a CPU, where fewer frames leave packed products a
-sixth slower. Sizes depend on shapes alone, never on load, so that a repeated job is cut alike and
-gives equal bytes.
+An interactive request may have to wait for one call of a job, so job calls are short. Sizes depend
+on shapes alone, never on load, so that a repeated job is cut alike and gives equal bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ CPU, ACCELERATOR = "cpu", "accelerator"
 # Pixels and frames of one encoder call.
 PIXELS = {
     (CPU, INTERACTIVE): 8 * 224 * 224,
-    (CPU, JOB): 8 * 224 * 224,
+    (CPU, JOB): 8 * 224 * 224,  # with fewer frames packed products are a sixth slower
     (ACCELERATOR, INTERACTIVE): 256 * 224 * 224,
     (ACCELERATOR, JOB): 128 * 224 * 224,
 }
@@ -47,13 +45,13 @@ UNCOUNTED_LATENTS = 2**21
 
 
 def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
-    """Frames of this size that one encoder call takes."""
+    """Count the frames of this size that one encoder call takes."""
     pixels = PIXELS[_place(device), priority] // (height * width)
     return max(1, min(FRAMES[priority], pixels))
 
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
-    """Histories that one rollout call takes."""
+    """Count the histories that one rollout call takes."""
     rows = int(ROLLOUT_WORK[_place(device), priority] // rollout_work(card, blocks))
     fewest = 1 if card.latent_tokens else MIN_ROLLOUTS
     most = min(ROLLOUTS[_place(device), priority], held_rows(card, blocks))
@@ -61,7 +59,7 @@ def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: 
 
 
 def pool_candidates_per_call(device: str, histories: int, card: ModelCard, horizon: int) -> int:
-    """Candidates that one pool call rolls forward from every history."""
+    """Count the candidates that one pool call rolls forward from every history."""
     rows = POOL_ROWS[_place(device)] // max(1, card.latent_tokens)
     return max(1, min(rows, held_rows(card, horizon)) // histories)
 

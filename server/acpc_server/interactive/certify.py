@@ -38,22 +38,15 @@ from acpc_server.scheduling import RequestContext
 
 
 class MeasuredPool(NamedTuple):
-    """A pool with its certificates.
-
-    Attributes:
-        moment: The moment, encoded.
-        candidates: Action sequences, float32 (J, H, block width).
-        clean: Their rollouts from the clean history, (J, steps, dim): the last step, or all where
-            there is another cost; only for a moment with a coverage goal, which reads them again.
-        answer: The certificates.
-        cost: What they cost; None: the squared distance of the last step.
-    """
+    """A pool with its certificates, and the moment, encoded."""
 
     moment: EncodedMoment
-    candidates: np.ndarray
+    candidates: np.ndarray  # action sequences, float32 (J, H, block width)
+    # Their clean rollouts (J, steps, dim), all steps of another cost and else the last; only of a
+    # moment with a coverage goal, which reads them again.
     clean: Tensor | None
     answer: PoolCertificate
-    cost: PoolCost | None
+    cost: PoolCost | None  # None: the squared distance of the last step
 
 
 def certify_pool(
@@ -113,18 +106,12 @@ def certify_pool(
 
 
 class _Asked(NamedTuple):
-    """One request of a device call that several share.
-
-    Attributes:
-        pool: The candidates, float32 (J, H, block width).
-        weights: Horizon weights, float64 (H,).
-        cost: What candidates cost, of a request that shares no call; None: the squared distance.
-    """
+    """One request of a device call that several share."""
 
     moment: Moment
-    pool: Tensor
-    weights: Tensor
-    cost: PoolCost | None
+    pool: Tensor  # candidates, float32 (J, H, block width)
+    weights: Tensor  # of the horizon, float64 (H,)
+    cost: PoolCost | None  # of a request that shares no call
 
     def rows(self, most: int) -> int:
         """Return histories x candidates, and frames to encode as their share of ``most``."""
@@ -138,22 +125,14 @@ class _Asked(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """A measured pool.
-
-    Attributes:
-        clean: As of :class:`MeasuredPool`.
-        costs: Clean costs, (J,).
-        order: The candidates of lowest clean cost, at least the elites, in order.
-        gaps: Of the clean costs.
-        views: Certificates of the views that differ, each as view (0, row).
-    """
+    """A measured pool."""
 
     moment: EncodedMoment
-    clean: Tensor | None
-    costs: np.ndarray
-    order: tuple[int, ...]
+    clean: Tensor | None  # as of :class:`MeasuredPool`
+    costs: np.ndarray  # clean, (J,)
+    order: tuple[int, ...]  # candidates of lowest clean cost, at least the elites
     gaps: CleanGaps
-    views: list[ViewCertificate]
+    views: list[ViewCertificate]  # of the views that differ, each as view (0, row)
 
 
 def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:

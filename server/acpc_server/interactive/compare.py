@@ -47,21 +47,15 @@ from acpc_server.scheduling import RequestContext
 
 @dataclass(frozen=True)
 class _Pair:
-    """What a request brings to the device call that it shares.
-
-    Attributes:
-        sources: What is to be encoded.
-        blocks: The action blocks, float32 (h + H - 1, block width).
-        weights: Horizon weights, float64 (H,).
-    """
+    """One request of a device call that several share."""
 
     sources: HistorySources
-    blocks: np.ndarray
-    weights: Tensor
+    blocks: np.ndarray  # actions, float32 (h + H - 1, block width)
+    weights: Tensor  # of the horizon, float64 (H,)
 
 
 class _Measured(NamedTuple):
-    """What a pair is found to be for one view; as :class:`PairResult`."""
+    """Distances of one view, as in :class:`PairResult`."""
 
     acpc: float
     acpc_one_step: float
@@ -71,11 +65,7 @@ class _Measured(NamedTuple):
 
 
 class PairComparer:
-    """Computes pairwise ACPC on the engine.
-
-    Args:
-        max_frames: Frames one request may have encoded, views included.
-    """
+    """Computes pairwise ACPC on the engine; encodes ``max_frames`` a request, views included."""
 
     def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
         self._engine = engine
@@ -84,7 +74,7 @@ class PairComparer:
     def compare(
         self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairComparison:
-        """ACPC_H, ACPC_1, per-step distances, encoder shift and, given a future, error drift.
+        """Compute ACPC_H, ACPC_1, step distances, encoder shift and, given a future, error drift.
 
         Raises:
             InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
@@ -133,7 +123,7 @@ class PairComparer:
         pairs: Sequence[_Pair],
         context: RequestContext,
     ) -> list[list[_Measured] | AcpcError]:
-        """The distinct views of every pair, in their order; all pairs are of one shape."""
+        """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
         whole = [
             (pair, found)
@@ -153,32 +143,24 @@ class PairComparer:
         return [found if isinstance(found, AcpcError) else next(measured) for found in encoded]
 
     def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
-        """Rows whose predictions are held at a time, in whole device calls."""
+        """Return how many rows' predictions are held at a time, in whole device calls."""
         call = rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
         return max(1, held_rows(model.card, blocks) // call) * call
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Pairs that are measured together; a row is a history, each pair's clean one before its views.
+    """Pairs that are measured together; a row is a history, a pair's clean one before its views."""
 
-    Attributes:
-        histories: Latents, (rows, h, dim).
-        blocks: Action blocks of each row, (rows, h + H - 1, block width).
-        weights: Horizon weights of each row, float64 (rows, H).
-        futures: Latents of each row's observed future, (rows, H or 0, dim).
-        counts: Rows of each pair.
-    """
-
-    histories: Tensor
-    blocks: Tensor
-    weights: Tensor
-    futures: Tensor
-    counts: list[int]
+    histories: Tensor  # latents, (rows, h, dim)
+    blocks: Tensor  # actions of each row, (rows, h + H - 1, block width)
+    weights: Tensor  # of the horizon, float64 (rows, H)
+    futures: Tensor  # latents of each row's observed future, (rows, H or 0, dim)
+    counts: list[int]  # rows of each pair
 
     @staticmethod
     def of(pairs: Sequence[tuple[_Pair, EncodedHistories]]) -> _Batch:
-        """The rows of some pairs."""
+        """Stack the rows of some pairs."""
         counts = [1 + len(latents.views) for _, latents in pairs]
         repeats = torch.tensor(counts)
 
@@ -196,7 +178,7 @@ class _Batch:
     def measure(
         self, rolled: Callable[[slice], Tensor], size: int
     ) -> list[list[_Measured] | AcpcError]:
-        """What each pair is found to be; FailedPrecondition where not finite.
+        """Measure each pair; FailedPrecondition in place of one that is not finite.
 
         ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
         """
@@ -224,7 +206,7 @@ class _Batch:
         ]
 
     def _shifts(self, clean: Tensor, size: int) -> Tensor:
-        """How far the latents of each row lie from those of its clean row, (rows,)."""
+        """Compute how far the latents of each row lie from those of its clean row, (rows,)."""
         rows = torch.split(torch.arange(len(clean)), size)
         pairs = ((self.histories[clean[part]], self.histories[part]) for part in rows)
         return torch.cat([consistency.encoder_shift(*pair) for pair in pairs])
@@ -232,7 +214,7 @@ class _Batch:
     def _measure_rows(
         self, rolled: Callable[[slice], Tensor], size: int, clean: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Step distances (rows, H), prediction errors and finiteness, (rows,) or none, each."""
+        """Compute step distances (rows, H), any prediction errors (rows,), finiteness (rows,)."""
         found: list[tuple[Tensor, Tensor, Tensor]] = []
         before: Tensor | None = None  # the clean rollout that the next rows are compared with
         for start in range(0, len(clean), size):

@@ -1,4 +1,4 @@
-"""Seeks drift in live planning: one test for each checkpoint under each perturbation.
+"""Tests live planning for drift: one test for each checkpoint under each perturbation.
 
 A planning session is one observation, by the first pool and the first draw of each perturbation,
 so that neither a planner's iterations nor its draws count as more than one. References are kept in
@@ -26,17 +26,11 @@ log = structlog.get_logger("acpc.drift")
 
 
 class Signals(NamedTuple):
-    """What is observed of a session, each at least 0.
+    """One session's observation, each value at least 0."""
 
-    Attributes:
-        encoder_shift: Distance of the view's latents from the history's.
-        acpc: ACPC of the first pool, the 0.90 quantile of its candidates.
-        margin: How much of the clean gap the bounds take: 1 less the top-1 margin in clean gaps.
-    """
-
-    encoder_shift: float
-    acpc: float
-    margin: float
+    encoder_shift: float  # distance of the view's latents from the history's
+    acpc: float  # of the first pool, the 0.90 quantile of its candidates
+    margin: float  # how much of the clean gap the bounds take: 1 less the top-1 margin in gaps
 
 
 Values = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
@@ -73,13 +67,9 @@ _FILE = TypeAdapter(list[_Recorded])
 
 
 class DriftMonitor:
-    """Every test of a server, and the file of their references.
+    """Every test of a server, and the file of their references, which need not exist yet.
 
-    Args:
-        file: Where references are, and where those that it lacks are added; need not exist.
-
-    Raises:
-        FailedPrecondition: The file cannot be read.
+    Raises FailedPrecondition when the file cannot be read.
     """
 
     def __init__(self, metrics: Metrics, terms: DriftTerms, file: Path) -> None:
@@ -93,7 +83,7 @@ class DriftMonitor:
         self._lock = threading.Lock()
 
     def observe(self, shift: Shift, digest: str, signals: Signals) -> None:
-        """Take a session on the checkpoint with a digest; labels for several have no test."""
+        """Observe a session on the checkpoint with a digest; labels of several have no test."""
         if shift.shared:
             return
         with self._lock:
@@ -101,18 +91,20 @@ class DriftMonitor:
             known, alarms = watch.reference, list(watch.alarms)
             if not watch.observe(signals):
                 return
-            self._metrics.count_drift_observation(shift, "test" if known else "reference")
+            part = "test" if known else "reference"
+            self._metrics.drift_observations.labels(*shift, part).inc()
             if known is None and watch.reference is not None:
                 self._record(shift, digest, watch.reference)
             for name, before, alarm, evidence in zip(
                 Signals._fields, alarms, watch.alarms, watch.log_evidence, strict=True
             ):
-                self._metrics.set_drift(shift, name, evidence, alarm=alarm)
+                self._metrics.drift_evidence.labels(*shift, name).set(evidence)
+                self._metrics.drift_alarm.labels(*shift, name).set(alarm)
                 if alarm and not before:
                     log.warning("drift", **shift._asdict(), signal=name, log_evidence=evidence)
 
     def _watch(self, shift: Shift, digest: str) -> DriftWatch:
-        """The test of this checkpoint's weights; other weights have another reference."""
+        """Return the test of this checkpoint's weights; other weights have another reference."""
         was, watch = self._watches.get(shift, ("", None))
         if watch is None or was != digest:
             found = self._recorded.get((shift.checkpoint, shift.perturbation))

@@ -49,21 +49,17 @@ NO_LIMIT = 2**63
 class Moment:
     """One moment of a planner, of which nothing may be encoded yet.
 
-    Attributes:
-        encoder: Encodes its frames; None where latents come from elsewhere.
-        max_predictions: Predicted steps that one pool, or one paired run, may take.
-        held: Latents (n, dim) that need not be encoded, by the keys of their sources.
-        elite_count, weights, coverage_goal, kept_elites, temperature: As of its
-            :class:`PlanStart`; what is not asked for otherwise.
-        tally: Counts its certificates, and those of the moment when it is encoded.
+    Elite count, weights, coverage goal, kept elites and temperature are those of its
+    :class:`PlanStart`, if it is one. The tally goes on when the moment is encoded.
     """
 
     engine: DeviceEngine
     checkpoint: LoadedCheckpoint
     request: PlannerMoment
-    encoder: HistoryEncoder | None = None
-    max_predictions: int = NO_LIMIT
+    encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
+    max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take
     drift: DriftMonitor | None = None
+    # Latents (n, dim) that need not be encoded, by the keys of their sources.
     held: Mapping[bytes, Tensor] = field(default_factory=dict)
     card: ModelCard = field(init=False)
     mode: NumericMode = field(init=False)
@@ -127,11 +123,7 @@ class Moment:
 
     @cached_property
     def sources(self) -> HistorySources:
-        """The frames to encode.
-
-        Raises:
-            InvalidArgument: Too many frames.
-        """
+        """The frames to encode; InvalidArgument for too many."""
         assert self.encoder is not None  # noqa: S101 - only where latents are not given
         return self.encoder.sources(
             self.checkpoint.model,
@@ -150,11 +142,7 @@ class Moment:
         return torch.from_numpy(none if given is None else given)
 
     def with_latents(self, latents: EncodedHistories) -> EncodedMoment:
-        """Take the latents of the history and views, and of the goal where it is a frame.
-
-        Raises:
-            FailedPrecondition: One is not finite.
-        """
+        """Take the latents of history, views and a goal's frame; FailedPrecondition: not finite."""
         check_predictions(latents.clean, latents.views, latents.extra)
         views, rows = latents.views, view_rows(self.asked_views)
         if (first := equal_rows(views)) is not None:
@@ -220,20 +208,13 @@ class Moment:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EncodedMoment(Moment):
-    """A moment with its latents, a few kilobytes a view.
-
-    Attributes:
-        clean: Latents of the clean history, (h, dim).
-        views: Latents of those of its views that differ, (views, h, dim).
-        goal: Projected goal embedding, (dim,).
-        view_rows: Every view asked for, and its row of ``views``.
-    """
+    """A moment with its latents, a few kilobytes a view."""
 
     latents: EncodedHistories
-    clean: Tensor
-    views: Tensor
-    goal: Tensor
-    view_rows: list[tuple[View, int]]
+    clean: Tensor  # of the history, (h, dim)
+    views: Tensor  # of those of its views that differ, (views, h, dim)
+    goal: Tensor  # projected, (dim,)
+    view_rows: list[tuple[View, int]]  # every view asked for, and its row of ``views``
 
     @cached_property
     def moved(self) -> Tensor:

@@ -131,12 +131,8 @@ class _Seen(NamedTuple):
 class PairedCem:
     """Paired CEM runs from one moment; the elite count is the budget's.
 
-    Args:
-        returns: The final mean, or the best candidate of the final pool.
-        choices: Whether costs and elites of every iteration are answered.
-
-    Raises:
-        InvalidArgument: As :func:`check_budget`.
+    They return the final mean, or the best candidate of the final pool; with ``choices`` also costs
+    and elites of every iteration. Raises as :func:`check_budget`.
     """
 
     def __init__(
@@ -267,8 +263,8 @@ class PairedCem:
     ) -> None:
         """End an iteration of a group's runs.
 
-        ``pools`` are that of the clean run, whose elites are ``elites``, and those of the runs
-        apart; ``rows`` say which of their candidates are equal.
+        ``pools`` are the clean run's, with its ``elites``, and those of the runs apart; ``rows``
+        say which of their candidates are equal.
         """
         (pool, *own), (shared, *others) = pools, rows
         measures = join_measures([one.measures for one in found], shared)

@@ -153,14 +153,9 @@ def share_clean(histories: Tensor, of: Tensor, rollouts: Tensor, clean: Tensor) 
 
 
 class Measures(NamedTuple):
-    """Numbers of each candidate of some pools under some views; no latents.
+    """Numbers of each candidate of some pools under some views; no latents."""
 
-    Attributes:
-        bounds: Costs and their bounds, (pools, views, J) or what broadcasts to it.
-        steps: Distances after each step, (pools, views, J, H).
-    """
-
-    bounds: cost_bounds.PoolBounds
+    bounds: cost_bounds.PoolBounds  # (pools, views, J) or what broadcasts to it
     steps: Float64[Tensor, "pools views candidates horizon"]
 
 
@@ -197,40 +192,24 @@ def shared_rows(pieces: Sequence[slice], pool: Float[Tensor, "j horizon width"])
 
 
 class Piece(NamedTuple):
-    """Some candidates of each pool, measured.
+    """Some candidates of each pool, measured."""
 
-    Attributes:
-        clean: Of their clean rollouts what a coverage goal needs, (pools, J, steps, dim).
-        costs: Clean costs, (pools, J).
-        finite: Whether each pool's predictions are finite, (pools,).
-        measures: Of each group of views.
-    """
-
-    clean: Tensor
-    costs: Tensor
-    finite: Tensor
-    measures: list[Measures]
+    clean: Tensor  # rollouts that a coverage goal needs, (pools, J, steps, dim)
+    costs: Tensor  # clean, (pools, J)
+    finite: Tensor  # whether each pool's predictions are, (pools,)
+    measures: list[Measures]  # of each group of views
 
 
 @dataclass(frozen=True)
 class Rolls:
-    """Rolls pools out, each from the histories of a moment.
+    """Rolls pools out, each from the histories of a moment."""
 
-    Attributes:
-        moment: The first of the moments.
-        histories: The clean history of each and its views, (pools, histories, h, dim).
-        past: The blocks before, (pools, h - 1, width).
-        pools: The candidates, (pools, J, H, width).
-        goals: Latents, (pools, dim).
-        group: Histories of a pool that are rolled out at a time.
-    """
-
-    moment: EncodedMoment
-    histories: Tensor
-    past: Tensor
-    pools: Tensor
-    goals: Tensor
-    group: int
+    moment: EncodedMoment  # the first of them
+    histories: Tensor  # clean one first, (pools, histories, h, dim)
+    past: Tensor  # the blocks before, (pools, h - 1, width)
+    pools: Tensor  # candidates, (pools, J, H, width)
+    goals: Tensor  # (pools, dim)
+    group: int  # histories of a pool that are rolled out at a time
 
     @staticmethod
     def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:

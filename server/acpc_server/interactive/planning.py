@@ -33,10 +33,8 @@ MAX_PAIRS = 2**20
 class Planner:
     """Prepares, encodes and moves moments.
 
-    Args:
-        max_frames: Frames of views one moment may have encoded.
-        max_predictions: Predicted steps one pool, or one paired run, may take in all.
-        drift: Observes the moments of callers.
+    Limits the frames of views that one moment may have encoded, and the predicted steps of one pool
+    or paired run in all; ``drift`` observes the moments of callers.
     """
 
     def __init__(
@@ -58,12 +56,9 @@ class Planner:
         request: PlannerMoment,
         held: Mapping[bytes, Tensor] | None = None,
     ) -> Moment:
-        """Check a moment, so that a pool of it can be checked before anything is computed.
+        """Check a moment, so that its pool can be checked before anything is computed.
 
-        ``held`` are latents that need not be encoded.
-
-        Raises:
-            InvalidArgument: A field does not fit the checkpoint; names it.
+        ``held`` are latents that need not be encoded. InvalidArgument names a field that is wrong.
         """
         moment = Moment(
             engine=self._engine,
@@ -190,9 +185,7 @@ def check_pool(moment: Moment, shape: tuple[int, ...]) -> None:
 def draw_pool(moment: Moment, asked: Proposal) -> np.ndarray:
     """Draw the pool of a proposal, which depends on the proposal and its seed only.
 
-    Raises:
-        InvalidArgument: The proposal does not fit the checkpoint, or asks for too much; names the
-            field below ``proposal``, or the moment's.
+    InvalidArgument names the field below ``proposal``, or the moment's, that does not fit.
     """
     mean, std = asked.mean, asked.std
     check_block_width(moment.card, mean.shape[1], "proposal.mean")

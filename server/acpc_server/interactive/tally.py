@@ -21,6 +21,7 @@ from acpc.contract import (
     ViewCertificate,
     Views,
 )
+from prometheus_client import Histogram
 from torch import Tensor
 
 from acpc_server.engine import LoadedCheckpoint
@@ -35,13 +36,7 @@ T = TypeVar("T", ViewCertificate, PairedPlan)
 
 
 class Tally:
-    """Counts the certificates of one moment by checkpoint and perturbation.
-
-    Attributes:
-        pools: How many pools it has counted.
-        step: What all pools so far show of all draws, by perturbation and choice.
-        shifts: The labels of each perturbation, as in ``specs``.
-    """
+    """Counts the certificates of one moment by checkpoint and perturbation."""
 
     def __init__(
         self,
@@ -59,6 +54,7 @@ class Tally:
             ]
         self.shifts = tuple(metrics.shift(checkpoint.name, name) for name in names)
         self.pools = 0
+        # What all pools so far show of all draws, by perturbation and choice.
         self.step: dict[tuple[int, str], CoverageOutcome] = {}
         self._metrics = metrics
         self._digest = checkpoint.model.card.digest
@@ -78,15 +74,16 @@ class Tally:
             self._observe_views(answer, moved.tolist(), gap)
         elites = sorted(answer.clean_elites)
         for shift, views in self._by_shift(answer.views):
-            metrics.observe_acpc(shift, [view.acpc_q90 for view in views])
+            _observe(metrics.acpc.labels(*shift), [view.acpc_q90 for view in views])
             winners = [(v.top1.certified, v.perturbed_winner != answer.clean_winner) for v in views]
             self._count(shift, "top1", winners)
-            metrics.observe_margins(shift, "top1", _in_gaps([v.top1.margin for v in views], gap))
+            margins = _in_gaps([view.top1.margin for view in views], gap)
+            _observe(metrics.margin.labels(*shift, "top1"), margins)
             pairs = [(view, view.elite) for view in views if view.elite is not None]
             found = ((e.certified, not e.certified and _differs(view, elites)) for view, e in pairs)
             self._count(shift, "elite", found)
             margins = _in_gaps([elite.margin for _, elite in pairs], elite_gap)
-            metrics.observe_margins(shift, "elite", margins)
+            _observe(metrics.margin.labels(*shift, "elite"), margins)
 
     def count_statements(self, statements: Iterable[CoverageStatement]) -> None:
         """Count statements about all draws."""
@@ -94,7 +91,8 @@ class Tally:
             shift = self.shifts[statement.spec_index]
             for name, finding in (("top1", statement.top1), ("elite", statement.elite)):
                 if finding is not None:
-                    self._metrics.count_statement(shift, name, finding.outcome.name.lower())
+                    outcome = finding.outcome.name.lower()
+                    self._metrics.statements.labels(*shift, name, outcome).inc()
 
     def count_plans(self, plans: PairedPlans, context: RequestContext) -> None:
         """Count the certificates of paired CEM runs, unless a study made them."""
@@ -109,7 +107,7 @@ class Tally:
         """Record how far views moved the latents, and have the first draws watched for drift."""
         for view, distance in zip(answer.views, moved, strict=True):
             labels = self.shifts[view.spec_index]
-            self._metrics.observe_encoder_shifts(labels, [distance])
+            self._metrics.encoder_shift.labels(*labels).observe(distance)
             if self._drift is not None and view.draw == 0:
                 used = 1 - view.top1.margin / gap if gap else math.inf
                 signals = Signals(distance, view.acpc_q90, used)
@@ -125,7 +123,12 @@ class Tally:
             for certified, changes in found
         )
         for outcome, times in outcomes.items():
-            self._metrics.count_certificates(shift, certificate, outcome, times)
+            self._metrics.certificates.labels(*shift, certificate, outcome).inc(times)
+
+
+def _observe(series: Histogram, values: Iterable[float]) -> None:
+    for value in values:
+        series.observe(value)
 
 
 def _in_gaps(margins: Sequence[float], gap: float | None) -> list[float]:

@@ -1,4 +1,4 @@
-"""Perturbations, and statements about all their draws, in words."""
+"""Sentences of statements about all draws of a perturbation."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ WHY = {
 
 
 def percent(share: float) -> str:
-    """A share for people, to five digits."""
+    """Write a share for people, to five digits."""
     return f"{100 * share:.5g} %"
 
 
 def assumptions(spec: Perturbation, mode: NumericMode) -> str:
-    """What a statement takes for granted."""
+    """Write what a statement takes for granted."""
     return (
         "Assumed: the pool was fixed before these draws were made, the draws are independent, and "
         f"the change is {spec} as the server draws it, on this history. A choice is unchanged when "
@@ -47,7 +47,7 @@ def sentence(
     seen: CoverageSequence,
     stop: CoverageStop,
 ) -> str:
-    """What the draws of a perturbation say of a choice, one of ``CHOICES``, and why they ended."""
+    """Write what the draws show of a choice, one of ``CHOICES``, and why they ended."""
     choice, sure = CHOICES[what], percent(confidence)
     if stop is CoverageStop.EXACT:
         does = "changes" if seen.changed else "leaves"
@@ -70,7 +70,7 @@ def sentence(
 def about_step(
     pools: int, spec: Perturbation, goal: CoverageGoal, outcomes: Mapping[str, CoverageOutcome]
 ) -> str:
-    """What the pools of a session so far say of each choice together."""
+    """Write what the pools of a session so far show of each choice together."""
     held, others = (
         " and ".join(
             choice

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from acpc_server.models import parts
 from acpc_server.models.backbones import build_backbone, build_encoder, rename_old_layers
 from acpc_server.models.config import JsonObject, Part, bad_config, parse_config
 from acpc_server.models.folder import CheckpointLimits
@@ -20,20 +21,6 @@ from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
 from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.jepa_wm import AdaLnPredictor, JepaWmModel
-from acpc_server.models.parts import (
-    ACTION,
-    FAMILY_OF_TARGET,
-    PREJEPA_TARGETS,
-    PROPRIO,
-    CausalPredictorConfig,
-    IdentityConfig,
-    JepaConfig,
-    JepaWmConfig,
-    JepaWmOptions,
-    MlpConfig,
-    PreJepaConfig,
-    PreJepaOptions,
-)
 from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
 from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
 
@@ -71,7 +58,7 @@ class Family(Generic[Config, Options, Network]):
     facts: Callable[[Config, Network], Mapping[str, Any]]
     frozen: type[FrozenJepa]
     unused: frozenset[str] = frozenset()
-    masks: Callable[[Config], CausalPredictorConfig | None] = lambda _: None
+    masks: Callable[[Config], parts.CausalPredictorConfig | None] = lambda _: None
 
     def build(
         self,
@@ -105,7 +92,7 @@ class Family(Generic[Config, Options, Network]):
         return self.frozen(network, card, device)
 
 
-def jepa_network(config: JepaConfig) -> JepaModel:
+def jepa_network(config: parts.JepaConfig) -> JepaModel:
     """The network of LeWM and PLDM, with fresh weights; UnsafeCheckpoint if widths do not fit."""
     encoder = build_encoder(config.encoder)
     predictor, actions = config.predictor, config.action_encoder
@@ -121,16 +108,16 @@ def jepa_network(config: JepaConfig) -> JepaModel:
 
 
 def _head_width(
-    head: MlpConfig | IdentityConfig | None, name: str, entering: int, source: str
+    head: parts.MlpConfig | parts.IdentityConfig | None, name: str, entering: int, source: str
 ) -> int:
-    if not isinstance(head, MlpConfig):
+    if not isinstance(head, parts.MlpConfig):
         return entering
     _check_equal(f"{name}.input_dim", head.input_dim, entering, source)
     return head.output_dim or head.input_dim
 
 
-def _build_head(head: MlpConfig | IdentityConfig | None) -> nn.Module:
-    return ProjectionMlp(head) if isinstance(head, MlpConfig) else nn.Identity()
+def _build_head(head: parts.MlpConfig | parts.IdentityConfig | None) -> nn.Module:
+    return ProjectionMlp(head) if isinstance(head, parts.MlpConfig) else nn.Identity()
 
 
 def _check_equal(key: str, found: int, wanted: int, source: str) -> None:
@@ -138,7 +125,7 @@ def _check_equal(key: str, found: int, wanted: int, source: str) -> None:
         raise bad_config(key, f"{found}, but {source} is {wanted}")
 
 
-def _jepa_facts(config: JepaConfig, _: JepaModel) -> dict[str, int]:
+def _jepa_facts(config: parts.JepaConfig, _: JepaModel) -> dict[str, int]:
     return {
         "image_size": config.encoder.image_size,
         "latent_dim": config.predictor.input_dim,
@@ -147,43 +134,39 @@ def _jepa_facts(config: JepaConfig, _: JepaModel) -> dict[str, int]:
     }
 
 
-def _prejepa_network(config: PreJepaConfig, options: PreJepaOptions) -> PreJepaModel:
+def _require(holds: bool, key: str, problem: str) -> None:
+    if not holds:
+        raise bad_config(key, problem)
+
+
+def _prejepa_network(config: parts.PreJepaConfig, options: parts.PreJepaOptions) -> PreJepaModel:
     backbone, predictor = build_backbone(config.encoder), config.predictor
-    slots = config.extra_encoders.modules
-    if ACTION not in slots:
-        raise bad_config(
-            "extra_encoders.modules", "no action slot, without which no action is seen"
-        )
+    slots, frames = config.extra_encoders.modules, predictor.num_frames
+    key = "extra_encoders.modules"
+    _require(parts.ACTION in slots, key, "no action slot, without which no action is seen")
     width = backbone.width + sum(slot.emb_dim for slot in slots.values())
-    if predictor.dim != width:
-        parts = " + ".join(f"{key} {slot.emb_dim}" for key, slot in slots.items())
-        raise bad_config(
-            "predictor.dim",
-            f"{predictor.dim}, but the backbone's width {backbone.width} + {parts} is {width}",
-        )
-    if math.isqrt(predictor.num_patches) ** 2 != predictor.num_patches:
-        raise bad_config(
-            "predictor.num_patches", f"{predictor.num_patches} is no square number of patches"
-        )
-    if config.history_size > predictor.num_frames:
-        raise bad_config(
-            "history_size",
-            f"{config.history_size}, but the predictor has positions for "
-            f"predictor.num_frames = {predictor.num_frames} frames",
-        )
+    terms = " + ".join(f"{key} {slot.emb_dim}" for key, slot in slots.items())
+    source = f"the backbone's width {backbone.width} + {terms}"
+    _check_equal("predictor.dim", predictor.dim, width, source)
+    patches = predictor.num_patches
+    problem = f"{patches} is no square number of patches"
+    _require(math.isqrt(patches) ** 2 == patches, "predictor.num_patches", problem)
+    held = f"the predictor has positions for predictor.num_frames = {frames} frames"
+    problem = f"{config.history_size}, but {held}"
+    _require(config.history_size <= frames, "history_size", problem)
     embedders = {str(key): SlotEmbedder(slot.in_chans, slot.emb_dim) for key, slot in slots.items()}
     return PreJepaModel(
         backbone, PatchPredictor(predictor), embedders, config.history_size, options
     )
 
 
-def _prejepa_facts(config: PreJepaConfig, network: PreJepaModel) -> dict[str, Any]:
+def _prejepa_facts(config: parts.PreJepaConfig, network: PreJepaModel) -> dict[str, Any]:
     slots = config.extra_encoders.modules
     return {
         "order": ",".join(slots),
         "image_size": math.isqrt(network.patches) * network.backbone.patch_size,
-        "action_block_dim": slots[ACTION].in_chans,
-        "proprio_dim": slots[PROPRIO].in_chans if PROPRIO in slots else 0,
+        "action_block_dim": slots[parts.ACTION].in_chans,
+        "proprio_dim": slots[parts.PROPRIO].in_chans if parts.PROPRIO in slots else 0,
         **_patch_facts(network),
     }
 
@@ -196,7 +179,9 @@ def _patch_facts(network: PreJepaModel) -> dict[str, int]:
     }
 
 
-def _without_masks(state: StateDict, config: CausalPredictorConfig, filename: str) -> StateDict:
+def _without_masks(
+    state: StateDict, config: parts.CausalPredictorConfig, filename: str
+) -> StateDict:
     """Leave out the stored attention masks; raises UnsafeCheckpoint for another than is used."""
     for name, tensor in state.items():
         if STORED_MASK.match(name):
@@ -204,7 +189,9 @@ def _without_masks(state: StateDict, config: CausalPredictorConfig, filename: st
     return {name: tensor for name, tensor in state.items() if not STORED_MASK.match(name)}
 
 
-def _check_mask(name: str, mask: Tensor, config: CausalPredictorConfig, filename: str) -> None:
+def _check_mask(
+    name: str, mask: Tensor, config: parts.CausalPredictorConfig, filename: str
+) -> None:
     side = config.num_patches * config.num_frames
     if mask.shape != (1, 1, side, side):
         found, wanted = tuple(mask.shape), (1, 1, side, side)
@@ -214,40 +201,27 @@ def _check_mask(name: str, mask: Tensor, config: CausalPredictorConfig, filename
         raise bad_weights(filename, name, "an attention mask that is not causal between frames")
 
 
-def _jepa_wm_network(config: JepaWmConfig, options: JepaWmOptions) -> JepaWmModel:
+def _jepa_wm_network(config: parts.JepaWmConfig, options: parts.JepaWmOptions) -> JepaWmModel:
     backbone, predictor = build_backbone(config.encoder), config.predictor
-    if predictor.embed_dim != backbone.width:
-        raise bad_config(
-            "predictor.embed_dim",
-            f"{predictor.embed_dim}, but the backbone's width is {backbone.width}",
-        )
-    if (predictor.proprio_dim is None) != (predictor.proprio_emb_dim is None):
-        raise bad_config("predictor.proprio_emb_dim", "stands with proprio_dim, or both are absent")
-    patches = (config.img_size // backbone.patch_size) ** 2
-    if not patches or config.img_size % backbone.patch_size:
-        raise bad_config(
-            "img_size", f"{config.img_size} is no whole patches of {backbone.patch_size} pixels"
-        )
-    if predictor.width % predictor.num_heads:
-        raise bad_config(
-            "predictor.num_heads",
-            f"{predictor.num_heads} heads do not divide the width {predictor.width}",
-        )
-    if config.ctxt_window > predictor.num_frames:
-        raise bad_config(
-            "ctxt_window",
-            f"{config.ctxt_window}, but the predictor attends over "
-            f"predictor.num_frames = {predictor.num_frames} frames",
-        )
+    heads, frames, size = predictor.num_heads, predictor.num_frames, backbone.patch_size
+    _check_equal("predictor.embed_dim", predictor.embed_dim, backbone.width, "the backbone's width")
+    both = (predictor.proprio_dim is None) == (predictor.proprio_emb_dim is None)
+    _require(both, "predictor.proprio_emb_dim", "stands with proprio_dim, or both are absent")
+    patches = (config.img_size // size) ** 2
+    problem = f"{config.img_size} is no whole patches of {size} pixels"
+    _require(patches > 0 and config.img_size % size == 0, "img_size", problem)
+    problem = f"{heads} heads do not divide the width {predictor.width}"
+    _require(predictor.width % heads == 0, "predictor.num_heads", problem)
+    held = f"the predictor attends over predictor.num_frames = {frames} frames"
+    _require(config.ctxt_window <= frames, "ctxt_window", f"{config.ctxt_window}, but {held}")
     slots = {}
     if predictor.proprio_dim is not None:
-        slots[PROPRIO] = SlotEmbedder(predictor.proprio_dim, predictor.slot)
-    return JepaWmModel(
-        backbone, AdaLnPredictor(predictor, patches), slots, config.ctxt_window, options
-    )
+        slots[parts.PROPRIO] = SlotEmbedder(predictor.proprio_dim, predictor.slot)
+    made = AdaLnPredictor(predictor, patches)
+    return JepaWmModel(backbone, made, slots, config.ctxt_window, options)
 
 
-def _jepa_wm_facts(config: JepaWmConfig, network: PreJepaModel) -> dict[str, int]:
+def _jepa_wm_facts(config: parts.JepaWmConfig, network: PreJepaModel) -> dict[str, int]:
     return {
         "image_size": config.img_size,
         "action_block_dim": config.predictor.action_dim,
@@ -259,17 +233,17 @@ def _jepa_wm_facts(config: JepaWmConfig, network: PreJepaModel) -> dict[str, int
 FAMILIES: tuple[Family[Any, Any, Any], ...] = (
     *(
         Family(
-            name, {target for target, family in FAMILY_OF_TARGET.items() if family == name},
-            JepaConfig, Part, lambda config, _: jepa_network(config), _jepa_facts, FrozenJepa,
+            name, {target for target, family in parts.FAMILY_OF_TARGET.items() if family == name},
+            parts.JepaConfig, Part, lambda config, _: jepa_network(config), _jepa_facts, FrozenJepa,
         )
         for name in ("lewm", "pldm")
     ),
     Family(
-        "prejepa", frozenset(PREJEPA_TARGETS), PreJepaConfig, PreJepaOptions, _prejepa_network,
-        _prejepa_facts, FrozenPreJepa, UNUSED, lambda config: config.predictor,
+        "prejepa", frozenset(parts.PREJEPA_TARGETS), parts.PreJepaConfig, parts.PreJepaOptions,
+        _prejepa_network, _prejepa_facts, FrozenPreJepa, UNUSED, lambda config: config.predictor,
     ),
     Family(
-        "jepa_wm", frozenset({"app.vjepa_wm.video_wm.VideoWM"}), JepaWmConfig, JepaWmOptions,
-        _jepa_wm_network, _jepa_wm_facts, FrozenPreJepa, UNUSED,
+        "jepa_wm", frozenset({"app.vjepa_wm.video_wm.VideoWM"}), parts.JepaWmConfig,
+        parts.JepaWmOptions, _jepa_wm_network, _jepa_wm_facts, FrozenPreJepa, UNUSED,
     ),
 )  # fmt: skip

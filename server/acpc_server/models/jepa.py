@@ -35,8 +35,7 @@ class FeedForward(nn.Module):
         """Each token on its own."""
         norm, rise, _, drop, fall, last = self.net
         assert isinstance(rise, Linear)  # noqa: S101 - whose GELU is part of its product
-        out: Tensor = last(fall(drop(rise.gelu(norm(tokens)))))
-        return out
+        return last(fall(drop(rise.gelu(norm(tokens)))))
 
 
 class CausalAttention(nn.Module):
@@ -80,8 +79,7 @@ class CausalAttention(nn.Module):
         mixed = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )  # (b, heads, queries, dim_head)
-        out: Tensor = self.to_out(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.to_out(mixed.transpose(1, 2).flatten(2))
 
 
 class ConditionalBlock(nn.Module):
@@ -115,8 +113,7 @@ class ConditionalBlock(nn.Module):
             tokens, modulation = tokens[:, -1:], modulation[:, -1:]
         gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)[2:]
         tokens = tokens + gate * mixed
-        out: Tensor = tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
-        return out
+        return tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
 
 
 class Transformer(nn.Module):
@@ -143,8 +140,7 @@ class Transformer(nn.Module):
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, condition, last_only and index == last)
-        out: Tensor = self.output_proj(self.norm(hidden))
-        return out
+        return self.output_proj(self.norm(hidden))
 
 
 class Predictor(nn.Module):
@@ -169,8 +165,7 @@ class Predictor(nn.Module):
         query, output map and MLP for that token alone.
         """
         tokens = self.dropout(latents + self.pos_embedding[:, : latents.shape[1]])
-        out: Tensor = self.transformer(tokens, actions, last_only)
-        return out
+        return self.transformer(tokens, actions, last_only)
 
 
 class Embedder(nn.Module):
@@ -187,8 +182,7 @@ class Embedder(nn.Module):
     def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
         """Each block on its own; a kernel of width one is a matrix product, and computed as one."""
         smoothed = F.linear(blocks, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
-        out: Tensor = self.embed(smoothed)
-        return out
+        return self.embed(smoothed)
 
 
 class ProjectionMlp(nn.Module):
@@ -205,8 +199,7 @@ class ProjectionMlp(nn.Module):
 
     def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
         """Each row on its own, in eval mode; BatchNorm uses its running statistics there."""
-        out: Tensor = self.net(features)
-        return out
+        return self.net(features)
 
 
 def _projection(from_dim: int, to_dim: int) -> nn.Module:

@@ -63,13 +63,11 @@ class JepaModel(nn.Module):
 
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised frames."""
-        out: Tensor = self.projector(self.encoder(frames))
-        return out
+        return self.projector(self.encoder(frames))
 
     def embed_actions(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
         """Embeddings of normalised action blocks."""
-        out: Tensor = self.action_encoder(blocks)
-        return out
+        return self.action_encoder(blocks)
 
     def predict(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
@@ -151,8 +149,7 @@ class _Run:
     def _embed(self, blocks: Tensor) -> Tensor:
         embedded = self._network.embed_actions(blocks.flatten(0, 1))
         embedded = embedded.reshape(*blocks.shape[:3], embedded.shape[-1])  # (p, 1 or j, t, emb)
-        condition: Tensor = self._predictor.transformer.cond_proj(embedded)
-        return condition
+        return self._predictor.transformer.cond_proj(embedded)
 
     def step(self, latents: list[Tensor], start: int, end: int, shared: int) -> Tensor:
         """The projected latent that follows token ``end - 1`` of the window from ``start``."""

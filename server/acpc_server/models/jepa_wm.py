@@ -83,8 +83,7 @@ class RotaryAttention(nn.Module):
         )
         q, k = _turned(q, turn[:, -queries:]), _turned(k, turn)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # (b, heads, queries, d)
-        out: Tensor = self.proj(mixed.transpose(1, 2).flatten(2))
-        return out
+        return self.proj(mixed.transpose(1, 2).flatten(2))
 
 
 def _turned(x: Float[Tensor, "b heads t d"], turn: Tensor) -> Float[Tensor, "b heads t d"]:
@@ -120,8 +119,7 @@ class AdaLnBlock(nn.Module):
         mixed = self.attn(normed.flatten(1, 2), turn, frames * p, mask)
         gate, mlp_shift, mlp_scale, mlp_gate = modulation[:, -frames:].chunk(6, dim=-1)[2:]
         tokens = tokens[:, -frames:] + gate * mixed.reshape(len(mixed), frames, p, -1)
-        out: Tensor = tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
-        return out
+        return tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
 
 
 class AdaLnPredictor(FramePredictor):
@@ -164,12 +162,10 @@ class JepaWmModel(PreJepaModel):
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
-        out: Tensor = self.predictor.action_encoder(blocks)
-        return out
+        return self.predictor.action_encoder(blocks)
 
     def step(
         self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b p state"]:
         """Predict the tokens that follow the last of a window."""
-        out: Tensor = self.predictor(tokens, actions)
-        return out
+        return self.predictor(tokens, actions)

@@ -70,8 +70,7 @@ class PatchPredictor(FramePredictor):
             mixed = attention.attend(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed
             x = x + mlp(x)
-        out: Tensor = self.transformer.norm(x[:, -p:])
-        return out
+        return self.transformer.norm(x[:, -p:])
 
 
 def frame_mask(frames: int, patches: int, device: torch.device) -> Tensor:
@@ -147,8 +146,7 @@ class PreJepaModel(nn.Module):
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
-        out: Tensor = self.extra_encoders[ACTION](blocks)
-        return out
+        return self.extra_encoders[ACTION](blocks)
 
     def tokens(self, latents: Float[Tensor, "*b dim"]) -> Float[Tensor, "*b p state"]:
         """The predictor's input without the action: visual tokens, with the proprio in each."""

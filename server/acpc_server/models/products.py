@@ -85,10 +85,7 @@ class Linear(nn.Linear):
         if packed is None or kinds != {packed.dtype} or x.shape[:-1] != residual.shape[:-1]:
             added: Tensor = self(x)
             return residual + added
-        out: Tensor = torch.ops.mkldnn._linear_pointwise.binary(
-            x, residual, packed, self.bias, "add"
-        )
-        return out
+        return torch.ops.mkldnn._linear_pointwise.binary(x, residual, packed, self.bias, "add")
 
     def pack(self) -> int:
         """Pack the weight where that pays and is right; return the bytes that it takes.
@@ -197,7 +194,4 @@ def _compare(shape: Shape) -> Tried:
 
 def _product(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:
     exact = "none" if then == "gelu" else ""  # not the approximation by tanh
-    out: Tensor = torch.ops.mkldnn._linear_pointwise(
-        x.to(packed.dtype), packed, bias, then, [], exact
-    )
-    return out
+    return torch.ops.mkldnn._linear_pointwise(x.to(packed.dtype), packed, bias, then, [], exact)

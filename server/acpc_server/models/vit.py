@@ -128,8 +128,7 @@ class Mlp(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        out: Tensor = self.fc2(self.fc1.gelu(tokens))
-        return out
+        return self.fc2(self.fc1.gelu(tokens))
 
 
 class Layer(nn.Module):
@@ -176,8 +175,7 @@ class Backbone(nn.Module):
         for layer in self.layers:
             pause()
             tokens = layer(tokens, tokens.shape[1], turn)
-        out: Tensor = self.layernorm(tokens[:, self.lead :])
-        return out
+        return self.layernorm(tokens[:, self.lead :])
 
 
 class ViT(Backbone):
@@ -206,8 +204,7 @@ class ViT(Backbone):
         for index, layer in enumerate(self.layers):
             pause()
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
-        cls: Tensor = self.layernorm(tokens[:, 0])
-        return cls
+        return self.layernorm(tokens[:, 0])
 
 
 class Dinov3Embeddings(nn.Module):
@@ -267,8 +264,7 @@ def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor,
 def _rotated(x: Float[Tensor, "n heads t d"], turn: Tensor) -> Float[Tensor, "n heads t d"]:
     cosine, sine = turn.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
-    out: Tensor = x * cosine + torch.cat([-second, first], dim=-1) * sine
-    return out
+    return x * cosine + torch.cat([-second, first], dim=-1) * sine
 
 
 def _added(map_: Linear, x: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:

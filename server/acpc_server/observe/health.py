@@ -11,10 +11,9 @@ log = structlog.get_logger("acpc.health")
 
 
 class ServerHealth:
-    """Readiness and liveness of one process; every probe asks this.
+    """Readiness and liveness of one process, for every probe.
 
-    Ready is a server without an obstacle: it has started, does not drain, and its parts work.
-    Live is a process that is not sick; one that is sick leaves, and stays sick until it has.
+    Ready is a server without an obstacle; live is a process that is not sick. A sick one leaves.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """The HTTP endpoint: ``/metrics``, ``/livez`` and ``/readyz``, at a bounded cost.
 
 One thread runs all connections on an event loop, another renders the series, so that probes are
-answered while a series hangs. A connection serves one request. When as many are open as may be, the
-oldest goes: whoever holds connections loses them, and a probe is answered.
+answered while a series hangs, and where no thread is left: what servers with a thread a connection
+cannot do. A connection serves one request; of too many the oldest goes.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ class _Answer(NamedTuple):
 
 
 class HttpEndpoint:
-    """Serves the series of a registry, and what a server's health says.
+    """Serves the series of a registry, and a server's health.
 
-    Args:
-        token: Gives the bearer token that ``/metrics`` asks for; None: it asks for none.
+    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none.
     """
 
     def __init__(
@@ -83,11 +82,7 @@ class HttpEndpoint:
         self._thread: threading.Thread | None = None
 
     def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which the system chooses when it is 0.
-
-        Raises:
-            OSError: The address cannot be listened on.
-        """
+        """Listen; returns the port, which the system chooses when it is 0. OSError when taken."""
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.create_server((str(address[0]), port), family=family)
         bound = int(listener.getsockname()[1])

@@ -18,11 +18,7 @@ FETCH_SECONDS = 5.0
 
 
 class ObservedWorker(Protocol):
-    """What the series of a worker are taken from.
-
-    Attributes:
-        metrics_port: Port of its own ``/metrics`` on this host; None while it has none.
-    """
+    """A worker whose series are read on ``metrics_port`` of this host; None while it has none."""
 
     name: str
     ready: bool
@@ -31,10 +27,9 @@ class ObservedWorker(Protocol):
 
 
 class WorkerSeries(Collector):
-    """Asks every worker for its series when it is asked, and adds the label ``worker``.
+    """Reads every worker's series whenever it is collected, and adds the label ``worker``.
 
-    Args:
-        token: Gives the bearer token they ask for; None: they ask for none.
+    ``token`` gives the bearer token of their ``/metrics``; None: they need none.
     """
 
     def __init__(

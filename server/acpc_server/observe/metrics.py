@@ -7,7 +7,7 @@ that existing dashboards work unchanged.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -185,26 +185,26 @@ class Metrics:
     def _add_planning(self, registry: _Registry) -> None:
         text = "Certificates by checkpoint, one a view; what was denied, by its reason."
         names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
-        self._certificates = registry.counter("acpc_certificates", text, names)
+        self.certificates = registry.counter("acpc_certificates", text, names)
         text = "Statements about all draws of a perturbation, by what the draws say of them."
-        self._statements = registry.counter("acpc_coverage_statements", text, names)
+        self.statements = registry.counter("acpc_coverage_statements", text, names)
         text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
         kinds = (*SHIFT_LABELS, "certificate")
-        self._margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
+        self.margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
         text = "ACPC of a candidate pool under a view, the 0.90 quantile of its candidates."
-        self._acpc = registry.histogram("acpc_planning_acpc", text, SHIFT_LABELS, LATENT_BUCKETS)
+        self.acpc = registry.histogram("acpc_planning_acpc", text, SHIFT_LABELS, LATENT_BUCKETS)
         text = "Distance of a view's latents from those of the history, by planning session."
-        self._encoder_shift = registry.histogram(
+        self.encoder_shift = registry.histogram(
             "acpc_planning_encoder_shift", text, SHIFT_LABELS, LATENT_BUCKETS
         )
         text = "Sessions that went into the reference of the drift test, or into the test."
         names = (*SHIFT_LABELS, "part")
-        self._drift_observations = registry.counter("acpc_drift_observations", text, names)
+        self.drift_observations = registry.counter("acpc_drift_observations", text, names)
         text = "Logarithm of the evidence that sessions have drifted from their reference."
         names = (*SHIFT_LABELS, "signal")
-        self._drift_evidence = registry.gauge("acpc_drift_log_evidence", text, names)
+        self.drift_evidence = registry.gauge("acpc_drift_log_evidence", text, names)
         text = "1 while a signal of sessions is not as its reference, 0 otherwise."
-        self._drift_alarm = registry.gauge("acpc_drift_alarm", text, names)
+        self.drift_alarm = registry.gauge("acpc_drift_alarm", text, names)
 
     def _add_jobs(self, registry: _Registry) -> None:
         text = "Checkpoint jobs by state; finished ones since the server started."
@@ -235,12 +235,8 @@ class Metrics:
     ) -> None:
         """Count a call that has ended, by who made it.
 
-        Args:
-            caller: Name of its principal.
-            user_agent: What its library calls itself; the first word counts, if it is known.
-            code: Name of its status code.
-            kind: ``unary`` or a kind of stream.
-            budget: Seconds it had left on arrival; None without a deadline.
+        Of the user agent the first word counts, if it is known; ``kind`` is ``unary`` or a kind of
+        stream, ``budget`` the seconds left on arrival, None without a deadline.
         """
         outcome = OUTCOMES.get(code, "rejected")
         if code == "DEADLINE_EXCEEDED":
@@ -259,35 +255,6 @@ class Metrics:
         name = self._checkpoint(checkpoint)
         names = self._perturbation.setdefault(name, _Names(MAX_PERTURBATIONS))
         return Shift(name, names(perturbation))
-
-    def count_certificates(self, shift: Shift, certificate: str, outcome: str, times: int) -> None:
-        """Count certificates of one kind, ``top1``, ``elite`` or ``plan``, that say the same."""
-        self._certificates.labels(*shift, certificate, outcome).inc(times)
-
-    def count_statement(self, shift: Shift, certificate: str, outcome: str) -> None:
-        """Count a statement about all draws: ``holds``, ``fails`` or ``undecided``."""
-        self._statements.labels(*shift, certificate, outcome).inc()
-
-    def observe_margins(self, shift: Shift, certificate: str, margins: Iterable[float]) -> None:
-        """Record margins of certificates, in units of the clean gap."""
-        _observe(self._margin.labels(*shift, certificate), margins)
-
-    def observe_acpc(self, shift: Shift, values: Iterable[float]) -> None:
-        """Record the ACPC of a pool under some views."""
-        _observe(self._acpc.labels(*shift), values)
-
-    def observe_encoder_shifts(self, shift: Shift, values: Iterable[float]) -> None:
-        """Record how far some views of a session moved the latents."""
-        _observe(self._encoder_shift.labels(*shift), values)
-
-    def count_drift_observation(self, shift: Shift, part: str) -> None:
-        """Count a session that went into the ``reference``, or into the ``test``."""
-        self._drift_observations.labels(*shift, part).inc()
-
-    def set_drift(self, shift: Shift, signal: str, log_evidence: float, *, alarm: bool) -> None:
-        """Set what the drift test of a signal says."""
-        self._drift_evidence.labels(*shift, signal).set(log_evidence)
-        self._drift_alarm.labels(*shift, signal).set(alarm)
 
     def record_verdict(
         self, checkpoint: str, shift: str, outcome: str, *, ir_relative: float | None, sr: float
@@ -313,8 +280,3 @@ class Metrics:
         self._queued.clear()
         for label, count in by_label.items():
             self._queued.labels(label).set(count)
-
-
-def _observe(series: Histogram, values: Iterable[float]) -> None:
-    for value in values:
-        series.observe(value)

@@ -1,7 +1,4 @@
-"""AnchorService: immutable sets of anchors, uploaded or made from a dataset.
-
-Nothing in an upload is believed.
-"""
+"""AnchorService: immutable sets of anchors, uploaded or made from a dataset. Trusts no upload."""
 
 from __future__ import annotations
 
@@ -46,8 +43,7 @@ MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
 class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
-    Args:
-        in_use: Whether a job that has not ended needs a digest's set, and is of a tenant.
+    ``in_use`` tells whether an unfinished job of a tenant needs a digest's set.
     """
 
     def __init__(

@@ -67,26 +67,45 @@ class ReadLimit:
         )
 
 
-@dataclass(frozen=True)
 class Conversation:
-    """How a servicer answers a stream of messages.
+    """How a servicer answers a stream of messages, one worker at a time.
 
-    Attributes:
-        dialogue: Receives each message, and None at the end; yields the answer, or None. Each
-            step runs in a worker; closed when the call ends. May return a last answer.
-        limit: How long the caller may be silent.
+    ``dialogue`` receives each message, and None at the end; it yields the answer, or None. Each
+    step runs in a worker; it is closed when the call ends, and may return a last answer. A caller
+    may be silent until ``limit``.
     """
 
-    dialogue: Dialogue
-    limit: ReadLimit
+    def __init__(self, dialogue: Dialogue, limit: ReadLimit) -> None:
+        self.limit = limit
+        self.over = False
+        self._dialogue = dialogue
+        self._lock = threading.Lock()
+        next(dialogue)
+
+    def send(self, message: Message | None) -> Message | None:
+        """Send the next message; returns the answer, if there is one."""
+        with self._lock:
+            if self.over:
+                return None
+            try:
+                return self._dialogue.send(message)
+            except StopIteration as end:
+                self.over = True
+                last: Message | None = end.value
+                return last
+
+    def close(self) -> None:
+        """End the dialogue, once the step under way has ended."""
+        with self._lock:
+            self.over = True
+            try:
+                self._dialogue.close()
+            except Exception:  # nobody waits for it
+                log.exception("rpc_bug", method="close")
 
 
 class Lifetime:
-    """How long a call lives: its deadline, what interrupts it, and who is to know when it ends.
-
-    Args:
-        budget: Seconds until the caller's deadline, or None.
-    """
+    """How long a call lives: its deadline after ``budget`` seconds, its interruption, its end."""
 
     def __init__(self, budget: float | None) -> None:
         self._began = time.monotonic()
@@ -136,8 +155,7 @@ class Lifetime:
     def rejected_in_time(self, record: CallRecord) -> Iterator[None]:
         """Interrupt the call shortly before its deadline, if it still waits for others then.
 
-        The error says when to try again, which a deadline that passes does not. For the event
-        loop's thread.
+        Unlike a passed deadline, the error says when to try again. For the event loop's thread.
         """
         budget, left = self._budget, self.time_remaining()
         if budget is None or left is None:
@@ -179,10 +197,7 @@ class Lifetime:
 class Call:
     """One call, as servicers see it.
 
-    Attributes:
-        caller: What limits count by: the principal, or the connection of an unknown one.
-        life: Its deadline and end.
-        record: What is recorded of it.
+    Limits count by ``caller``: the principal, or the connection of an unknown one.
     """
 
     def __init__(self, method: Method, context: Any, workers: WorkerPool) -> None:  # noqa: ANN401

@@ -94,8 +94,8 @@ class Reflection:
 
     def __init__(self, services: Sequence[str]) -> None:
         files = reflection_versions()
-        own = [name.full_name for file in files for name in file.services_by_name.values()]
-        self._servicer = reflection.ReflectionServicer([*services, *own])
+        self.own = [name.full_name for file in files for name in file.services_by_name.values()]
+        self._servicer = reflection.ReflectionServicer([*services, *self.own])
 
     def ServerReflectionInfo(self, _messages: None, context: Call) -> Conversation:
         """Describe services and messages."""

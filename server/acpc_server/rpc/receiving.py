@@ -38,9 +38,7 @@ class _Read:
 class Receiver:
     """Slots for messages under way, on one event loop.
 
-    Args:
-        slots: Messages that may be under way at a time.
-        grace: Seconds that a read keeps its slot while others wait for one.
+    A read keeps its slot for ``grace`` seconds while others wait for one.
     """
 
     def __init__(self, slots: int, *, grace: float = 1.0) -> None:
@@ -55,9 +53,7 @@ class Receiver:
     async def read(self, call: Call, limit: ReadLimit) -> bytes | None:
         """Receive the call's next message; None when its caller has sent all.
 
-        Raises:
-            DeadlineExceeded: The message took too long.
-            ResourceExhausted: Others waited for the slot.
+        Interrupted with DeadlineExceeded when it is late, ResourceExhausted when others wait.
         """
         read = _Read(call, limit)
         if self._free:

@@ -69,10 +69,8 @@ class Method:
 class CallRecord:
     """Metrics, log line, audit line and span of one call.
 
-    Attributes:
-        budget: Seconds the caller allowed, as they were on arrival, or None.
-        principal: Who calls, once that is known, also when the credentials have ended since.
-        open: Whether the call has not ended yet.
+    ``budget`` is the seconds the caller allowed, or None; ``principal`` is set once the caller is
+    known, and stays when the credentials end.
     """
 
     def __init__(self, method: Method, context: Any) -> None:  # noqa: ANN401

@@ -69,11 +69,7 @@ def shown_id(request: _Identified) -> str:
 
 
 def read(record: type[Asked], message: Message, path: str = "") -> Asked:
-    """Read a message as a record of the contract, every field in its range.
-
-    Raises:
-        InvalidArgument: A value that breaks the contract; names its path.
-    """
+    """Read a message as a record of the contract; InvalidArgument for a field out of its range."""
     try:
         asked = record.from_message(message, strict=True)
         check(asked)

@@ -23,11 +23,10 @@ LOCK_SECONDS = 5.0
 
 @contextmanager
 def claimed(path: Path, mode: int, group: str) -> Iterator[Path]:
-    """Within it a socket may be bound to the name it gives, which becomes ``path`` at the end.
+    """Give a name to bind to, which becomes ``path`` with ``mode`` and ``group`` at the end.
 
-    Then ``mode`` and ``group`` say who opens it. gRPC takes a name from whoever has it when it
-    begins and when it stops, so it is told another one. A living server keeps its name; what a
-    dead one left is replaced. ``forget`` removes the socket.
+    gRPC takes a name from whoever has it when it begins and when it stops, so it gets another.
+    A living server keeps its name; what a dead one left is replaced. ``forget`` removes it.
 
     Raises:
         FailedPrecondition: Something else has the name, or it cannot be given, or not to the group.

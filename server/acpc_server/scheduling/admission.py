@@ -79,11 +79,8 @@ class AdmissionController:
     Callers take turns on the device, and so do requests of one caller: a request waits for as many
     of another caller as its own caller has under way, itself included, and for each as long as the
     shorter of the two takes alone. Each request that ends teaches the latency model what it took
-    alone: its time, over itself and those it waited for.
-
-    Args:
-        max_requests: Requests under way at a time, whatever their deadlines.
-        max_queue: Interactive chunks that may wait for the device.
+    alone: its time, over itself and those it waited for. At most ``max_queue`` interactive chunks
+    wait for the device.
     """
 
     def __init__(
@@ -243,14 +240,11 @@ class _Life(Protocol):
 
 
 class CallRequests:
-    """The requests of one RPC: one of a unary call, one a message of a stream.
+    """The requests of one RPC, which has ``life``: one of a unary call, one a message of a stream.
 
     A stream lives as long as its caller wants, each of its messages has its own time. All are
     cancelled when the RPC ends. An open stream was admitted once: its later messages are rejected
     only when they would be late, since a planner cannot continue without them.
-
-    Args:
-        life: The door's ``rpc.Lifetime`` of the call.
     """
 
     def __init__(

@@ -102,9 +102,7 @@ def _in_rounds(lines: Iterable[Iterable[T]]) -> Iterator[T]:
 class Slots:
     """Slots that interactive requests get in turn, caller by caller; jobs need none.
 
-    Args:
-        count: Slots in all.
-        held: What a slot gives, for the error.
+    ``held`` names what a slot gives, for the error.
     """
 
     def __init__(self, count: int, held: str) -> None:
@@ -184,13 +182,10 @@ class Slots:
 
 
 class ConcurrencyLimiter(Slots):
-    """Slots for requests at work; a request gives its slot up during a device call.
+    """Slots for requests at work, by default half the processors, 1 to 4; given up in device calls.
 
     Every array operation lets go of Python's interpreter lock and takes it again. Dozens of threads
     that do so at once lose much of their time to it; docs/performance.md has it by number of slots.
-
-    Args:
-        slots: Requests that may be at work at a time; half the processors, 1 to 4, when 0.
     """
 
     def __init__(self, slots: int = 0) -> None:
@@ -200,14 +195,9 @@ class ConcurrencyLimiter(Slots):
     def result(self, future: Future[T], context: RequestContext, reserve: float = 0.0) -> T:
         """Wait for a request's device call; its slot is another's meanwhile.
 
-        A call that has not begun ``reserve`` seconds before the deadline is withdrawn.
-
-        A request that holds none takes one to wake up: of many that are answered at once, as those
-        that share a call, few contend for the interpreter at a time.
-
-        Raises:
-            ResourceExhausted: The call was withdrawn.
-            Cancelled, DeadlineExceeded: As the context says; or what the call raises.
+        A call that has not begun ``reserve`` seconds before the deadline is withdrawn, with
+        ResourceExhausted. A request that holds no slot takes one to wake up: of many that are
+        answered at once, as those that share a call, few contend for the interpreter at a time.
         """
         held, withdrawn = context.holds_slot, False
         try:

@@ -36,16 +36,12 @@ MAX_YIELDING_CALL, YIELD_FACTOR = 0.005, 2.0
 class Chunk:
     """One piece of device work and the future its request waits on.
 
-    Attributes:
-        primitive: ``encode``, ``rollout``, ``pool``, ``tangent`` or ``pair``, for the metrics.
-        kind: Chunks of one kind run at one speed per row, and a network in one mode.
-        compute: From the payloads of chunks that share a call to an answer for each; one that is an
-            AcpcError is that chunk's alone.
-        trace: Parent of the spans of its wait and its computation; empty without traces.
+    ``compute`` makes of the payloads of chunks that share a call an answer for each; one that is an
+    AcpcError is that chunk's alone.
     """
 
-    primitive: str
-    kind: Hashable
+    primitive: str  # ``encode``, ``rollout``, ``pool``, ``tangent`` or ``pair``
+    kind: Hashable  # one kind has one speed per row, and one network in one mode
     payload: Any
     rows: int
     compute: Callable[[list[Any]], Sequence[Any]]
@@ -54,7 +50,7 @@ class Chunk:
     max_rows: int
     future: Future[Any] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
-    trace: str = field(default_factory=tracing.here)
+    trace: str = field(default_factory=tracing.here)  # parent of its spans
 
     @property
     def work(self) -> Work:

@@ -26,11 +26,8 @@ class _Task(NamedTuple):
 class WorkerPool:
     """Threads for an event loop; but for their own work, only its thread may use them.
 
-    Callers get threads in turn, and of the last ones each no more than its fair share.
-
-    Args:
-        size: Number of threads.
-        max_backlog: Calls that may wait for a thread while all are taken.
+    Callers get threads in turn, and of the last ones each no more than its fair share. At most
+    ``max_backlog`` calls wait for a thread.
     """
 
     def __init__(self, size: int, max_backlog: int = 16) -> None:

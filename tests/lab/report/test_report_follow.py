@@ -13,6 +13,7 @@ from pathlib import Path
 import processes
 import pytest
 from acpc_client.files import write_whole
+from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.cli import app
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.report import from_sweep, render
@@ -101,10 +102,10 @@ def test_a_page_follows_its_sweep_until_all_is_measured(disk: SweepFolder, tmp_p
         assert "Pending: noise-0.08 under gaussian_blur:15." in first
         assert "while it goes on; loads itself again" in first
         with disk.journal.writing():
-            disk.journal.append("submitted", last.id, attempt=1, operation="operations/3")
+            disk.journal.note(last.id, Entry(TaskState.QUEUED, 1, "operations/3"))
             follower.until("Queued: noise-0.08 under")
             disk.save(last, judged(side("noise-0.08", 0.1, 2.0), side("noise-0", 2.0, 2.0)))
-            disk.journal.append("ended", last.id, attempt=1, state="succeeded")
+            disk.journal.note(last.id, Entry(TaskState.SUCCEEDED, 1, "operations/3"))
         whole = follower.ends()
     assert "4 of 4 measured" in follower.told
     assert "Queued:" not in whole
@@ -138,8 +139,7 @@ def test_a_page_outlives_what_goes_wrong_and_ends_with_an_interrupt(
         assert page.read_text() == first
         with disk.journal.writing():
             cell = plan_of(disk).cells[3]
-            disk.journal.append("submitted", cell.id, attempt=1, operation="operations/3")
-            disk.journal.append("moved", cell.id, state="running")
+            disk.journal.note(cell.id, Entry(TaskState.RUNNING, 1, "operations/3"))
         resource.prlimit(pid, kind, (most, most))
         follower.until("Running: noise-0.08")
         follower.says("was written by another program, too")
@@ -156,7 +156,7 @@ def test_only_what_a_sweep_writes_changes_its_stamp(disk: SweepFolder) -> None:
     assert disk.stamp() == seen[0]
     cell = plan_of(disk).cells[3]
     with disk.journal.writing():
-        disk.journal.append("submitted", cell.id, attempt=1, operation="operations/3")
+        disk.journal.note(cell.id, Entry(TaskState.QUEUED, 1, "operations/3"))
     os.utime(disk.journal.path, (0, 0))
     seen.append(disk.stamp())
     disk.save(cell, judged(side("noise-0.08", 0.1, 2.0), side("noise-0", 2.0, 2.0)))

@@ -1,10 +1,12 @@
 """The engine under sweeps, studies and callbacks, on tasks that nobody writes down."""
 
+import json
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 import pytest
@@ -13,14 +15,13 @@ from acpc_client.errors import Internal
 from acpc_lab.campaigns import (
     Campaign,
     CampaignProgress,
-    Entry,
+    Journal,
     Link,
     Options,
-    Records,
     Stopped,
     TaskState,
 )
-from acpc_lab.campaigns.tracks import Track
+from acpc_lab.campaigns.tasks import Track
 from acpc_lab.integrations import EpochScore, EpochScorer
 from client_messages import status
 from job_counterparty import JobParty
@@ -63,29 +64,33 @@ def test_tasks_without_a_journal_have_one_job_each(client: AcpcClient, party: Jo
     assert seen[-1].done == 5
 
 
-def test_what_is_kept_is_asked_of_no_server(client: AcpcClient, party: JobParty) -> None:
-    done = Entry(TaskState.SUCCEEDED, 1, "operations/1")
-    tasks = [Task("0", kept=True)]
-    campaign = Campaign(
-        client, Link(client), tasks, Options(poll=0.01), Records(entries={"0": done})
-    )
-    campaign.run()
-    assert not party.requests
-    assert campaign.statuses[0].state is TaskState.SUCCEEDED
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    """A journal in which a thousand tasks are done."""
+    made = Journal(tmp_path, "sweep")
+    with made.writing():
+        pass
+    held = {"event": "moved", "state": "succeeded", "attempt": 1, "operation": "operations/1"}
+    made.path.write_text("".join(f"{json.dumps({**held, 'cell': str(i)})}\n" for i in range(1000)))
+    with made.writing():
+        yield made
 
 
-def test_a_turn_looks_at_no_task_that_is_done(
-    client: AcpcClient, party: JobParty, monkeypatch: pytest.MonkeyPatch
+def test_what_is_kept_is_asked_of_no_server_and_looked_at_in_no_turn(
+    client: AcpcClient, party: JobParty, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = {str(index): Entry(TaskState.SUCCEEDED, 1, "operations/1") for index in range(1000)}
-    tasks = [*(Task(name, kept=True) for name in done), Task("last")]
+    done = [Task(str(index), kept=True) for index in range(1000)]
     looked: list[str] = []
 
     def state(track: Track[Task]) -> TaskState:
-        looked.append(track.task.id)
-        return track.entry.state
+        looked.append(track.status.task.id)
+        return track.status.state
 
-    campaign = Campaign(client, Link(client), tasks, Options(poll=0.01), Records(entries=done))
+    campaign = Campaign(client, Link(client), done, Options(poll=0.01), journal)
+    campaign.run()
+    assert not party.requests
+    assert {status.state for status in campaign.statuses} == {TaskState.SUCCEEDED}
+    campaign.add([Task("last")])
     monkeypatch.setattr(Track, "state", property(state))
     campaign.run()
     assert set(looked) == {"last"}

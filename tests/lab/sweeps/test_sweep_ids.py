@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 from acpc.contract import ScoreProtocol, Thresholds
-from acpc_client import AcpcClient, Checkpoint, CheckpointState, save_result
+from acpc_client import AcpcClient, Checkpoint, CheckpointState
 from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import Cell, Node, Sweep, SweepFolder
 from acpc_lab.sweeps.anchors import Depot, read_anchors
 from acpc_lab.sweeps.plan import Plan, make_plan
-from job_counterparty import JobParty
 
 Make = Callable[..., Sweep]
 SHIFTS = ["gaussian_noise:0.08"]
@@ -291,31 +290,6 @@ def test_a_default_that_is_stated_is_measured_like_one_that_is_not(sweep_of: Mak
     stated = cell_of(sweep_of(shifts=SHIFTS, protocol={"draws": 5}, thresholds={"ir": 0.3}))
     assert (stated.protocol, stated.thresholds) == (ScoreProtocol(), Thresholds())
     assert stated.stated == {"protocol.draws", "protocol.seed", "thresholds.ir"}
-
-
-def test_a_sweep_of_the_build_before_goes_on(
-    sweep_of: Make, client: AcpcClient, party: JobParty, tmp_path: Path
-) -> None:
-    document = dict(PLAN["sweep"])
-    sweep = sweep_of(**document)
-    twin = Sweep.of({**document, "name": "twin"}, tmp_path / "twin.sweep")
-    (twin_item,) = twin.run(client, poll=0.01)
-    assert twin_item.score is not None
-    party.jobs.clear()
-    cell = PLAN["cells"][0]["id"]
-    results = sweep.folder / "results"
-    results.mkdir(parents=True)
-    (sweep.folder / "plan.json").write_text(json.dumps(PLAN))
-    save_result(twin_item.score, results / f"{cell}.npz")
-    events = [
-        {"time": "", "event": "submitted", "cell": cell, "attempt": 1, "operation": "operations/x"},
-        {"time": "", "event": "ended", "cell": cell, "attempt": 1, "state": "succeeded"},
-    ]
-    text = "".join(f"{json.dumps(event)}\n" for event in events)
-    (sweep.folder / "journal.jsonl").write_text(text)
-    (item,) = sweep.run(client, poll=0.01)
-    assert item.score == twin_item.score
-    assert not party.jobs, "the cell that was finished is not submitted again"
 
 
 def test_what_an_old_plan_leaves_open_has_the_papers_value(tmp_path: Path) -> None:

@@ -17,45 +17,35 @@ from test_sweep_plans import CELL
 Make = Callable[..., Sweep]
 
 
-def test_events_add_up_to_what_is_known(tmp_path: Path) -> None:
+def test_the_last_entry_of_a_task_is_what_is_known(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "x.sweep", "sweep")
     assert journal.entries() == {}
+    failed = Entry(TaskState.FAILED, 1, "operations/1", "INTERNAL", "broke", cancel_asked=True)
     with journal.writing():
-        journal.append("submitted", CELL.id, attempt=1, operation="operations/1")
-        assert journal.entries()[CELL.id] == Entry(TaskState.QUEUED, 1, "operations/1")
-        journal.append("cancel", CELL.id, attempt=1)
-        assert journal.entries()[CELL.id].cancel_asked
-        journal.append(
-            "ended", CELL.id, attempt=1, state="failed", code="INTERNAL", message="broke"
-        )
-        journal.append("submitted", CELL.id, attempt=2, operation="operations/2")
-        entry = journal.entries()[CELL.id]
-        assert entry == Entry(TaskState.QUEUED, 2, "operations/2")
-        journal.append("ended", CELL.id, attempt=2, state="succeeded")
-    assert journal.entries()[CELL.id].state is TaskState.SUCCEEDED
+        for entry in (failed, Entry(TaskState.QUEUED, 2, "operations/2"), Entry()):
+            journal.note(CELL.id, entry)
+            journal.append("planned", CELL.id, cells=[])
+            assert journal.entries() == {CELL.id: entry}
     with pytest.raises(FailedPrecondition, match="not open for writing"):
-        journal.append("cancel", CELL.id)
+        journal.note(CELL.id, failed)
 
 
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "x.sweep", "sweep")
+    attempts = [Entry(TaskState.FAILED, number, message="ä") for number in (1, 2, 3)]
     with journal.writing():
-        journal.append("submitted", CELL.id, attempt=1, operation="operations/1")
-        journal.append("ended", CELL.id, attempt=1, state="failed", code="INTERNAL", message="ä")
-        journal.append("submitted", CELL.id, attempt=2, operation="operations/2")
-    path = journal.folder / "journal.jsonl"
-    content = path.read_bytes()
+        for entry in attempts[:2]:
+            journal.note(CELL.id, entry)
+    content = journal.path.read_bytes()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
     for cut in range(len(content)):
-        path.write_bytes(content[:cut])
+        journal.path.write_bytes(content[:cut])
         whole = sum(end <= cut for end in ends)
         assert len(list(journal.events())) == whole
         with journal.writing():
-            journal.append("cancel", CELL.id)
-        events = [json.loads(line) for line in path.read_text().splitlines()]
-        assert [event["event"] for event in events] == [
-            *["submitted", "ended", "submitted"][:whole], "cancel",
-        ]  # fmt: skip
+            journal.note(CELL.id, attempts[2])
+        written = [json.loads(line)["attempt"] for line in journal.path.read_text().splitlines()]
+        assert written == [*[1, 2][:whole], 3]
 
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:

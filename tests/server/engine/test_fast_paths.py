@@ -1,4 +1,4 @@
-"""A pool shape that keeps coming gets a fast path, and no answer of it is served unwatched."""
+"""Fast paths for pools: a captured graph never answers unchecked, nor shares an answer."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine, fast_paths
-from acpc_server.engine.accelerator import Compute
+from acpc_server.engine import DeviceClient, fast_paths
+from acpc_server.engine.accelerator import WARM_UP, Compute, DeviceGraphs, capture
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from public_checkpoint import write_checkpoint
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from waiting import wait_until
 
 CPU = torch.device("cpu")
@@ -39,7 +40,7 @@ def pool(seed: int, candidates: int = 6, pools: int = 1) -> tuple[Tensor, Tensor
 
 
 def ask(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     inputs: tuple[Tensor, Tensor, Tensor],
     priority: Priority = Priority.INTERACTIVE,
@@ -56,7 +57,7 @@ class Bench:
         self.model = model
         self.lie: Lie = TRUE
         self.calls = self.captured = 0
-        self.engine = DeviceEngine(CPU, self.metrics, threads=1, graph_after=1)
+        self.engine = DeviceClient(CPU, self.metrics, threads=1, graph_after=1)
         monkeypatch.setattr(fast_paths, "capture", self._capture)
 
     def _capture(self, compute: Compute, inputs: tuple[Tensor, ...]) -> Compute:
@@ -146,16 +147,26 @@ def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> No
     bench.lie, rollouts, wrong = off(where), 12, torch.zeros(2, 6, 4)
     wrong[where] = 1
     share = float(wrong.amax(dim=2).mean())
-    served = sum(not bench.agrees(seed) for seed in range(2 * rollouts))
+    served, seed = 0, 0
+    while not bench.ended("differs") and seed < 2 * rollouts:
+        served, seed = served + (not bench.agrees(seed)), seed + 1
     assert served < 2 / share
     assert (bench.ended("differs"), bench.serving()) == (1, 0)
+
+
+def test_a_job_never_takes_a_fast_path(bench: Bench) -> None:
+    """Its bytes must not depend on which pools came before."""
+    bench.until_it_serves()
+    inputs, calls = pool(1), bench.calls
+    ask(bench.engine, bench.model, inputs, Priority.JOB)
+    assert bench.calls == calls
 
 
 def test_answers_that_agree_go_on_being_served(bench: Bench) -> None:
     bench.until_it_serves()
     calls = bench.calls
-    assert all(bench.agrees(seed) for seed in range(16))
-    assert bench.calls == calls + 16
+    assert all(bench.agrees(seed) for seed in range(6))
+    assert bench.calls == calls + 6
     assert bench.serving() == 1
 
 
@@ -192,7 +203,7 @@ def test_more_shapes_than_places_keep_the_places_that_are_used(
 ) -> None:
     monkeypatch.setattr(fast_paths, "MAX_PATHS", 2)
     monkeypatch.setattr(fast_paths, "MAX_KEYS", 5)
-    monkeypatch.setattr(fast_paths, "STALE", 12)
+    monkeypatch.setattr(fast_paths, "STALE", 8)
 
     def agree(*counts: int) -> bool:
         return all(bench.agrees(1, candidates=count) for count in counts)
@@ -201,14 +212,103 @@ def test_more_shapes_than_places_keep_the_places_that_are_used(
     assert bench.serving() == 2
     assert agree(2, 3, 4, 5, 6, 7, 8)
     assert (bench.captured, bench.serving()) == (2, 2), "the two that came first stay"
-    for _ in range(12):  # those that nobody asks for any more make room
+    for _ in range(8):  # those that nobody asks for any more make room
         assert agree(9, 10)
     assert (bench.captured, bench.serving()) == (4, 2)
 
 
 def test_a_device_without_graphs_answers_eagerly(model: FrozenWorldModel) -> None:
-    engine = DeviceEngine(CPU, Metrics(), threads=1, graph_after=1)
+    engine = DeviceClient(CPU, Metrics(), threads=1, graph_after=1)
     inputs = pool(1)
     answers = [ask(engine, model, inputs) for _ in range(3)]
     assert all(torch.equal(answer, answers[0]) for answer in answers)
     engine.close()
+
+
+class Recording(DeviceGraphs):
+    """A device that keeps a log, and replays as graphs do: into the memory of the capture."""
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    def aside(self, work: Callable[[], object]) -> None:
+        self._log.append("aside")
+        work()
+        self._log.append("joined")
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        self._log.append("record")
+        out = work()
+        self._log.append("recorded")
+
+        def replay() -> None:
+            self._log.append("replay")
+            with torch.utils._python_dispatch._disable_current_modes():
+                out.copy_(work())
+
+        return replay, out
+
+
+class Logged(TorchDispatchMode):
+    """Logs copies and clones among what the device is asked."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self._log = log
+
+    def __torch_dispatch__(  # type: ignore[no-untyped-def]
+        self,
+        func,  # noqa: ANN001
+        types,  # noqa: ANN001
+        args=(),  # noqa: ANN001
+        kwargs=None,  # noqa: ANN001
+    ) -> object:
+        name = str(func.overloadpacket).removeprefix("aten.")
+        if name in ("copy_", "clone"):
+            self._log.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_the_device_is_asked_in_this_order() -> None:
+    log: list[str] = []
+    cached: list[bool] = []
+
+    def compute(a: Tensor, b: Tensor) -> Tensor:
+        log.append("compute")
+        cached.append(torch.is_autocast_cache_enabled())
+        return a @ b
+
+    a, b = torch.randn(3, 4), torch.randn(4, 2)
+    with Logged(log):
+        fast = capture(compute, (a, b), Recording(log))
+        made = ["clone", "clone", "aside", *["compute"] * WARM_UP, "joined"]
+        assert log == [*made, "record", "compute", "recorded"]
+        log.clear()
+        fast(a, b)
+    assert log == ["copy_", "copy_", "replay", "compute", "clone"]
+    assert cached[:-1] == [False] * (WARM_UP + 1), "a cached cast would not be in the graph"
+    assert torch.is_autocast_cache_enabled()
+
+
+def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
+    inputs = [(torch.randn(3, 4), torch.randn(4, 2)) for _ in range(3)]
+    fast = capture(lambda a, b: a @ b, inputs[0], Recording([]))
+    answers = [fast(*pair) for pair in inputs]
+    for answer, (a, b) in zip(answers, inputs, strict=True):
+        torch.testing.assert_close(answer, a @ b)
+    inputs[0][0].zero_()
+    torch.testing.assert_close(fast(*inputs[1]), answers[1])
+
+
+def test_a_capture_that_fails_leaves_the_cache_of_autocast_on() -> None:
+    def fail(*_: Tensor) -> Tensor:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="capturing"):
+        capture(fail, (torch.zeros(1),), Recording([]))
+    assert torch.is_autocast_cache_enabled()
+
+
+def test_a_device_without_graphs_says_so() -> None:
+    with pytest.raises(RuntimeError, match="has no graphs of cpu"):
+        DeviceGraphs(torch.device("cpu")).record(lambda: torch.zeros(1))

@@ -98,8 +98,8 @@ def test_a_label_is_a_kind_and_its_severity(
 def test_a_checkpoint_has_series_for_the_perturbations_seen_first() -> None:
     metrics = Metrics()
     for number in range(100):
-        metrics.observe_acpc(metrics.shift("m0", f"gaussian_noise:{number}"), [0.1])
-    metrics.observe_acpc(metrics.shift("m1", "gaussian_noise:99"), [0.1])
+        metrics.acpc.labels(*metrics.shift("m0", f"gaussian_noise:{number}")).observe(0.1)
+    metrics.acpc.labels(*metrics.shift("m1", "gaussian_noise:99")).observe(0.1)
     assert read(metrics, "acpc_planning_acpc_count", "gaussian_noise:0") == 1
     assert read(metrics, "acpc_planning_acpc_count", OTHER) == 100 - MAX_PERTURBATIONS
     assert metrics.shift("m0", "gaussian_noise:99").shared

@@ -16,7 +16,7 @@ def busy() -> Metrics:
     metrics.set_build(version="1", torch="2", device="cpu")
     metrics.compute.labels("encode", "job").observe(1)
     shift = metrics.shift('a "model"', "gaussian_noise:0.08")
-    metrics.observe_margins(shift, "top1", [-0.5])
+    metrics.margin.labels(*shift, "top1").observe(-0.5)
     return metrics
 
 
