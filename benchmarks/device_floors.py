@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceContext, DeviceEngine
+from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.models import FrozenJepa
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority
@@ -61,7 +61,7 @@ def main() -> None:
         raise TypeError("the paper's model is a FrozenJepa")
     context, mode = DeviceContext(Priority.JOB), NumericMode.FP32
     card, weights = real.card, 4 * real.card.parameter_count
-    engine = DeviceEngine(CUDA, Metrics())
+    engine = DeviceClient(CUDA, Metrics())
     with (
         # Equal rows are looked for in numbers, which nothing here has.
         mock.patch("acpc_server.engine.client.share_rows", lambda rows, *_: rows),

@@ -25,7 +25,7 @@ from acpc.contract import (
     PerturbationSet,
     PoolRequest,
 )
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.evidence import CoverageTest
 from acpc_server.interactive import Planner, certify_pool, cover_pool
 from acpc_server.models.folder import CheckpointLimits
@@ -193,7 +193,7 @@ def planners_moments(count: int) -> list[dict[str, Any]]:
 def on_the_model(count: int) -> dict[str, Any]:
     """Draws and seconds of statements beside the plain certificate of five draws, same process."""
     metrics, device = Metrics(), torch.device("cpu")
-    engine = DeviceEngine(device, metrics)
+    engine = DeviceClient(device, metrics)
     limits = CheckpointLimits()
     cache = CheckpointCache(CHECKPOINTS, device, metrics, limits=limits, budget_bytes=2**30)
     planner = Planner(engine, max_frames=4096, max_predictions=2**24)

@@ -30,7 +30,7 @@ from acpc.contract import (
     ScoreProtocol,
 )
 from acpc_client import AcpcClient, JobState
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.planning import Planner
 from acpc_server.models.folder import CheckpointLimits
@@ -73,7 +73,7 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
     pools = rng.standard_normal((rounds, CANDIDATES, HORIZON, WIDTH)).astype(np.float32)
     metrics = Metrics()
     device = torch.device("cpu")
-    engine = DeviceEngine(device, metrics)
+    engine = DeviceClient(device, metrics)
     cache = CheckpointCache(
         CHECKPOINTS,
         device,

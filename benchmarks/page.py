@@ -4,7 +4,7 @@
 
 What follows ``<!-- figures: NAME -->`` in figures.md, beside this file, stands in one page between
 that mark and ``<!-- end of figures -->``, filled in from measured.json. A field names its place in
-the reports, with a goal where there is one: ``{score_job[ratio]:.2f >=3.8}``. A scale may precede
+the reports, with a goal where there is one: ``{score_job[ratio]:.2f>=3.8}``. A scale may precede
 the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with
 ``@`` stands for a table row a key, where ``label=key`` gives a key another name:
 ``@ sqlite; two devices=two_devices: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
@@ -42,14 +42,14 @@ class Figures(string.Formatter):
         """A figure as the page shows it."""
         if format_spec == "from":
             return _origin(value["machine"])
-        shown, _, goal = format_spec.partition(" ")
+        shown, *goals = re.split("(?=[<>]=)", format_spec)
         if shown[:1] in SCALES and value is not None:
             value, shown = value / SCALES[shown[0]], shown[1:]
         text = "none" if value is None else format(value, shown)
-        if not goal:
-            return text
-        met = GOALS[goal[:2]](value, float(goal[2:]))
-        return f"{text} (goal {goal[2:]}{'' if met else ': missed'})"
+        for goal in goals:
+            met = GOALS[goal[:2]](value, float(goal[2:]))
+            text += f" (goal {goal[2:]}{'' if met else ': missed'})"
+        return text
 
 
 def _origin(machine: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ import torch
 from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol
 from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.accelerator import synchronise
 from acpc_server.engine.host import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
@@ -64,7 +64,7 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
 
 
 def server_path(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
@@ -168,7 +168,7 @@ def load_model(device: str) -> FrozenWorldModel:
 def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
     keep_freed_memory()
-    engine = DeviceEngine(torch.device(device), Metrics(), threads=torch.get_num_threads())
+    engine = DeviceClient(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
     model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)

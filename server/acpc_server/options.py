@@ -25,7 +25,7 @@ from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, Receiver, claimed, forget
+from acpc_server.rpc import Door, Lane, ReadLimit, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
@@ -93,13 +93,13 @@ def lane(settings: Settings) -> Lane:
     return Lane(
         Receiver(slots),
         CallerLimits(total, caller_quota(settings)),
-        settings.message_seconds,
+        ReadLimit(settings.message_seconds),
     )
 
 
 def health_lane() -> Lane:
     """Make what health checks share; nobody else can fill it, and a silent check yields at once."""
-    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), message_seconds=2.0)
+    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
 
 
 def caller_quota(settings: Settings) -> Quota:

@@ -39,7 +39,7 @@ ALLOWED = {
         "judged at 99.95 %",
         "deadline 0.5 s",
         "for every 128 MiB",
-        "at most 0.1 s;",
+        "at most 0.1 s.",
     ),
     "follows from shapes, files or definitions": (
         "4 kB an anchor",

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, Receiver
+from acpc_server.rpc import Door, Lane, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota, WorkerPool
 from google.protobuf.descriptor import ServiceDescriptor
 
@@ -27,7 +27,7 @@ def served(
     """The address of a door that serves; keywords as of ``Lane``, ``Receiver`` and ``Door``."""
     limits = CallerLimits(total or Quota())
     check = {"check": given.pop("check")} if "check" in given else {}
-    lane = Lane(Receiver(slots, grace=grace), limits, message_seconds, **check)
+    lane = Lane(Receiver(slots, grace=grace), limits, ReadLimit(message_seconds), **check)
     door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), lane, **given)
     for service, servicer in services.items():
         door.add(service, servicer)

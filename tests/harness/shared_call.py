@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import Held, PlainModel, frames
 from waiting import GENEROUS_SECONDS, wait_until
@@ -15,14 +15,14 @@ from waiting import GENEROUS_SECONDS, wait_until
 T = TypeVar("T")
 
 
-def calls(engine: DeviceEngine, primitive: str) -> float:
+def calls(engine: DeviceClient, primitive: str) -> float:
     """Interactive device calls of a primitive so far."""
     samples = engine.metrics.compute.labels(primitive, "interactive")._child_samples()
     return next(sample.value for sample in samples if sample.name == "_count")
 
 
 def together(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     asks: Sequence[Callable[[RequestContext], T]],
     cancelled: int | None = None,
 ) -> list[Future[T]]:

@@ -17,6 +17,7 @@ Label = str | int | float | bool
 Value = TypeVar("Value")
 Other = TypeVar("Other")
 _DEEPEST = 20
+_MAX_PLACES = 100_000
 
 
 class SweepFileError(ArgumentError):
@@ -48,6 +49,7 @@ def read_document(file: Path) -> Node:
         raise SweepFileError("", f"cannot read {file}: {reason}") from error
     lines: dict[str, int] = {}
     try:
+        _check_depth(yaml, text)
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         if tree is not None:
             _note_lines(tree, "", lines, 0)
@@ -62,10 +64,21 @@ def read_document(file: Path) -> Node:
     return Node(document, "", lines)
 
 
+def _check_depth(yaml: Any, text: str) -> None:  # noqa: ANN401 - a module
+    """Rejects what is nested too deeply, before it is composed: that takes a stack."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            line = event.start_mark.line + 1
+            raise SweepFileError("", f"is more than {_DEEPEST} levels deep", line)
+
+
 def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401
     """Fills in the line of every place below a YAML node; rejects keys that stand twice."""
-    if depth > _DEEPEST:
-        raise SweepFileError(path, f"is more than {_DEEPEST} levels deep")
+    if len(lines) > _MAX_PLACES or depth > _DEEPEST:  # aliases may stand in each other
+        raise SweepFileError("", f"has more than {_MAX_PLACES} values or {_DEEPEST} levels")
     lines[path] = node.start_mark.line + 1
     if node.id == "sequence":
         for index, item in enumerate(node.value):

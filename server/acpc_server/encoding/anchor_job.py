@@ -13,7 +13,7 @@ from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.receipt import make_receipt
-from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import CheckpointCache, DeviceClient, LoadedCheckpoint
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
@@ -96,7 +96,7 @@ class AnchorJobKind:
     """Base of the kinds, with their checkpoints and anchors."""
 
     def __init__(
-        self, engine: DeviceEngine, checkpoints: CheckpointCache, readers: AnchorReaders
+        self, engine: DeviceClient, checkpoints: CheckpointCache, readers: AnchorReaders
     ) -> None:
         self.engine = engine
         self.readers = readers

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_device, to_host
+from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, with_proprio
 from acpc_server.numerics import to_model_input
@@ -82,7 +82,7 @@ class AnchorEncoder:
 
     def __init__(
         self,
-        engine: DeviceEngine,
+        engine: DeviceClient,
         model: FrozenWorldModel,
         mode: NumericMode,
         anchors: Anchors,
@@ -178,7 +178,7 @@ class AnchorEncoder:
 
 
 def encode_frames(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     mode: NumericMode,
     anchors: Anchors,
@@ -235,7 +235,7 @@ def _inputs(
 
 
 def anchor_groups(
-    engine: DeviceEngine, model: FrozenWorldModel, start: int, stop: int, frames: int
+    engine: DeviceClient, model: FrozenWorldModel, start: int, stop: int, frames: int
 ) -> list[range]:
     """Cut anchors into runs whose frames, ``frames`` of each, fill about one device call."""
     size = model.card.image_size

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from acpc_server.encoding.frame_sources import FrameSource, FrameSources
 from acpc_server.encoding.views import View, distinct_views
-from acpc_server.engine import DeviceEngine, frames_per_call, latent_dtype, to_host
+from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
 from acpc_server.numerics import input_size
@@ -93,7 +93,7 @@ class HistoryEncoder:
     A request may have ``max_frames`` encoded beside its history.
     """
 
-    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+    def __init__(self, engine: DeviceClient, max_frames: int) -> None:
         self._engine = engine
         self._max_frames = max_frames
 
@@ -286,7 +286,7 @@ def _latents_of(source: FrameSource, found: _Found) -> Tensor:
 
 
 def check_latents(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     mode: NumericMode,
     count: int,

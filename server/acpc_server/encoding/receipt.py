@@ -49,18 +49,9 @@ def make_receipt(
     )
 
 
-# The order of a receipt in a job's record, which is older than the contract's.
-RECORD_ORDER = (
-    "checkpoint_digest", "reference_digest", "anchors_digest", "perturbation_digest",
-    "parameters_digest", "numeric_mode", "device", "code_version", "torch_version", "image_codec",
-    "parameters",
-)  # fmt: skip
-
-
 def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
     """Return the receipt's form in a job's record."""
-    values = receipt.to_dict()
-    return {name: values[name] for name in RECORD_ORDER}
+    return receipt.to_dict()
 
 
 def receipt_from_json(record: Mapping[str, Any]) -> Receipt:

@@ -67,16 +67,41 @@ class ReadLimit:
         )
 
 
-@dataclass(frozen=True)
 class Conversation:
-    """How a servicer answers a stream of messages.
+    """How a servicer answers a stream of messages, one worker at a time.
 
     ``dialogue`` receives each message, and None at the end; it yields the answer, or None. Each
-    step runs in a worker; it is closed when the call ends, and may return a last answer.
+    step runs in a worker; it is closed when the call ends, and may return a last answer. A caller
+    may be silent until ``limit``.
     """
 
-    dialogue: Dialogue
-    limit: ReadLimit
+    def __init__(self, dialogue: Dialogue, limit: ReadLimit) -> None:
+        self.limit = limit
+        self.over = False
+        self._dialogue = dialogue
+        self._lock = threading.Lock()
+        next(dialogue)
+
+    def send(self, message: Message | None) -> Message | None:
+        """Send the next message; returns the answer, if there is one."""
+        with self._lock:
+            if self.over:
+                return None
+            try:
+                return self._dialogue.send(message)
+            except StopIteration as end:
+                self.over = True
+                last: Message | None = end.value
+                return last
+
+    def close(self) -> None:
+        """End the dialogue, once the step under way has ended."""
+        with self._lock:
+            self.over = True
+            try:
+                self._dialogue.close()
+            except Exception:  # nobody waits for it
+                log.exception("rpc_bug", method="close")
 
 
 class Lifetime:

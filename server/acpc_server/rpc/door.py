@@ -27,15 +27,7 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import (
-    Admit,
-    Call,
-    Conversation,
-    Dialogue,
-    ReadLimit,
-    Rejected,
-    admit_all,
-)
+from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
 from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.record import Method
 from acpc_server.scheduling import CallerLimits, Held, WorkerPool
@@ -47,6 +39,7 @@ SWEEP_SECONDS = 0.25
 READMIT_SWEEPS = 20
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
+NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
 
@@ -57,7 +50,7 @@ class Lane:
 
     receiver: Receiver
     limits: CallerLimits
-    message_seconds: float = 10.0  # that a message may take
+    limit: ReadLimit
     # Rejects a unary call that its servicer would, before its message is read.
     check: Callable[[Call], None] = lambda _: None
 
@@ -175,13 +168,7 @@ class Door(grpc.GenericRpcHandler):
                 for receiver in self._lanes:
                     receiver.sweep(now)
                 for call in [c for c, since in self.sending.items() if now - since > SEND_SECONDS]:
-                    call.life.interrupt(
-                        DeadlineExceeded(
-                            f"the answer was not taken for {SEND_SECONDS:g} seconds; read the "
-                            "answers of a stream",
-                            reason="ANSWER_NOT_TAKEN",
-                        )
-                    )
+                    call.life.interrupt(DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN"))
                 for call in tuple(self.long_calls) if sweeps % READMIT_SWEEPS == 0 else ():
                     try:
                         call.admit(self.admit)
@@ -191,33 +178,27 @@ class Door(grpc.GenericRpcHandler):
                 log.exception("sweep_failed")
 
 
+@dataclass(frozen=True)
 class _Served(ABC):
-    """One method, served. Subclasses say how."""
+    """Serves one method; how, is up to the subclass."""
 
-    def __init__(
-        self,
-        door: Door,
-        method: Method,
-        behaviour: Callable[..., Any],
-        lane: Lane,
-        counted: tuple[Held, ...],
-    ) -> None:
-        self._door = door
-        self._method = method
-        self._behaviour = behaviour
-        self._lane = lane
-        self._counted = counted
-        self._limit = ReadLimit(lane.message_seconds)
+    door: Door
+    method: Method
+    behaviour: Callable[..., Any]
+    lane: Lane
+    counted: tuple[Held, ...]
 
     def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
         return grpc.stream_stream_rpc_method_handler(self.serve)
 
     async def serve(self, _messages: object, context: Any) -> Any:  # noqa: ANN401
         """Serve a call; gRPC awaits this for each."""
-        call = Call(self._method, context, self._door.workers)
+        call = Call(self.method, context, self.door.workers)
         try:
-            call.admit(self._door.admit)
-            self._count(call)
+            call.admit(self.door.admit)
+            # Until its answer has left: one that is not taken holds memory.
+            leave = self.lane.limits.enter(call.caller, *self.counted, quota=call.principal.quota)
+            call.life.when_over(leave)
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
@@ -244,17 +225,11 @@ class _Served(ABC):
 
     async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
         """Send an answer of a stream, which its caller must take within a time."""
-        self._door.sending[call] = asyncio.get_running_loop().time()
+        self.door.sending[call] = asyncio.get_running_loop().time()
         try:
             await context.write(answer)
         finally:
-            del self._door.sending[call]
-
-    def _count(self, call: Call) -> None:
-        """Count the call until its answer has left: one that is not taken holds memory."""
-        limits, caller, counted = self._lane.limits, call.caller, self._counted
-        limits.enter(caller, *counted, quota=call.principal.quota)
-        call.life.when_over(lambda: limits.leave(caller, *counted))
+            del self.door.sending[call]
 
 
 class _Worked(_Served):
@@ -264,10 +239,10 @@ class _Worked(_Served):
         return grpc.stream_unary_rpc_method_handler(self.serve)
 
     async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
-        workers = self._door.workers
+        workers = self.door.workers
         workers.check(call.caller)
-        self._lane.check(call)
-        data = await self._lane.receiver.read(call, self._limit)
+        self.lane.check(call)
+        data = await self.lane.receiver.read(call, self.lane.limit)
         workers.check(call.caller)
         with call.life.rejected_in_time(call.record):
             return await workers.run(call.caller, self._work, call, data)
@@ -275,12 +250,12 @@ class _Worked(_Served):
     def _work(self, call: Call, data: bytes | None) -> bytes:
         call.life.waits_for_others(False)
         try:
-            message = self._method.parse(data)
+            message = self.method.parse(data)
         except InvalidArgument as error:
             raise Rejected(call.reject(error)) from error
         call.record.note(message)
         with call.observed(message):
-            answer: Message = self._behaviour(message, call)
+            answer: Message = self.behaviour(message, call)
             call.record.note(answer)
             data = answer.SerializeToString()
             call.record.end("OK")
@@ -291,11 +266,11 @@ class _Awaited(_Served):
     """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        data = await self._lane.receiver.read(call, self._limit)
+        data = await self.lane.receiver.read(call, self.lane.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        answers = self._behaviour(self._method.parse(data), call)
-        self._door.long_calls.add(call)
+        answers = self.behaviour(self.method.parse(data), call)
+        self.door.long_calls.add(call)
         try:
             if isinstance(answers, AsyncIterator):
                 async for answer in answers:
@@ -303,7 +278,7 @@ class _Awaited(_Served):
             else:
                 await self._send(call, context, (await answers).SerializeToString())
         finally:
-            self._door.long_calls.discard(call)
+            self.door.long_calls.discard(call)
         call.record.end("OK")
 
 
@@ -311,63 +286,31 @@ class _Streamed(_Served):
     """A conversation: each message is answered in a worker, and silence costs none."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        conversation: Conversation = self._behaviour(None, call)
-        talk = _Talk(conversation.dialogue)
-        workers, receiver = self._door.workers, self._lane.receiver
+        talk: Conversation = self.behaviour(None, call)
+        workers, receiver = self.door.workers, self.lane.receiver
         receive = receiver.read  # the first message; a stream that shows none soon yields
-        self._door.long_calls.add(call)
+        self.door.long_calls.add(call)
         try:
             while not talk.over:
-                data = await receive(call, conversation.limit)
+                data = await receive(call, talk.limit)
                 receive = receiver.listen
-                call.admit(self._door.admit)
+                call.admit(self.door.admit)
                 answer = await workers.run(call.caller, self._step, call, talk, data)
                 if answer is not None:
                     await self._send(call, context, answer)
         finally:
-            self._door.long_calls.discard(call)
+            self.door.long_calls.discard(call)
             call.life.leave()
             workers.run(call.caller, talk.close)
 
-    def _step(self, call: Call, talk: _Talk, data: bytes | None) -> bytes | None:
+    def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
         with call.observed():
-            answer = talk.send(None if data is None else self._method.parse(data))
+            answer = talk.send(None if data is None else self.method.parse(data))
             if answer is not None:
                 call.record.note(answer)
             if talk.over:
                 call.record.end("OK")
             return None if answer is None else answer.SerializeToString()
-
-
-class _Talk:
-    """A dialogue that is advanced by one worker at a time."""
-
-    def __init__(self, dialogue: Dialogue) -> None:
-        self._dialogue = dialogue
-        self._lock = threading.Lock()
-        self.over = False
-        next(dialogue)
-
-    def send(self, message: Message | None) -> Message | None:
-        """Send the next message; returns the answer, if there is one."""
-        with self._lock:
-            if self.over:
-                return None
-            try:
-                return self._dialogue.send(message)
-            except StopIteration as end:
-                self.over = True
-                last: Message | None = end.value
-                return last
-
-    def close(self) -> None:
-        """End the dialogue, once the step under way has ended."""
-        with self._lock:
-            self.over = True
-            try:
-                self._dialogue.close()
-            except Exception:  # nobody waits for it
-                log.exception("rpc_bug", method="close")
 
 
 def _is_news(record: logging.LogRecord) -> bool:

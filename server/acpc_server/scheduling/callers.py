@@ -98,8 +98,8 @@ class CallerLimits:
         self._holders: Counter[Held] = Counter()
         self._lock = threading.Lock()
 
-    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> None:
-        """Count one of each of ``what`` for a caller until :meth:`leave` with the same arguments.
+    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> Callable[[], None]:
+        """Count one of each of ``what`` for a caller; returns what calls :meth:`leave`.
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
@@ -120,6 +120,7 @@ class CallerLimits:
                 self._holders[one] += not state.held[one]
                 state.held[one] += 1
                 self._used[one] += 1
+        return lambda: self.leave(caller, *what)
 
     def leave(self, caller: str, *what: Held) -> None:
         """Undo an :meth:`enter`."""

@@ -17,7 +17,7 @@ from acpc.contract import (
     PerturbationSet,
 )
 from acpc_server.encoding.anchors import prepared_ahead
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.engine.caches import ENTRY_BYTES, LatentCache
 from acpc_server.interactive.compare import PairComparer
 from acpc_server.models.folder import CheckpointLimits
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(self, root: Path, latent_bytes: int) -> None:
         self.metrics = Metrics()
-        self.engine = DeviceEngine(CPU, self.metrics, latent_bytes=latent_bytes)
+        self.engine = DeviceClient(CPU, self.metrics, latent_bytes=latent_bytes)
         self._cache = CheckpointCache(
             root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
         )

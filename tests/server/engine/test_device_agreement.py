@@ -16,7 +16,7 @@ from acpc.contract import (
     Resize,
     VisualChange,
 )
-from acpc_server.engine import DeviceEngine, choose_device, require_mode
+from acpc_server.engine import DeviceClient, choose_device, require_mode
 from acpc_server.engine.accelerator import computes_float64, computes_tf32, to_device, to_host
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenWorldModel
@@ -55,8 +55,8 @@ def model(tmp_path_factory: pytest.TempPathFactory, device: torch.device) -> Fro
 
 
 @pytest.fixture(scope="module")
-def engine(device: torch.device) -> Iterator[DeviceEngine]:
-    engine = DeviceEngine(device, Metrics(), graph_after=0 if device.type == "cpu" else 2)
+def engine(device: torch.device) -> Iterator[DeviceClient]:
+    engine = DeviceClient(device, Metrics(), graph_after=0 if device.type == "cpu" else 2)
     yield engine
     engine.close()
 
@@ -67,7 +67,7 @@ def close(found: torch.Tensor, wanted: np.ndarray, allowed: float) -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in ALLOWED if mode not in MISSING])
 def test_latents_rollouts_and_pools_are_the_references(
-    engine: DeviceEngine, model: FrozenWorldModel, mode: NumericMode
+    engine: DeviceClient, model: FrozenWorldModel, mode: NumericMode
 ) -> None:
     asked, allowed = (RequestContext(Priority.INTERACTIVE), mode), ALLOWED[mode]
     reference = ReferenceModel.of(public_config(), 0)

@@ -7,11 +7,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import Cancelled, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from plain_model import Held, PlainModel, frames
+from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS
 
@@ -27,7 +27,7 @@ Asked = list[tuple[float, Priority, NumericMode, int]]
 def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], list[Tensor]]:
     """Marks per device call, and answers, of requests that all waited behind a held one."""
     held, metrics = Held(), Metrics()
-    engine, model = DeviceEngine(CPU, metrics, merge=merge), PlainModel(held)
+    engine, model = DeviceClient(CPU, metrics, merge=merge), PlainModel(held)
     with ThreadPoolExecutor(32) as pool:
 
         def ask(mark: float, priority: Priority, mode: NumericMode, rows: int) -> Future[Tensor]:
@@ -79,10 +79,27 @@ def test_a_call_is_no_larger_than_one_request_may_be() -> None:
     assert [len(answer) for answer in answers] == [200] * 4
 
 
+class Numbered(PlainModel):
+    """Its predictions are the numbers of their rows."""
+
+    def unroll(self, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
+        rows = torch.arange(float(len(histories)))[:, None, None, None]
+        return rows.expand(len(histories), future.shape[1], future.shape[2], 3)
+
+
+def test_equal_rows_of_a_rollout_share_the_first_ones_answer() -> None:
+    engine, context = DeviceClient(CPU, Metrics()), RequestContext(INTERACTIVE)
+    rows = torch.tensor([1.0, 2.0, 1.0])[:, None, None]
+    model, blocks = Numbered(), torch.zeros(3, 2, CARD.action_block_dim)
+    found = engine.rollout(model, rows.expand(3, 1, 3).clone(), blocks, context, FP32)
+    assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.0]
+    engine.close()
+
+
 def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
     held = Held()
     engine, model, context = (
-        DeviceEngine(CPU, Metrics()),
+        DeviceClient(CPU, Metrics()),
         PlainModel(held),
         RequestContext(INTERACTIVE),
     )
@@ -111,7 +128,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:
         if len(rows) > 2:
             raise torch.OutOfMemoryError
 
-    engine = DeviceEngine(CPU, Metrics())
+    engine = DeviceClient(CPU, Metrics())
     many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
     answer = engine.encode(PlainModel(small), many, RequestContext(INTERACTIVE), FP32)
     assert answer[:, 0].tolist() == list(range(7))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine, require_mode
+from acpc_server.engine import DeviceClient, require_mode
 from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
@@ -32,8 +32,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
 
 
 @pytest.fixture(scope="module")
-def engine() -> DeviceEngine:
-    return DeviceEngine(CPU, Metrics())
+def engine() -> DeviceClient:
+    return DeviceClient(CPU, Metrics())
 
 
 def context() -> RequestContext:
@@ -41,7 +41,7 @@ def context() -> RequestContext:
 
 
 def test_encoding_in_chunks_is_encoding_whole(
-    engine: DeviceEngine, model: FrozenWorldModel
+    engine: DeviceClient, model: FrozenWorldModel
 ) -> None:
     size = frames_per_call("cpu", Priority.JOB, 28, 28)
     many = torch.randn(2 * size + 7, 3, 28, 28, generator=torch.Generator().manual_seed(1))
@@ -54,7 +54,7 @@ def test_encoding_in_chunks_is_encoding_whole(
 
 
 def test_rolling_out_in_chunks_is_rolling_out_whole(
-    engine: DeviceEngine, model: FrozenWorldModel
+    engine: DeviceClient, model: FrozenWorldModel
 ) -> None:
     generator = torch.Generator().manual_seed(2)
     histories = torch.randn(300, 3, 16, generator=generator)
@@ -90,7 +90,7 @@ def test_fp64_is_refused_where_the_family_has_none(model: FrozenWorldModel) -> N
     assert refused.value.field == "numeric_mode"
 
 
-def test_fp64_is_float64_throughout(engine: DeviceEngine, model: FrozenWorldModel) -> None:
+def test_fp64_is_float64_throughout(engine: DeviceClient, model: FrozenWorldModel) -> None:
     """Encoder, rollout and pools agree with the independent float64 forward to its last digits."""
     reference = ReferenceModel.of(public_config(), 0)
     generator = torch.Generator().manual_seed(6)
@@ -112,7 +112,7 @@ def test_fp64_is_float64_throughout(engine: DeviceEngine, model: FrozenWorldMode
 
 
 def test_bf16_is_close_to_fp32_and_not_the_same(
-    engine: DeviceEngine, model: FrozenWorldModel
+    engine: DeviceClient, model: FrozenWorldModel
 ) -> None:
     generator = torch.Generator().manual_seed(3)
     frames = torch.randn(8, 3, 28, 28, generator=generator)
@@ -149,7 +149,7 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
     assert 2 <= model.prepared_bytes / model.card.parameter_count < 4, "most weights are halved"
 
 
-def test_a_request_adds_up_its_times(engine: DeviceEngine, model: FrozenWorldModel) -> None:
+def test_a_request_adds_up_its_times(engine: DeviceClient, model: FrozenWorldModel) -> None:
     used = context()
     frames = torch.zeros(frames_per_call("cpu", Priority.JOB, 28, 28) + 1, 3, 28, 28)
     engine.encode(model, frames, used, NumericMode.FP32)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.answers import wrong_answer
 from acpc_server.errors import DeviceFailed, HostShortage, InvalidArgument, Unavailable, shortage
 from acpc_server.observe import Metrics
@@ -31,7 +31,7 @@ class Bench:
     def __init__(self) -> None:
         self.failures: list[str] = []
         self.metrics = Metrics()
-        self.engine = DeviceEngine(CPU, self.metrics, on_failed=self.failures.append)
+        self.engine = DeviceClient(CPU, self.metrics, on_failed=self.failures.append)
 
     def ask(self, before: Callable[[Tensor], object] = lambda _: None, count: int = 1) -> Tensor:
         model = PlainModel(before)  # type: ignore[arg-type]

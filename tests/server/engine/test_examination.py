@@ -11,7 +11,7 @@ import torch
 from acpc.contract import NumericMode
 from acpc_server.cli import app
 from acpc_server.engine import (
-    DeviceEngine,
+    DeviceClient,
     choose_device,
     examine_modes,
     require_mode,
@@ -30,8 +30,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceEngine]:
-    engine = DeviceEngine(CPU, Metrics())
+def engine() -> Iterator[DeviceClient]:
+    engine = DeviceClient(CPU, Metrics())
     yield engine
     engine.close()
 
@@ -57,7 +57,7 @@ def test_the_sample_keeps_every_promise() -> None:
     assert torch.equal(model.encode(frames), sample_model(CPU).encode(frames))
 
 
-def test_every_mode_of_a_sound_device_holds(engine: DeviceEngine) -> None:
+def test_every_mode_of_a_sound_device_holds(engine: DeviceClient) -> None:
     model = sample_model(CPU)
     found = examine_modes(engine, model, model)
     assert [one.what for one in found] == ["fp64", "fp32", "bf16"]
@@ -65,7 +65,7 @@ def test_every_mode_of_a_sound_device_holds(engine: DeviceEngine) -> None:
     assert found[1].value and found[2].value and found[1].value < found[2].value
 
 
-def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceEngine) -> None:
+def test_a_mode_that_is_off_is_turned_off_with_words(engine: DeviceClient) -> None:
     good = sample_model(CPU)
     failed = turn_off_failing(engine, lambda _: Rounding(good.network, good.card, CPU))
     off = engine.metrics.registry.get_sample_value("acpc_numeric_mode_off", {"mode": "fp32"})
@@ -86,7 +86,7 @@ def test_a_device_is_tried_once_in_a_process_and_every_engine_is_told() -> None:
         return Rounding(good.network, good.card, device)
 
     for _ in range(2):
-        another = DeviceEngine(CPU, Metrics())
+        another = DeviceClient(CPU, Metrics())
         try:
             assert [one.what for one in turn_off_failing(another, make)] == ["fp32"]
         finally:
@@ -117,7 +117,7 @@ def test_wrong_packed_products_are_told_counted_and_fail_the_doctor(
     assert found["packed bf16"]["verdict"] in ("ok", "-")
     assert found["packed fp32"]["value"] == pytest.approx(1e-3, rel=0.1)
     assert "report processor" in found["packed fp32"]["advice"]
-    engine, off = DeviceEngine(CPU, Metrics()), "acpc_packed_products_off"
+    engine, off = DeviceClient(CPU, Metrics()), "acpc_packed_products_off"
     try:
         value = engine.metrics.registry.get_sample_value
         assert [value(off, {"type": kind}) for kind in ("fp32", "bf16")] == [1, 0]
@@ -140,7 +140,7 @@ class Missing(FrozenJepa):
 
 
 def test_a_device_without_room_keeps_its_modes_and_one_without_kernels_does_not(
-    engine: DeviceEngine,
+    engine: DeviceClient,
 ) -> None:
     good = sample_model(CPU)
     full, missing = (kind(good.network, good.card, CPU) for kind in (Full, Missing))
@@ -252,7 +252,7 @@ def test_a_device_without_graphs_is_reported_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("share, verdict", [(0.5, "ok"), (0.01, "low")])
 def test_a_low_share_is_told_and_fails_nothing(
-    engine: DeviceEngine, monkeypatch: pytest.MonkeyPatch, share: float, verdict: str
+    engine: DeviceClient, monkeypatch: pytest.MonkeyPatch, share: float, verdict: str
 ) -> None:
     model = sample_model(CPU)
     monkeypatch.setattr("acpc_server.engine.rates.flops", lambda _: 1.0)

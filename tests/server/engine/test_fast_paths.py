@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine, fast_paths
+from acpc_server.engine import DeviceClient, fast_paths
 from acpc_server.engine.accelerator import WARM_UP, Compute, DeviceGraphs, capture
 from acpc_server.models import FrozenWorldModel, rollout_pool
 from acpc_server.models.loader import load_checkpoint
@@ -40,7 +40,7 @@ def pool(seed: int, candidates: int = 6, pools: int = 1) -> tuple[Tensor, Tensor
 
 
 def ask(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     inputs: tuple[Tensor, Tensor, Tensor],
     priority: Priority = Priority.INTERACTIVE,
@@ -57,7 +57,7 @@ class Bench:
         self.model = model
         self.lie: Lie = TRUE
         self.calls = self.captured = 0
-        self.engine = DeviceEngine(CPU, self.metrics, threads=1, graph_after=1)
+        self.engine = DeviceClient(CPU, self.metrics, threads=1, graph_after=1)
         monkeypatch.setattr(fast_paths, "capture", self._capture)
 
     def _capture(self, compute: Compute, inputs: tuple[Tensor, ...]) -> Compute:
@@ -154,6 +154,14 @@ def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> No
     assert (bench.ended("differs"), bench.serving()) == (1, 0)
 
 
+def test_a_job_never_takes_a_fast_path(bench: Bench) -> None:
+    """Its bytes must not depend on which pools came before."""
+    bench.until_it_serves()
+    inputs, calls = pool(1), bench.calls
+    ask(bench.engine, bench.model, inputs, Priority.JOB)
+    assert bench.calls == calls
+
+
 def test_answers_that_agree_go_on_being_served(bench: Bench) -> None:
     bench.until_it_serves()
     calls = bench.calls
@@ -210,7 +218,7 @@ def test_more_shapes_than_places_keep_the_places_that_are_used(
 
 
 def test_a_device_without_graphs_answers_eagerly(model: FrozenWorldModel) -> None:
-    engine = DeviceEngine(CPU, Metrics(), threads=1, graph_after=1)
+    engine = DeviceClient(CPU, Metrics(), threads=1, graph_after=1)
     inputs = pool(1)
     answers = [ask(engine, model, inputs) for _ in range(3)]
     assert all(torch.equal(answer, answers[0]) for answer in answers)

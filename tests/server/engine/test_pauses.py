@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceContext, DeviceEngine
+from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.engine.host import THREADED_WORK
 from acpc_server.errors import DeviceFailed
 from acpc_server.models import sample_model
@@ -38,7 +38,7 @@ class Bench:
         self.metrics = Metrics()
         self.failures: list[str] = []
         failed = self.failures.append
-        self.engine = DeviceEngine(CPU, self.metrics, threads=THREADS, on_failed=failed)
+        self.engine = DeviceClient(CPU, self.metrics, threads=THREADS, on_failed=failed)
         self.callers = ThreadPoolExecutor(4)
 
     def ask(self, model: PlainModel, priority: Priority, mark: float) -> Future[Tensor]:

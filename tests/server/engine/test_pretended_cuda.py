@@ -24,7 +24,7 @@ from acpc.contract import (
     VisualChange,
 )
 from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_views
-from acpc_server.engine import DeviceContext, DeviceEngine
+from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import load_derivatives
 from acpc_server.models import FrozenJepa
@@ -68,12 +68,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceEngine]:
+def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
     """An engine whose device's thread is the test's: a pretended device is one thread's alone."""
     # It looks at rows on the host, which have no values here.
     for name, found in (("share_rows", lambda rows, *_: rows), ("equal_rows", lambda *_: None)):
         monkeypatch.setattr(f"acpc_server.engine.client.{name}", found)
-    engine = DeviceEngine(CUDA, Metrics())
+    engine = DeviceClient(CUDA, Metrics())
     yield engine
     engine.close()
 
@@ -83,7 +83,7 @@ context = DeviceContext
 
 @pytest.mark.parametrize("mode", unit(MODES, NumericMode.FP32, NumericMode.TF32))
 def test_a_device_call_is_one_copy_in_and_one_out(
-    engine: DeviceEngine, model: FrozenJepa, mode: NumericMode
+    engine: DeviceClient, model: FrozenJepa, mode: NumericMode
 ) -> None:
     wide = 8 if mode is NumericMode.FP64 else 4
     with pretended_cuda() as watch:
@@ -115,7 +115,7 @@ BY_NAME = lambda case: f"{case[0]}-{case[1]!s}"  # noqa: E731
 
 @pytest.mark.parametrize("case", unit(PATCHES, ("jepa_wm", NumericMode.FP64)), ids=BY_NAME)
 def test_patch_latents_are_one_copy_in_and_one_out(
-    engine: DeviceEngine, tmp_path: Path, case: tuple[str, NumericMode]
+    engine: DeviceClient, tmp_path: Path, case: tuple[str, NumericMode]
 ) -> None:
     family, mode = case
     if family == "prejepa":
@@ -144,7 +144,7 @@ def test_patch_latents_are_one_copy_in_and_one_out(
 
 
 @pytest.mark.process  # torch loads its derivatives for seconds
-def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceEngine, model: FrozenJepa) -> None:
+def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceClient, model: FrozenJepa) -> None:
     load_derivatives()
     with pretended_cuda() as watch:
         there = on_pretended(model)
@@ -180,7 +180,7 @@ KINDS: list[VisualChange] = [
 
 @pytest.mark.parametrize("spec", unit(KINDS, *KINDS[:2]), ids=lambda spec: spec.kind)
 def test_views_are_drawn_and_encoded_without_the_host(
-    engine: DeviceEngine, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
+    engine: DeviceClient, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
     history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)
@@ -249,7 +249,7 @@ class Faulty(FrozenJepa):
 
 
 def test_a_fault_planted_in_a_model_is_found_in_a_device_call(
-    engine: DeviceEngine, model: FrozenJepa
+    engine: DeviceClient, model: FrozenJepa
 ) -> None:
     with pretended_cuda():
         good = on_pretended(model)

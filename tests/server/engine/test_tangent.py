@@ -6,7 +6,7 @@ import jepa_torch_reference as reference
 import numpy as np
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import load_checkpoint
 from acpc_server.numerics.consistency import horizon_weights
@@ -21,8 +21,8 @@ HORIZON, PROBES = 2, 64
 
 
 @pytest.fixture
-def engine() -> DeviceEngine:
-    return DeviceEngine(CPU, Metrics(), threads=1)
+def engine() -> DeviceClient:
+    return DeviceClient(CPU, Metrics(), threads=1)
 
 
 def explicit_jacobian(images: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
@@ -42,7 +42,7 @@ def explicit_jacobian(images: torch.Tensor, blocks: torch.Tensor) -> torch.Tenso
 
 
 def test_tangents_and_their_trace_are_those_of_the_explicit_jacobian(
-    engine: DeviceEngine, tmp_path: Path
+    engine: DeviceClient, tmp_path: Path
 ) -> None:
     """Each J v to 1e-4, and Hutchinson's mean within four of its standard errors."""
     write_checkpoint(tmp_path / "run")
@@ -72,7 +72,7 @@ def test_tangents_and_their_trace_are_those_of_the_explicit_jacobian(
     assert standard_error < 0.25 * frobenius
 
 
-def test_plug_in_families_have_derivatives_without_doing_anything(engine: DeviceEngine) -> None:
+def test_plug_in_families_have_derivatives_without_doing_anything(engine: DeviceClient) -> None:
     """A mean over pixels has a derivative known by hand, at every step."""
     directions = torch.rand(5, 2, 3, 8, 8)
     found = engine.rollout_tangent(
@@ -90,7 +90,7 @@ class HiddenModel(PlainModel):
             return super().encode(frames)
 
 
-def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceEngine) -> None:
+def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceClient) -> None:
     frames, blocks = torch.rand(1, 1, 3, 8, 8), torch.zeros(1, 1, 2)
     with pytest.raises(FailedPrecondition, match=r"'plain'.*torch.no_grad") as caught:
         engine.rollout_tangent(HiddenModel(), frames, frames, blocks, _context())
@@ -98,7 +98,7 @@ def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceEngine) -> None:
 
 
 def test_the_cut_does_not_move_the_numbers_beyond_rounding(
-    engine: DeviceEngine, tmp_path: Path
+    engine: DeviceClient, tmp_path: Path
 ) -> None:
     write_checkpoint(tmp_path / "run")
     model = load_checkpoint(tmp_path, "run", device=CPU)
@@ -111,7 +111,7 @@ def test_the_cut_does_not_move_the_numbers_beyond_rounding(
     np.testing.assert_allclose(every, torch.cat(alone), rtol=1e-4, atol=1e-5)
 
 
-def test_a_withdrawn_request_stops_it(engine: DeviceEngine) -> None:
+def test_a_withdrawn_request_stops_it(engine: DeviceClient) -> None:
     context = _context()
     context.cancel()
     frames = torch.rand(1, 1, 3, 8, 8)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, Receiver
+from acpc_server.rpc import Door, Lane, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota, WorkerPool
 from waiting import GENEROUS_SECONDS, wait_until
 
 
 def test_an_event_loop_that_is_held_up_is_in_trouble_until_it_goes_on() -> None:
-    lane = Lane(Receiver(1), CallerLimits(Quota()), message_seconds=5.0)
+    lane = Lane(Receiver(1), CallerLimits(Quota()), ReadLimit(5.0))
     door = Door(Metrics(), WorkerPool(1), lane)
     door.start()
     try:

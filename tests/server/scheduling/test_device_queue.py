@@ -142,7 +142,7 @@ def test_what_waits_until_it_would_be_late_is_rejected_and_not_left_to_its_deadl
     bench = Bench(latency=Slow())
     first = bench.ask(0.0, job())
     assert bench.held.entered.wait(GENEROUS_SECONDS)
-    late = bench.ask(1.0, interactive(4.0))
+    late = bench.ask(1.0, interactive(1.0))
     with pytest.raises(ResourceExhausted) as rejected:
         late.result(GENEROUS_SECONDS)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
@@ -251,7 +251,7 @@ def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_trie
 ) -> None:
     slow = bench.ask(0.0, interactive())
     assert bench.held.entered.wait(GENEROUS_SECONDS)
-    time.sleep(1.0)  # teaches that a row takes long
+    time.sleep(0.3)  # teaches that a row takes long
     bench.held.free.set()
     slow.result(GENEROUS_SECONDS)
     bench.held.free.clear()
@@ -260,14 +260,14 @@ def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_trie
     assert bench.held.entered.wait(GENEROUS_SECONDS)
     waiting = bench.ask(2.0, interactive())
     with pytest.raises(ResourceExhausted) as rejected:
-        bench.engine.encode(bench.model, frames(3.0, 100), interactive(5.0), FP32)
+        bench.engine.encode(bench.model, frames(3.0, 100), interactive(2.0), FP32)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
     assert rejected.value.retry_after is not None
-    assert rejected.value.retry_after > 5.0
+    assert rejected.value.retry_after > 2.0
     bench.held.free.set()
     for answer in (waiting, blocker):
         answer.result(GENEROUS_SECONDS)
-    assert bench.engine.encode(bench.model, frames(4.0, 100), interactive(5.0), FP32) is not None
+    assert bench.engine.encode(bench.model, frames(4.0, 100), interactive(60.0), FP32) is not None
 
 
 def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:
