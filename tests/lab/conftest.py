@@ -4,7 +4,7 @@ import pytest
 from acpc_client.retries import RetryPolicy
 from acpc_lab.campaigns import Link
 from client_fixtures import blocks, counterparty, history, target, unused_target
-from typer import rich_utils  # noqa: F401 - before a test sets what it reads when imported
+from typer import rich_utils  # before a test sets what it reads when imported
 
 
 @pytest.fixture(autouse=True)
