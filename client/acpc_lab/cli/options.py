@@ -81,8 +81,8 @@ Patience = Annotated[
 FamilyWiseOption = Annotated[
     FamilyWise,
     typer.Option(
-        help="How confident verdicts allow for the number of cells: holm keeps the chance that any "
-        "of those said to pass does not at 1 - confidence; none judges each by itself."
+        help="holm: the chance that any cell reported as passing is wrong is at most 1 - "
+        "confidence; none: judge each cell by itself."
     ),
 ]
 Timeout = Annotated[
@@ -261,8 +261,8 @@ def output_option(help: str, formats: Sequence[str] = FORMATS, *flags: str) -> A
 GateOption = Annotated[
     Gate,
     typer.Option(
-        help="Which verdict the exit code tells: of the numbers as they are, or of their "
-        "intervals, which may be undecided (5)."
+        help="What decides the exit code. point: the numbers; confident: their intervals, which "
+        "may leave it undecided (exit 5)."
     ),
 ]
 _EXACT = ".json to read; .npz or .parquet to load again exactly."

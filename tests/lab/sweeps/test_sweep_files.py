@@ -195,6 +195,14 @@ def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_pa
     assert full.groups[0].anchors.freeze
 
 
+def _bomb(levels: int) -> str:
+    """Lists of nine times the list before."""
+    inner = "&l0 [1]"
+    for level in range(levels):
+        inner = f"&l{level + 1} [{inner}{f', *l{level}' * 8}]"
+    return inner
+
+
 REFUSED: list[tuple[str, int | None, str, str]] = [
     ("shift: [blur:5]", 4, "shift", "unknown key; did you mean 'shifts'? known keys: name, desc"),
     ("checkpoints: []", 1, "checkpoints", "found [], wanted a list with at least one item"),
@@ -253,11 +261,15 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("server: {host: a}", 4, "server.host", "known keys: target, tls, token_file"),
     ("seeds: 1\nseeds: 2", 5, "seeds", "stands here a second time"),
     ("seeds: [1", None, "", "is no YAML"),
-    ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "protocol", "levels deep"),
+    ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "", "levels deep"),
+    ("protocol: " + "[" * 50_000, None, "", "levels deep"),
+    ("description: " + _bomb(6), None, "", "more than 100000 values"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("change", "line", "path", "words"), REFUSED, ids=[r[0] for r in REFUSED])
+@pytest.mark.parametrize(
+    ("change", "line", "path", "words"), REFUSED, ids=[r[0][:60] for r in REFUSED]
+)
 def test_a_mistake_is_named_with_its_line_its_place_and_the_fix(
     change: str, line: int | None, path: str, words: str, tmp_path: Path
 ) -> None:

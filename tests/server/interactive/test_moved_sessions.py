@@ -82,6 +82,7 @@ class Bench:
             self.encoded.append(0)
             moved, start = self.planner.move(session, move), move.after(start)
             session = self.planner.encode(moved, context())
+            assert (session.sources, session.tally) == (moved.sources, moved.tally)
             self._compare(session, start)
         return self.encoded
 

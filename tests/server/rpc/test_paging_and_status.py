@@ -20,6 +20,7 @@ def test_pages_cover_a_list_once(rows: int, size: int) -> None:
     seen, token = page(rows, size, "")
     while token:
         following, token = page(rows, size, token)
+        assert following, "no page is empty but the only one"
         seen += following
     assert seen == list(range(rows))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 from acpc_server.errors import DeviceFailed
@@ -69,6 +70,10 @@ def put(queue: BatchQueue, *chunks: Chunk) -> None:
         queue.put(one)
 
 
+def at_work(limiter: ConcurrencyLimiter) -> AbstractContextManager[None]:
+    return limiter.slot(RequestContext(INTERACTIVE, EVER))
+
+
 def assert_delayed(taken: Future[list[Chunk]]) -> None:
     with pytest.raises(TimeoutError):
         taken.result(A_WHILE)
@@ -79,7 +84,7 @@ def test_what_is_being_prepared_joins_until_the_call_is_full(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     chunks = [chunk(max_rows=3) for _ in range(4)]
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, chunks[0])
         taken = take()
         assert_delayed(taken)
@@ -96,7 +101,7 @@ def test_nothing_is_delayed_once_nobody_is_at_work(
     first, second = chunk(), chunk()
     put(queue, first)
     assert take().result(SOON) == [first]
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, second)
         taken = take()
         assert_delayed(taken)
@@ -108,7 +113,7 @@ def test_what_cannot_be_shared_is_not_delayed(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     lone = chunk(mergeable=False)
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, lone)
         assert take().result(SOON) == [lone]
 
@@ -118,7 +123,7 @@ def test_a_job_does_not_wait_for_a_call_that_is_delayed(
     limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
 ) -> None:
     first, job = chunk(), chunk(JOB, mergeable=False)
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, first)
         taken = take()
         assert_delayed(taken)
@@ -133,7 +138,7 @@ def test_a_request_at_work_goes_before_a_job_that_waits_already(
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
     job, first = chunk(JOB, mergeable=False), chunk()
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, job)
         taken = take()
         assert_delayed(taken)
@@ -142,27 +147,10 @@ def test_a_request_at_work_goes_before_a_job_that_waits_already(
     assert take().result(SOON) == [job]
 
 
-@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_JOB_WAIT"])
-def test_a_job_is_not_delayed_for_long(
-    limiter: ConcurrencyLimiter,
-    queue: BatchQueue,
-    take: Take,
-    monkeypatch: pytest.MonkeyPatch,
-    limit: str,
-) -> None:
-    """Each limit alone is enough."""
-    for name in {"MAX_ARRIVAL_GAP", "MAX_JOB_WAIT"} - {limit}:
-        monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
-    job = chunk(JOB, mergeable=False)
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
-        put(queue, job)
-        assert take().result(SOON) == [job]
-
-
 @pytest.mark.usefixtures("no_limits")
 def test_closing_ends_the_delay(limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take) -> None:
     first = chunk()
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(queue, first)
         taken = take()
         assert_delayed(taken)
@@ -170,21 +158,30 @@ def test_closing_ends_the_delay(limiter: ConcurrencyLimiter, queue: BatchQueue, 
         assert taken.result(SOON) == [first]
 
 
-@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"])
-def test_work_that_takes_long_delays_nobody(
+@pytest.mark.parametrize(
+    ("priority", "limit", "other"),
+    [
+        (JOB, "MAX_ARRIVAL_GAP", "MAX_JOB_WAIT"),
+        (JOB, "MAX_JOB_WAIT", "MAX_ARRIVAL_GAP"),
+        (INTERACTIVE, "MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"),
+        (INTERACTIVE, "MAX_QUEUE_DELAY", "MAX_ARRIVAL_GAP"),
+    ],
+)
+def test_nothing_is_delayed_for_long(
     limiter: ConcurrencyLimiter,
     queue: BatchQueue,
     take: Take,
     monkeypatch: pytest.MonkeyPatch,
+    priority: Priority,
     limit: str,
+    other: str,
 ) -> None:
     """Each limit alone is enough."""
-    for name in {"MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"} - {limit}:
-        monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
-    first = chunk()
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
-        put(queue, first)
-        assert take().result(SOON) == [first]
+    monkeypatch.setattr(f"acpc_server.scheduling.queue.{other}", EVER)
+    waiting = chunk(priority, mergeable=priority is INTERACTIVE)
+    with at_work(limiter):
+        put(queue, waiting)
+        assert take().result(SOON) == [waiting], limit
 
 
 @pytest.mark.usefixtures("no_limits")
@@ -247,11 +244,11 @@ def test_a_job_computes_while_others_may_come_to_share_a_call(
     limiter: ConcurrencyLimiter, beside: BatchQueue
 ) -> None:
     first, lone = chunk(), chunk(mergeable=False)
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(beside, first)
         assert beside.take_between() == []
     assert beside.take_between() == [first]
-    with limiter.slot(RequestContext(INTERACTIVE, EVER)):
+    with at_work(limiter):
         put(beside, lone)
         assert beside.take_between() == [lone]
 
