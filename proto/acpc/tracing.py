@@ -1,7 +1,8 @@
-"""Traces: a call's way through client, door, queue, device and job steps, for an OTLP collector.
+"""Traces: spans of a call in client, door, queue, device and job steps, for an OTLP collector.
 
 Nothing of OpenTelemetry is imported before :func:`start`, and until then every span is
 :data:`OFF`. Spans are named across threads, processes and records by their W3C ``traceparent``.
+``opentelemetry-api`` alone is not used: the thin client would have to require and import it.
 """
 
 from __future__ import annotations

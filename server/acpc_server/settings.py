@@ -172,11 +172,11 @@ class Settings(BaseSettings):
     drift_observations: int = Field(200, ge=20, le=10_000)
     """planning sessions that make a reference"""
     drift_spacing: int = Field(50, ge=1, le=4096)
-    """planning sessions from one that is looked at to the next, at least; the number of the
-    longest episode makes them independent"""
+    """observe at most one of so many planning sessions; as many as the longest episode has make
+    observations independent"""
     lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
-    """time between a stop's NOT_SERVING and the end of new calls, seconds; longer than load
-    balancers take to notice"""
+    """seconds to accept calls after health turns NOT_SERVING; longer than load balancers take to
+    notice"""
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """time open calls get to finish when the server stops, seconds"""
     otlp_endpoint: str = ""

@@ -7,10 +7,9 @@ import time
 from collections import Counter
 
 import grpc
-import pytest
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
-from job_world import JobCaller, JobWorld, write_job_world
+from job_world import JobCaller, JobWorld
 from waiting import GENEROUS_SECONDS
 
 SHARDS = 2
@@ -23,11 +22,6 @@ STUDIES = {
     "sensitivity": {"probes": 2},
 }
 KILLED = ("planner", "sensitivity")
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("studies"))
 
 
 def submit(channel: grpc.Channel, kind: str) -> str:
@@ -45,14 +39,17 @@ def answers(channel: grpc.Channel, names: list[str]) -> list[bytes]:
     return [operation.response.SerializeToString() for operation in done]
 
 
-def test_studies_killed_at_random_moments_give_the_same_bytes(world: JobWorld) -> None:
+def test_studies_killed_at_random_moments_give_the_same_bytes(job_world: JobWorld) -> None:
     """A kill repeats at most the shard it hit, and every study ends with the undisturbed bytes."""
-    with world.server("undisturbed") as server, grpc.insecure_channel(server.address) as channel:
+    with (
+        job_world.server("undisturbed") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
         wanted = answers(channel, [submit(channel, kind) for kind in STUDIES])
     moment = random.Random(7)
     begun: Counter[tuple[str, int]] = Counter()
     names = []
-    with world.server("killed") as server:
+    with job_world.server("killed") as server:
         for kind in STUDIES:
             with grpc.insecure_channel(server.address) as channel:
                 names.append(submit(channel, kind))

@@ -31,7 +31,7 @@ from acpc_lab.cli import app
 from acpc_lab.factors import certified_shares, certified_study
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
-from job_world import JobWorld, write_job_world
+from job_world import JobWorld
 from server_process import ServerProcess
 from typer.testing import CliRunner
 from waiting import wait_until
@@ -68,20 +68,8 @@ def moved(anchors: AnchorArrays, seed: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("views"))
-
-
-@pytest.fixture(scope="module")
-def server(world: JobWorld) -> Iterator[ServerProcess]:
-    with world.server("state") as process:
-        yield process
-        assert process.bugs() == []
-
-
-@pytest.fixture(scope="module")
-def client(server: ServerProcess) -> Iterator[AcpcClient]:
-    with AcpcClient(server.address) as opened:
+def client(job_server: ServerProcess) -> Iterator[AcpcClient]:
+    with AcpcClient(job_server.address) as opened:
         yield opened
 
 
@@ -155,7 +143,11 @@ def test_a_picture_of_a_group_is_its_frames(
 
 
 def test_certified_shares_are_a_job_and_the_same_bytes_anywhere(
-    world: JobWorld, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
+    job_world: JobWorld,
+    client: AcpcClient,
+    stored: AnchorSet,
+    anchors: AnchorArrays,
+    views: np.ndarray,
 ) -> None:
     study = certified_study(stored, candidates=8, seed=2)
 
@@ -170,7 +162,7 @@ def test_certified_shares_are_a_job_and_the_same_bytes_anywhere(
     by_anchor = result.columns["certified"].reshape(COUNT, 2)  # a view of two groups
     assert [row.certified for row in rows] == by_anchor.sum(axis=0).tolist()
     assert [row.views_digest for row in rows] == [x.digest for x in stored.extras]
-    with world.server("elsewhere") as server, AcpcClient(server.address) as other:
+    with job_world.server("elsewhere") as job_server, AcpcClient(job_server.address) as other:
         given = {GROUP.group: views, "once": views[:, :1]}
         again = certified_shares(other, "model", other.anchors.upload(anchors, views=given), study)
     assert again == rows
@@ -205,10 +197,10 @@ def test_what_a_set_does_not_have_is_told(
 
 
 def test_the_asyncio_client_uploads_views(
-    server: ServerProcess, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
+    job_server: ServerProcess, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
 ) -> None:
     async def run() -> AnchorSet:
-        async with AsyncAcpcClient(server.address) as client:
+        async with AsyncAcpcClient(job_server.address) as client:
             given = {GROUP.group: views, "once": iter([views[:, :1]])}
             return await client.anchors.upload(anchors, views=given)
 
@@ -216,7 +208,7 @@ def test_the_asyncio_client_uploads_views(
 
 
 def test_states_and_labels_of_a_set_are_told(
-    server: ServerProcess, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
+    job_server: ServerProcess, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
 ) -> None:
     found = client.anchors.contents(stored)
     for name in ("endpoint_states", "labels", "anchor_ids"):
@@ -226,25 +218,25 @@ def test_states_and_labels_of_a_set_are_told(
     assert found.radius == pytest.approx(np.quantile(apart * 2, 0.35), rel=1e-12)
 
     async def at(quantile: float) -> float | None:
-        async with AsyncAcpcClient(server.address) as other:
+        async with AsyncAcpcClient(job_server.address) as other:
             return (await other.anchors.contents(stored, neighbourhood=quantile)).radius
 
     assert asyncio.run(at(1.0)) == pytest.approx(max(apart), rel=1e-12)
     with pytest.raises(InvalidArgument) as caught:
         client.anchors.contents(stored, neighbourhood=1.5)
     assert [v.field for v in caught.value.violations] == ["neighbourhood"]
-    args = ["anchors", "show", stored.digest, "--target", server.address, "--contents"]
+    args = ["anchors", "show", stored.digest, "--target", job_server.address, "--contents"]
     assert "states apart" in CliRunner().invoke(app, args).stdout
     listed = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
     assert listed["contents"]["labels"] == anchors.labels.tolist()
 
 
 def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
-    world: JobWorld, client: AcpcClient, anchors: AnchorArrays, views: np.ndarray
+    job_world: JobWorld, client: AcpcClient, anchors: AnchorArrays, views: np.ndarray
 ) -> None:
     """Views are checked when they are read: a job on what is whole beside them has its score."""
     stored = client.anchors.upload(anchors, views={"hurt": views[::-1]}, compress=False)
-    (folder,) = (world.root / "state").rglob(stored.digest)
+    (folder,) = (job_world.root / "state").rglob(stored.digest)
     shard = folder / "00000000.npz"
     data = shard.read_bytes()
     view = views[-1].tobytes()
@@ -262,7 +254,7 @@ def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
     assert score(client, again, GivenViews("hurt")).receipt.anchors_digest == again.digest
 
 
-def test_a_set_that_goes_under_a_job_on_its_views(world: JobWorld, client: AcpcClient) -> None:
+def test_a_set_that_goes_under_a_job_on_its_views(job_world: JobWorld, client: AcpcClient) -> None:
     anchors = make_anchors(300)
     views = np.repeat(anchors.frames[:, None, :HISTORY] // 2, 24, axis=1)
     stored = client.anchors.upload(anchors, views={"dark": views}, compress=False)
@@ -272,7 +264,7 @@ def test_a_set_that_goes_under_a_job_on_its_views(world: JobWorld, client: AcpcC
     with pytest.raises(FailedPrecondition) as caught:
         client.anchors.delete(stored)
     assert caught.value.reason == "ANCHOR_SET_IN_USE"
-    (folder,) = (world.root / "state").rglob(stored.digest)
+    (folder,) = (job_world.root / "state").rglob(stored.digest)
     shutil.rmtree(folder)
     with pytest.raises(FailedPrecondition, match=stored.digest) as caught:
         job.result()
@@ -280,19 +272,19 @@ def test_a_set_that_goes_under_a_job_on_its_views(world: JobWorld, client: AcpcC
 
 
 @pytest.mark.slow
-def test_a_job_on_given_views_survives_a_kill(world: JobWorld) -> None:
+def test_a_job_on_given_views_survives_a_kill(job_world: JobWorld) -> None:
     anchors = make_anchors(60)
     views = moved(anchors, SEED)
-    with world.server("killed") as server:
-        with AcpcClient(server.address) as client:
+    with job_world.server("killed") as job_server:
+        with AcpcClient(job_server.address) as client:
             stored = client.anchors.upload(anchors, views={GROUP.group: views})
             options = {"reference": "base", "protocol": PROTOCOL}
             name = client.score_checkpoint("model", stored, GROUP, **options).name
-            server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
-        server.kill()
-        server.start()
-        with AcpcClient(server.address) as client:
+            job_server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
+        job_server.kill()
+        job_server.start()
+        with AcpcClient(job_server.address) as client:
             again = client.score_checkpoint("model", stored, GROUP, **options).result()
             wait_until(lambda: client.operations.get(name).done, "the job went on")
             assert client.operations.get(name).result() == again
-        assert server.bugs() == []
+        assert job_server.bugs() == []

@@ -15,7 +15,7 @@ import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from google.rpc import code_pb2
 from job_hosts import Hosts, small
-from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of
 from postgres_server import PostgresServer
 from waiting import wait_until
 from wire import refusal
@@ -37,13 +37,8 @@ def url(postgres: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("hosts"))
-
-
-@pytest.fixture(scope="module")
-def hosts(world: JobWorld, url: str) -> Iterator[Hosts]:
-    with Hosts(world, url, **TERMS) as opened:
+def hosts(job_world: JobWorld, url: str) -> Iterator[Hosts]:
+    with Hosts(job_world, url, **TERMS) as opened:
         yield opened
         assert [bug for server in opened.servers for bug in server.bugs()] == []
 
@@ -176,13 +171,13 @@ def test_many_small_jobs_are_each_done_once(hosts: Hosts) -> None:
 
 
 def test_a_name_or_folder_that_is_in_use_is_refused(
-    hosts: Hosts, world: JobWorld, url: str, tmp_path: Path
+    hosts: Hosts, job_world: JobWorld, url: str, tmp_path: Path
 ) -> None:
     opened = [line for line in hosts.servers[0].log() if line["event"] == "jobs_open"]
-    same_name = world.server(
+    same_name = job_world.server(
         str(tmp_path), jobs_url=url, executor_id=opened[0]["executor_id"], **TERMS
     )
-    same_folder = world.server("state-0", jobs_url=url, **TERMS)
+    same_folder = job_world.server("state-0", jobs_url=url, **TERMS)
     for server, told in ((same_name, "--executor-id"), (same_folder, "--state-dir")):
         with pytest.raises(RuntimeError, match=r"another (running )?server"):
             server.start()

@@ -16,7 +16,7 @@ from acpc.v1 import anchor_service_pb2 as anchors_pb
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from google.rpc import code_pb2, error_details_pb2
-from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
+from job_world import JobCaller, JobWorld, job, metadata, response, steps_of
 from server_process import ServerProcess
 
 HISTORY, HORIZON = 3, 8
@@ -38,20 +38,8 @@ class SetCaller(JobCaller):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("sets"))
-
-
-@pytest.fixture(scope="module")
-def server(world: JobWorld) -> Iterator[ServerProcess]:
-    with world.server("state") as process:
-        yield process
-        assert process.bugs() == []
-
-
-@pytest.fixture(scope="module")
-def calls(server: ServerProcess) -> Iterator[SetCaller]:
-    with grpc.insecure_channel(server.address) as channel:
+def calls(job_server: ServerProcess) -> Iterator[SetCaller]:
+    with grpc.insecure_channel(job_server.address) as channel:
         yield SetCaller(channel)
 
 
@@ -142,11 +130,11 @@ def test_a_set_that_does_not_fit_is_refused_with_both_numbers(calls: SetCaller) 
 
 
 def test_a_longer_set_of_an_earlier_release_keeps_its_horizon(
-    calls: SetCaller, world: JobWorld
+    calls: SetCaller, job_world: JobWorld
 ) -> None:
     """It has states at its own end alone; the error says what to make."""
     digest = calls.make(horizon=9, count=22)
-    (folder,) = Path(world.root / "state").rglob(digest)
+    (folder,) = Path(job_world.root / "state").rglob(digest)
     info = json.loads((folder / "set.json").read_text())
     del info["endpoints_digest"]
     (folder / "set.json").write_text(json.dumps(info))
@@ -165,7 +153,7 @@ def test_a_set_that_is_not_there_is_not_found(calls: SetCaller) -> None:
 
 
 def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
-    calls: SetCaller, world: JobWorld
+    calls: SetCaller, job_world: JobWorld
 ) -> None:
     """The store's own deletion is refused; files that go all the same fail the job by name."""
     digest = calls.make(count=300)
@@ -178,7 +166,7 @@ def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
     found = wire.refusal(lambda: calls.sets.DeleteAnchorSet(request))
     assert found is not None
     assert (found.code, found.reason) == ("FAILED_PRECONDITION", "ANCHOR_SET_IN_USE")
-    (folder,) = Path(world.root / "state").rglob(digest)
+    (folder,) = Path(job_world.root / "state").rglob(digest)
     shutil.rmtree(folder)
     for name in (running, queued):
         error = calls.finished(name).error
@@ -190,18 +178,18 @@ def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
 
 
 @pytest.mark.slow
-def test_a_job_over_a_set_survives_a_kill(world: JobWorld) -> None:
+def test_a_job_over_a_set_survives_a_kill(job_world: JobWorld) -> None:
     """Another process opens the set by its digest and ends with the same bytes."""
-    with world.server("killed") as server:
-        with grpc.insecure_channel(server.address) as channel:
+    with job_world.server("killed") as job_server:
+        with grpc.insecure_channel(job_server.address) as channel:
             calls = SetCaller(channel)
             digest = calls.make(count=60)
             name = calls.submit(over(digest, "kill")).name
-            server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
-        server.kill()
-        server.start()
-        with grpc.insecure_channel(server.address) as channel:
+            job_server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
+        job_server.kill()
+        job_server.start()
+        with grpc.insecure_channel(job_server.address) as channel:
             calls = SetCaller(channel)
             again = calls.finished(name).response
             assert calls.finished(calls.submit(over(digest)).name).response == again
-        assert server.bugs() == []
+        assert job_server.bugs() == []

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +15,13 @@ import pytest
 from acpc_client import AnchorArrays, Result
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
-from job_world import JobWorld, write_job_world
+from job_world import JobWorld
 from server_process import ServerProcess
 from waiting import wait_until
 
 CLIENT_KILLS = 2
 SERVER_KILLS = 1
 ACPC = str(Path(sys.executable).with_name("acpc"))
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("sweeps"))
-
-
-@pytest.fixture(scope="module")
-def server(world: JobWorld) -> Iterator[ServerProcess]:
-    """A server that is always found at the same port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with world.server("state", port=port) as process:
-        yield process
-        assert process.bugs() == []
 
 
 def write_sweep(folder: Path, name: str, **more: object) -> Path:
@@ -83,16 +65,16 @@ def scores(results: SweepResults) -> list[bytes]:
     return found
 
 
-def jobs_of(server: ServerProcess) -> set[str]:
-    with AcpcClient(server.address) as client:
+def jobs_of(job_server: ServerProcess) -> set[str]:
+    with AcpcClient(job_server.address) as client:
         return {operation.name for operation in client.operations.list()}
 
 
-def run_with_kills(file: Path, server: ServerProcess, kills: int) -> SweepResults:
+def run_with_kills(file: Path, job_server: ServerProcess, kills: int) -> SweepResults:
     """``acpc sweep run``, killed at random moments and then left alone."""
     moment = random.Random(7)
     journal = file.with_name(f"{file.parent.name}.sweep") / "journal.jsonl"
-    command = [ACPC, "sweep", "run", str(file), "--target", server.address, "--no-gate"]
+    command = [ACPC, "sweep", "run", str(file), "--target", job_server.address, "--no-gate"]
     for kill in range(kills):
         lines = 4 * kill  # further every time, and a little more
         with processes.running(command):
@@ -105,74 +87,76 @@ def run_with_kills(file: Path, server: ServerProcess, kills: int) -> SweepResult
 
 
 @pytest.fixture(scope="module")
-def undisturbed(world: JobWorld, server: ServerProcess) -> list[bytes]:
+def undisturbed(job_world: JobWorld, job_server: ServerProcess) -> list[bytes]:
     """The scores of a sweep that was left alone."""
-    sweep = Sweep.load(write_sweep(world.root / "alone", "alone"))
-    with AcpcClient(server.address) as client:
+    sweep = Sweep.load(write_sweep(job_world.root / "alone", "alone"))
+    with AcpcClient(job_server.address) as client:
         return scores(sweep.run(client, poll=0.05))
 
 
 @pytest.mark.slow
 def test_a_client_killed_at_random_moments_doubles_no_job(
-    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
-    before = jobs_of(server)
-    results = run_with_kills(write_sweep(world.root / "killed", "killed"), server, CLIENT_KILLS)
+    before = jobs_of(job_server)
+    results = run_with_kills(
+        write_sweep(job_world.root / "killed", "killed"), job_server, CLIENT_KILLS
+    )
     assert len(results) == 12
     assert scores(results) == undisturbed
-    assert len(jobs_of(server) - before) == 12
+    assert len(jobs_of(job_server) - before) == 12
 
 
 @pytest.mark.slow
 def test_a_pattern_of_given_views_goes_on_after_kills(
-    world: JobWorld, server: ServerProcess
+    job_world: JobWorld, job_server: ServerProcess
 ) -> None:
     """The pattern takes two of the set's three groups; by their names they score alike."""
     rng = np.random.default_rng(1)
     groups = ("agent_colour:1", "agent_size:0.5", "light:1")
     views = {name: rng.integers(0, 256, (40, 2, 3, 28, 28, 3), np.uint8) for name in groups}
-    with AcpcClient(server.address) as client:
+    with AcpcClient(job_server.address) as client:
         stored = client.anchors.upload(AnchorArrays(history=3, **windows(40)), views=views)
     common = {"anchors": {"set": stored.digest}, "seeds": [0], "protocol": {"draws": 2}}
 
     def sweep(name: str, given: object) -> Path:
         shifts = [{"given_views": given}]
-        return write_sweep(world.root / name, name, shifts=shifts, **common)
+        return write_sweep(job_world.root / name, name, shifts=shifts, **common)
 
     file = sweep("pattern", "agent_*")
-    checked = processes.run([ACPC, "sweep", "check", str(file), "--target", server.address])
+    checked = processes.run([ACPC, "sweep", "check", str(file), "--target", job_server.address])
     assert "light" not in checked.stdout
-    before = jobs_of(server)
-    results = run_with_kills(file, server, 2)
+    before = jobs_of(job_server)
+    results = run_with_kills(file, job_server, 2)
     assert {str(item.cell.shift) for item in results} == {f"given_views:{x}" for x in groups[:2]}
-    assert len(results) == len(jobs_of(server) - before) == 6
-    with AcpcClient(server.address) as client:
+    assert len(results) == len(jobs_of(job_server) - before) == 6
+    with AcpcClient(job_server.address) as client:
         by_name = Sweep.load(sweep("by-name", list(groups[:2]))).run(client, poll=0.05)
     assert scores(results) == scores(by_name)
 
 
 def test_a_lost_folder_finds_its_jobs_again(
-    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
-    file = write_sweep(world.root / "another-laptop", "alone")
-    before = jobs_of(server)
-    with AcpcClient(server.address) as client:
+    file = write_sweep(job_world.root / "another-laptop", "alone")
+    before = jobs_of(job_server)
+    with AcpcClient(job_server.address) as client:
         results = Sweep.load(file).run(client, poll=0.05)
     assert scores(results) == undisturbed
-    assert jobs_of(server) == before
+    assert jobs_of(job_server) == before
 
 
 @pytest.mark.slow
 def test_a_server_killed_in_the_middle_is_waited_for(
-    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
-    before = jobs_of(server)
-    sweep = Sweep.load(write_sweep(world.root / "restarted", "restarted"))
+    before = jobs_of(job_server)
+    sweep = Sweep.load(write_sweep(job_world.root / "restarted", "restarted"))
     ended = [0]
     answers: list[SweepResults] = []
 
     def run() -> None:
-        with AcpcClient(server.address) as client:
+        with AcpcClient(job_server.address) as client:
             answers.append(
                 sweep.run(client, poll=0.05, on_update=lambda now: ended.__setitem__(0, now.done))
             )
@@ -181,22 +165,22 @@ def test_a_server_killed_in_the_middle_is_waited_for(
     runner.start()
     for kill in range(SERVER_KILLS):
         wait_until(lambda kill=kill: ended[0] >= 3 + 4 * kill)
-        server.kill()
-        server.start()
+        job_server.kill()
+        job_server.start()
     runner.join()
     assert scores(answers[0]) == undisturbed
     assert [item.attempt for item in answers[0]] == [1] * 12
-    assert len(jobs_of(server) - before) == 12
+    assert len(jobs_of(job_server) - before) == 12
 
 
 def test_frozen_anchors_give_the_scores_of_their_dataset(
-    world: JobWorld, server: ServerProcess, undisturbed: list[bytes]
+    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
     anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 20, "freeze": True}
     model = [{"name": "model", "reference": "base"}]
-    file = write_sweep(world.root / "frozen", "frozen", anchors=anchors, checkpoints=model)
+    file = write_sweep(job_world.root / "frozen", "frozen", anchors=anchors, checkpoints=model)
     sweep = Sweep.load(file)
-    with AcpcClient(server.address) as client:
+    with AcpcClient(job_server.address) as client:
         before = {stored.digest for stored in client.anchors.list()}
         results = sweep.run(client, poll=0.05)
         (digest,) = {stored.digest for stored in client.anchors.list()} - before
@@ -204,16 +188,18 @@ def test_frozen_anchors_give_the_scores_of_their_dataset(
     assert scores(results) == undisturbed[4:8], "base, model and twin have four cells each"
 
 
-def test_anchors_of_ones_own_are_uploaded_once(world: JobWorld, server: ServerProcess) -> None:
-    folder = world.root / "own"
+def test_anchors_of_ones_own_are_uploaded_once(
+    job_world: JobWorld, job_server: ServerProcess
+) -> None:
+    folder = job_world.root / "own"
     file = write_sweep(folder, "own", anchors={"upload": "windows.npz"}, seeds=[0])
     with (
-        AcpcClient(server.address) as client,
+        AcpcClient(job_server.address) as client,
         pytest.raises(SweepFileError, match=r"anchors: .*\.npz"),
     ):
         Sweep.load(file).run(client)
     np.savez(folder / "windows.npz", **windows(6))
-    with AcpcClient(server.address) as client:
+    with AcpcClient(job_server.address) as client:
         results = Sweep.load(file).run(client, poll=0.05)
         digests = [item.digest for item in client.anchors.list() if item.description == "sweep own"]
         preview = Sweep.load(file).preview(client)

@@ -11,7 +11,7 @@ import processes
 import pytest
 from acpc import tracing
 from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise
-from job_world import JobWorld, write_job_world
+from job_world import JobWorld
 from otlp_collector import Collector, Received, collecting
 from server_process import ServerProcess
 from waiting import wait_until
@@ -24,11 +24,6 @@ PROMPT = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
 STEPS = 1 + 2 * (6 + 1)
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    return write_job_world(tmp_path_factory.mktemp("traced"))
-
-
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     with collecting() as found:
@@ -37,9 +32,9 @@ def collector() -> Iterator[Collector]:
 
 
 @pytest.fixture
-def server(world: JobWorld, collector: Collector) -> Iterator[ServerProcess]:
+def server(job_world: JobWorld, collector: Collector) -> Iterator[ServerProcess]:
     flags = {"otlp_endpoint": collector.address, "environment": PROMPT}
-    with world.server("state", **flags) as process:
+    with job_world.server("state", **flags) as process:
         yield process
 
 
@@ -117,6 +112,6 @@ def test_a_server_without_the_libraries_says_what_to_install(tmp_path: Path) -> 
     assert "pip install '.[tracing]'" in shown.stderr.splitlines()[-1]
 
 
-def test_a_server_that_traces_nothing_loads_nothing_of_it(world: JobWorld) -> None:
+def test_a_server_that_traces_nothing_loads_nothing_of_it(job_world: JobWorld) -> None:
     code = "import sys, acpc_server.app; print('opentelemetry' in sys.modules)"
     assert processes.run([sys.executable, "-c", code]).stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""One world and one server, in a process of its own, for all tests that need no other."""
+"""The worlds and servers of tests that need no other: one a session, and one a file with jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import grpc
 import pytest
 from acpc_client.sync.client import AcpcClient
 from filelock import FileLock
+from job_world import JobWorld, write_job_world
 from served_world import ServedWorld, write_world
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +53,17 @@ def channel(server: ServerProcess) -> Iterator[grpc.Channel]:
 def client(server: ServerProcess) -> Iterator[AcpcClient]:
     with AcpcClient(server.address) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def job_world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
+    """Files of a test module, which may change them."""
+    return write_job_world(tmp_path_factory.mktemp("jobs"))
+
+
+@pytest.fixture(scope="module")
+def job_server(job_world: JobWorld) -> Iterator[ServerProcess]:
+    """A server of them, which a restart finds at the same port."""
+    with job_world.server("state", port=free_port()) as process:
+        yield process
+        assert process.bugs() == []

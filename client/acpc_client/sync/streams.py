@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -88,11 +89,10 @@ def send_upload(
     options: UploadOptions,
 ) -> AnchorSet:
     """Uploads over as many streams as it takes."""
-    upload = Upload(
-        with_views(anchors, views) if views else anchors,
-        options,
-        retries=transport.policy.attempts > 1,
-    )
+    if views:
+        whole = len(anchors) if isinstance(anchors, AnchorArrays) else options.count
+        anchors, options = with_views(anchors, views), replace(options, count=whole)
+    upload = Upload(anchors, options, retries=transport.policy.attempts > 1)
     upload.prepare()
     while True:
         try:

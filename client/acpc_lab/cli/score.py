@@ -231,7 +231,7 @@ def score(
     `--gate confident`; 2 usage; 130 interrupted.
     """
     if no_wait and junit is not None:
-        raise typer.BadParameter("--no-wait leaves before there is a verdict", param_hint="--junit")
+        raise typer.BadParameter("it needs a verdict; leave out --no-wait", param_hint="--junit")
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
     thresholds = measures.thresholds()

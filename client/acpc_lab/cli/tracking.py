@@ -22,8 +22,8 @@ LogTo = Annotated[
         "--log-to",
         metavar="TRACKER",
         help="Also write scores, verdicts, intervals, figures and receipts to an experiment "
-        "tracker: mlflow:URI, wandb:PROJECT or tensorboard:DIR; repeatable. What goes wrong there "
-        "is told, and changes no exit code.",
+        "tracker: mlflow:URI, wandb:PROJECT or tensorboard:DIR; repeatable. Its errors are "
+        "printed and change no exit code.",
     ),
 ]
 Log = Callable[["Scored"], None]

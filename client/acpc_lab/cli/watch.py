@@ -236,9 +236,8 @@ def watch(
 ) -> None:
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
-    The file says under which shifts, against which reference, on which anchors: as for
-    `acpc sweep run`, except that its `checkpoints` say which names to score when they come. A
-    checkpoint is a `.pt` or `.safetensors` file beside a `config.json`, and is scored when it is
+    The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
+    A checkpoint is a `.pt` or `.safetensors` file beside a `config.json`, and is scored when it is
     whole: a file that is still being written is not read. Those that come together are scored by
     epoch. One that is overwritten with other content is scored again.
 

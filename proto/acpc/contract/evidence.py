@@ -62,9 +62,8 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
     The anchors that are asked for are the limit.
 
     Attributes:
-        batch: Anchors from one look at the evidence to the next, at most the limit and at least
-            a hundredth of it. At a confidence near 1, whose error few looks can share, several
-            batches go by between looks.
+        batch: The evidence is checked after so many anchors, at most the limit and at least a
+            hundredth of it; at a confidence near 1 after several batches.
     """
 
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)

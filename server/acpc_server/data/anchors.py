@@ -232,11 +232,11 @@ class AnchorBatch(Anchors):
                 f"has shape {self.endpoint_states.shape} beside labels {self.labels.shape}; give "
                 f"both at the last future frame, or both at all {steps - self.history}",
             )
-        for field in ("action_blocks", "endpoint_states"):
-            if not np.isfinite(getattr(self, field)).all():
+        for field in ("action_blocks", "endpoint_states", "anchor_ids", "trajectory_ids"):
+            values = getattr(self, field)
+            if not np.isfinite(values).all():
                 raise InvalidArgument(field, "holds NaN or infinite numbers")
-        for field in ("anchor_ids", "trajectory_ids"):
-            if (getattr(self, field) < 0).any():
+            if field.endswith("_ids") and (values < 0).any():
                 raise InvalidArgument(field, "holds a negative number")
         self._check_arrays()
 

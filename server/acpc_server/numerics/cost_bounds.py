@@ -5,12 +5,9 @@ endpoints x and x~ and the goal g: p = ||x - g||, q = ||x~ - g||, r = ||x - x~||
 C~ = q^2 and b = r (p + q), so that |C~ - C| <= b.
 
 **Endpoint tolerance.** Let the true endpoints x' and x~' lie within epsilon of those given. Then
-r' <= r + 2 epsilon, p' <= p + epsilon and q' <= q + epsilon, so
-
-    b = (r + 2 epsilon) (p + q + 2 epsilon)
-
-bounds the true cost change |C~' - C'|. It also bounds both true costs around the clean cost C of
-the given endpoints, by the proof of the proposition with x~' or x' in place of x~:
+r' <= r + 2 epsilon, p' <= p + epsilon and q' <= q + epsilon, so b = (r + 2 epsilon) (p + q + 2
+epsilon) bounds the true cost change |C~' - C'|. It also bounds both true costs around the clean
+cost C of the given endpoints, by the proof of the proposition with x~' or x' in place of x~:
 
     |C~' - C| <= ||x~' - x|| (||x~' - g|| + p) <= (r + epsilon) (p + q + epsilon) <= b
     |C' - C|  <= ||x' - x||  (||x' - g|| + p)  <= epsilon (2 p + epsilon)         <= b
@@ -19,28 +16,25 @@ Hence a gap C_j - C_i > b_j + b_i between given clean costs orders both true cos
 
 **Rounding.** The endpoints are exact float64 numbers; everything after them is rounded. Let
 u = 2^-53, t = 2^-1022, d the latent width, and n = d + 2. A squared distance S takes one
-subtraction, one product and at most d - 1 additions per term, in any order, fused or not; its terms
-are not negative, so its computed value S^ satisfies |S^ - S| <= gamma_n S + 2 d t, where
-gamma_n = n u / (1 - n u) and t stands for products that underflow. With G = 4 (d + 16) u and
-T = 4 (d + 1) t,
+subtraction, one product and at most d - 1 additions of nonnegative terms, in any order, fused or
+not, so its computed value S^ satisfies |S^ - S| <= gamma_n S + 2 d t, where gamma_n = n u / (1 - n
+u) and t stands for products that underflow. With G = 4 (d + 16) u and T = 4 (d + 1) t,
 
     S^ (1 - G) - T  <=  S  <=  S^ (1 + G) + T
 
-holds although both sides are themselves rounded, because G exceeds 2 gamma_n by more than the few
-roundings that follow (the factors 1 - G and 1 + G are exact). Square roots are correctly rounded;
-one factor 1 + G more covers the at most six roundings of the roots, sums and product in b, and
-another the two of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and
-C + b <= ``upper`` are proven for each candidate, and so is every margin. A value that overflows
-certifies nothing.
+holds although both sides are rounded themselves, because G exceeds 2 gamma_n by more than the few
+roundings that follow (1 - G and 1 + G are exact). Square roots are correctly rounded; one factor
+1 + G more covers the at most six roundings of the roots, sums and product in b, and another the two
+of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and C + b <=
+``upper`` are proven for each candidate, and so is every margin. What overflows certifies nothing.
 
 **What is reported.** Computed costs carry rounding errors of their own, at most G (C^ + C~^) + T in
 all. The reported b_j includes them and is moved up, so that it bounds both the exact cost change
-and the difference of the two reported costs; where both endpoints are the same it is 0. Then the
-reported excess cost never exceeds its reported bound either: the proof of
-Eq. fixed-pool-regret-bound needs nothing of C, C~ and b but |C~ - C| <= b, and rounding keeps the
-order of sums and differences. The selections agree too: ``lower_j`` > ``upper_i`` also orders the
-*computed* costs under both inputs, because G leaves room for their errors, so a certified selection
-is what a planner in float64 sees.
+and the difference of the two reported costs; where both endpoints are the same it is 0. So the
+reported excess cost never exceeds its bound either: the proof of Eq. fixed-pool-regret-bound needs
+|C~ - C| <= b alone, and rounding keeps the order of sums and differences. ``lower_j`` > ``upper_i``
+also orders the *computed* costs under both inputs, because G leaves room for their errors, so a
+certified selection is what a planner in float64 sees.
 """
 
 import math

@@ -11,7 +11,7 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import Cancelled, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from plain_model import Held, PlainModel, frames
+from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS
 
@@ -77,6 +77,23 @@ def test_a_call_is_no_larger_than_one_request_may_be() -> None:
     calls, answers = calls_of([(float(m), INTERACTIVE, FP32, 200) for m in (1, 2, 3, 4)])
     assert calls == [[1.0, 2.0], [3.0, 4.0]], "512 frames at most"
     assert [len(answer) for answer in answers] == [200] * 4
+
+
+class Numbered(PlainModel):
+    """Its predictions are the numbers of their rows."""
+
+    def unroll(self, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
+        rows = torch.arange(float(len(histories)))[:, None, None, None]
+        return rows.expand(len(histories), future.shape[1], future.shape[2], 3)
+
+
+def test_equal_rows_of_a_rollout_share_the_first_ones_answer() -> None:
+    engine, context = DeviceClient(CPU, Metrics()), RequestContext(INTERACTIVE)
+    rows = torch.tensor([1.0, 2.0, 1.0])[:, None, None]
+    model, blocks = Numbered(), torch.zeros(3, 2, CARD.action_block_dim)
+    found = engine.rollout(model, rows.expand(3, 1, 3).clone(), blocks, context, FP32)
+    assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.0]
+    engine.close()
 
 
 def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:

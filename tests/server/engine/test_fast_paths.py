@@ -154,6 +154,14 @@ def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> No
     assert (bench.ended("differs"), bench.serving()) == (1, 0)
 
 
+def test_a_job_never_takes_a_fast_path(bench: Bench) -> None:
+    """Its bytes must not depend on which pools came before."""
+    bench.until_it_serves()
+    inputs, calls = pool(1), bench.calls
+    ask(bench.engine, bench.model, inputs, Priority.JOB)
+    assert bench.calls == calls
+
+
 def test_answers_that_agree_go_on_being_served(bench: Bench) -> None:
     bench.until_it_serves()
     calls = bench.calls
