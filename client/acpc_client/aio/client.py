@@ -266,7 +266,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         )
         return results.worst_of(held, by, draw, previews)
 
-    async def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+    async def _fetched(self, answer: object, field: str, timeout: float | None) -> Any:  # noqa: ANN401
         name = results.job_to_fetch(answer, field)
         return await self.operations.get(name, timeout=timeout) if name else answer
 

@@ -19,7 +19,7 @@ from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls.base import identity, send
+from acpc_client.calls.base import identity, list_call, send
 from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
@@ -105,7 +105,8 @@ def contents(anchor_set: AnchorSet | str, neighbourhood: float) -> Call[AnchorCo
 def list_page(page_size: int, token: str) -> Call[Page[AnchorSet]]:
     """The call that reads one page of sets."""
     size = unsigned(page_size, "page_size")
-    return Call(LIST, pb.ListAnchorSetsRequest(page_size=size, page_token=token), _page)
+    request = pb.ListAnchorSetsRequest(page_size=size, page_token=token)
+    return list_call(LIST, request, "anchor_sets", AnchorSet.from_message)
 
 
 def delete(anchor_set: AnchorSet | str) -> Call[None]:
@@ -125,8 +126,3 @@ def _same(answer: pb.GetUploadResponse) -> pb.GetUploadResponse:
 
 def _set(answer: pb.GetAnchorSetResponse | pb.CreateAnchorSetResponse) -> AnchorSet:
     return AnchorSet.from_message(answer.anchor_set)
-
-
-def _page(answer: pb.ListAnchorSetsResponse) -> Page[AnchorSet]:
-    items = tuple(AnchorSet.from_message(message) for message in answer.anchor_sets)
-    return Page(items, answer.next_page_token)

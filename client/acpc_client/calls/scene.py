@@ -48,7 +48,7 @@ def perturbations(given: Any) -> tuple[Perturbation, ...]:  # noqa: ANN401 - che
     )
 
 
-def only_perturbation(given: Any, name: str) -> Perturbation:  # noqa: ANN401 - checked here
+def only_perturbation(given: object, name: str) -> Perturbation:
     """``given`` itself; raises ArgumentError, which names the argument, when it is none."""
     if not isinstance(given, VisualChange):
         raise ArgumentError(

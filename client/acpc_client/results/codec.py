@@ -95,7 +95,7 @@ def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -
 
 
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+def _hints(kind: object) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
@@ -123,7 +123,7 @@ def _checked(plain: Any, kind: Any, path: str) -> Any:  # noqa: ANN401
     raise ArgumentError(path, f"found {plain!r:.80}, wanted {_WANTED[kind]}")
 
 
-def _float(plain: Any, path: str) -> float:  # noqa: ANN401
+def _float(plain: object, path: str) -> float:
     if plain is None:
         return math.nan
     try:
@@ -132,7 +132,7 @@ def _float(plain: Any, path: str) -> float:  # noqa: ANN401
         raise ArgumentError(path, f"found {plain!r:.80}, which no float64 holds") from error
 
 
-def _member(kind: type[enum.Enum], plain: Any, path: str) -> enum.Enum:  # noqa: ANN401
+def _member(kind: type[enum.Enum], plain: object, path: str) -> enum.Enum:
     members = {member.name.lower(): member for member in kind}
     if not isinstance(plain, str) or plain not in members:
         raise ArgumentError(path, f"found {plain!r:.80}, wanted one of {', '.join(members)}")

@@ -38,7 +38,7 @@ _PARTS = (
 Read = tuple[Any, Mapping[str, Array]]
 
 
-def save_result(answer: Any, path: str | Path) -> None:  # noqa: ANN401 - see Result.of
+def save_result(answer: object, path: str | Path) -> None:
     """Writes a result in the format that the suffix names, whole or not at all.
 
     Args:

@@ -265,7 +265,7 @@ class AcpcClient(PlanningMethods):
         )
         return results.worst_of(held, by, draw, previews)
 
-    def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+    def _fetched(self, answer: object, field: str, timeout: float | None) -> Any:  # noqa: ANN401
         name = results.job_to_fetch(answer, field)
         return self.operations.get(name, timeout=timeout) if name else answer
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +29,14 @@ DIRECTIONS = "directions/"
 MAX_EXTRA_ARRAYS = 256
 """Arrays of a set beside those that every set has."""
 # By what a name is, or begins with: element type, and axes for each anchor.
-_EXTRAS: dict[str, tuple[type[Any], str]] = {
+_EXTRAS: dict[str, tuple[type, str]] = {
     VIEWS: (np.uint8, "views, history, height, width, 3"),
     DIRECTIONS: (np.float32, "probes, history, height, width, 3"),
     "proprio": (np.float32, "steps, features"),
 }
 
 
-def _extra(name: str) -> tuple[type[Any], str]:
+def _extra(name: str) -> tuple[type, str]:
     prefix, slash, group = name.partition("/")
     known = _EXTRAS.get(prefix + slash)
     if known is None:
@@ -55,7 +54,7 @@ def has_steps(name: str) -> bool:
 
 def check_extra(
     name: str,
-    dtype: np.dtype[Any],
+    dtype: np.dtype[np.generic],
     shape: Sequence[int],
     history: int,
     frames: Sequence[int],
@@ -217,7 +216,7 @@ def frame_digests(frames: Array) -> list[bytes]:
 
 
 def extra_digest(
-    name: str, dtype: np.dtype[Any], shape: Sequence[int], of_anchors: Iterable[bytes]
+    name: str, dtype: np.dtype[np.generic], shape: Sequence[int], of_anchors: Iterable[bytes]
 ) -> str:
     """sha256 of an extra array: what it is, and the ``frame_digests`` of all anchors.
 

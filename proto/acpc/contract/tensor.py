@@ -24,7 +24,7 @@ Array: TypeAlias = NDArray[Any]
 """An array of any dtype and shape."""
 
 UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
-DTYPES: dict[int, np.dtype[Any]] = {
+DTYPES: dict[int, np.dtype[np.generic]] = {
     tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
     tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
     tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
@@ -116,7 +116,7 @@ class Axes:
         """Dtype and axes in words."""
         return f"{'uint8' if self.of_frames else 'float32'} ({self.names})"
 
-    def converted(self, value: Any) -> Array:
+    def converted(self, value: object) -> Array:
         """The value as an array; real values rounded to float32, nothing else converted.
 
         Floats are no frames: a guess at their range would change every number.
@@ -150,11 +150,11 @@ class Axes:
             raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")
 
 
-def frames(axes: str, default: Any = MISSING) -> Any:
+def frames(axes: str, default: object = MISSING) -> Any:
     """A dataclass field of frames, uint8 RGB, with the axes ``axes``, channel last."""
     return field(default=default, metadata={"array": Axes(axes, of_frames=True)})
 
 
-def floats(axes: str, default: Any = MISSING) -> Any:
+def floats(axes: str, default: object = MISSING) -> Any:
     """A dataclass field of finite float32 values with the axes ``axes``."""
     return field(default=default, metadata={"array": Axes(axes, of_frames=False)})
