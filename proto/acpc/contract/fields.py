@@ -110,10 +110,7 @@ def bounded(
     most: int | None = None,
     **more: object,
 ) -> Any:
-    """A dataclass field of a number, or of a sequence of ``most`` numbers, with a range.
-
-    ``more`` is metadata of the field.
-    """
+    """Declares a number, or a sequence of ``most`` numbers, with a range; ``more`` is metadata."""
     bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
     return field(default=default, metadata={"bounds": bounds, **more})
 
@@ -126,10 +123,7 @@ def sized(
     default_factory: Any = MISSING,
     **more: Any,
 ) -> Any:
-    """A dataclass field of a text, sequence or mapping with a range for its length.
-
-    ``more`` is metadata of the field.
-    """
+    """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
     metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=metadata)
@@ -137,17 +131,17 @@ def sized(
 
 
 def seed_field(default: int = 0) -> Any:
-    """A dataclass field of a seed, uint64."""
+    """Declares a seed, uint64."""
     return bounded(default, ge=0, le=UINT64)
 
 
 def bounds_of(cls: type) -> dict[str, Bounds]:
-    """The declared ranges of a record's fields, by name."""
+    """Returns the declared ranges of a record's fields, by name."""
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
 def changed(record: Any) -> dict[str, Any]:
-    """The fields of a record that differ from their default, by name."""
+    """Returns the fields of a record that differ from their default, by name."""
     found = {}
     for f in dataclasses.fields(record):
         value = getattr(record, f.name)
@@ -158,22 +152,16 @@ def changed(record: Any) -> dict[str, Any]:
 
 
 def given(cls: type[R], **values: object) -> R:
-    """A record with the values that are not None, and the contract's defaults for the others."""
+    """Makes a record of the values that are not None and the defaults of the others."""
     return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 def check(record: object, path: str = "") -> None:
-    """Checks every field of a record, and of the records in it, against its range.
-
-    A record with a method ``check_rules()`` has rules between its fields; they are checked last.
-
-    Args:
-        record: A frozen dataclass of the contract.
-        path: Path of the record in its request, for the error.
+    """Checks every field of a record and of the records in it, then its ``check_rules()``.
 
     Raises:
-        ArgumentError: A value outside its range; names its field, what was found and what is
-            wanted.
+        ArgumentError: A value is outside its range; names its field below ``path``, what was found
+            and what is wanted.
     """
     try:
         for name, in_range, f in _ranges(type(record)):
