@@ -11,6 +11,7 @@ from acpc.contract import (
     DIRECTIONS,
     SMALL_ARRAYS,
     VIEWS,
+    Array,
     anchors_digest,
     check_extra,
     extra_digest,
@@ -164,7 +165,7 @@ class AnchorArrays:
             if (array := getattr(self, name)) is not None
         }
 
-        def cut(array: Frames) -> NDArray[Any]:
+        def cut(array: Frames) -> Array:
             return np.ascontiguousarray(array[start:stop])
 
         return replace(
@@ -195,7 +196,7 @@ class Digest:
         self._history = history
         self._frames: list[bytes] = []
         self._shape: tuple[int, ...] = ()
-        self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in SMALL_ARRAYS}
+        self._small: dict[str, list[Array]] = {name: [] for name in SMALL_ARRAYS}
         self._extras: dict[str, tuple[np.dtype[Any], tuple[int, ...], list[bytes]]] = {}
 
     def add(self, part: AnchorArrays) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import NumericMode
+from acpc.contract import Array, NumericMode
 
 from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Score,
         Study,
     )
-    from numpy.typing import NDArray
 
     from acpc_client.aio.wire import Pairs
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
@@ -108,8 +107,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     async def compare_pair(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        action_blocks: NDArray[Any],
+        history: Array,
+        action_blocks: Array,
         *,
         timeout: float | None = None,
         **options: Unpack[PairOptions],

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import (
     ArgumentError,
+    Array,
     PairComparison,
     PairedPlans,
     PoolCertificate,
@@ -28,7 +29,6 @@ from acpc.contract import (
     from_plain,
     to_plain,
 )
-from numpy.typing import NDArray
 
 from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
@@ -223,7 +223,7 @@ def described(value: Any) -> Any:  # noqa: ANN401 - any argument
     return to_plain(value)
 
 
-def read_document(document: Any, arrays: Mapping[str, NDArray[Any]]) -> Result:  # noqa: ANN401
+def read_document(document: Any, arrays: Mapping[str, Array]) -> Result:  # noqa: ANN401
     """The result that a document is, with its arrays inside or beside it.
 
     Raises:
@@ -274,7 +274,7 @@ def _brief(value: Any) -> str:  # noqa: ANN401
     return f"{value!r:.80}"
 
 
-def _answer_of(kind: type[Any], plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+def _answer_of(kind: type[Any], plain: Any, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """A record, whose parts that stand above the answer keep their paths."""
     try:
         return decode(kind, plain, arrays, "answer")

@@ -15,6 +15,7 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
+from acpc.contract.tensor import Array
 from acpc.contract.visual_changes import check_group
 from acpc.v1 import anchor_service_pb2 as pb
 
@@ -183,7 +184,7 @@ class AnchorContents(Record, Wire[pb.AnchorContents]):
     radius: float | None = None
 
 
-def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, NDArray[Any]]:
+def endpoints_at(small: Mapping[str, Array], horizon: int) -> dict[str, Array]:
     """The small arrays with the endpoint states and labels of one future frame.
 
     Args:
@@ -197,7 +198,7 @@ def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, N
     return {**small, **picked}
 
 
-def endpoints_digest(small: Mapping[str, NDArray[Any]]) -> str:
+def endpoints_digest(small: Mapping[str, Array]) -> str:
     """sha256 of states and labels at every future frame; empty where there is only the last."""
     if small["labels"].ndim == 1:
         return ""
@@ -210,7 +211,7 @@ def endpoints_digest(small: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def frame_digests(frames: NDArray[Any]) -> list[bytes]:
+def frame_digests(frames: Array) -> list[bytes]:
     """sha256 of the bytes of each anchor: of frames, or of an array beside them."""
     return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
 
@@ -233,7 +234,7 @@ def extra_digest(
 def anchors_digest(
     history: int,
     frame_size: tuple[int, int],
-    small: Mapping[str, NDArray[Any]],
+    small: Mapping[str, Array],
     of_frames: Iterable[bytes],
     extras: Mapping[str, str] | None = None,
 ) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,9 @@ from acpc.v1 import tensor_pb2
 # The contract's largest rank is 5. NumPy rejects shapes whose product overflows, empty or not.
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
+
+Array: TypeAlias = NDArray[Any]
+"""An array of any dtype and shape."""
 
 UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
 DTYPES: dict[int, np.dtype[Any]] = {
@@ -33,7 +36,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 _CODES = {dtype.str[1:]: code for code, dtype in DTYPES.items()}  # of either byte order
 
 
-def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> NDArray[Any]:
+def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
     """The array of a message; shares the message's bytes and is read-only.
 
     Raises:
@@ -113,7 +116,7 @@ class Axes:
         """Dtype and axes in words."""
         return f"{'uint8' if self.of_frames else 'float32'} ({self.names})"
 
-    def converted(self, value: Any) -> NDArray[Any]:
+    def converted(self, value: Any) -> Array:
         """The value as an array; real values rounded to float32, nothing else converted.
 
         Floats are no frames: a guess at their range would change every number.
@@ -126,7 +129,7 @@ class Axes:
         with np.errstate(over="ignore"):
             return array.astype(FLOAT32)
 
-    def check(self, array: NDArray[Any], name: str) -> None:
+    def check(self, array: Array, name: str) -> None:
         """Checks dtype, axes and values.
 
         Raises:
