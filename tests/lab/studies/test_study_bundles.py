@@ -48,6 +48,7 @@ def test_a_bundle_verifies(whole: Path) -> None:
     assert found.largest_difference == 0
 
 
+@pytest.mark.process
 def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: Path) -> None:
     evidence = Evidence.of(STUDIES["shifts"], paper.shift_rows())
     again = tmp_path / "again"
