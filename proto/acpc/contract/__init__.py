@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         frame_digests,
         has_steps,
     )
+    from acpc.contract.candidates import CandidatePool, OwnPool, PoolRequest, Proposal
     from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
     from acpc.contract.coverage import (
         CoverageFinding,
@@ -90,15 +91,11 @@ if TYPE_CHECKING:
     from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
     from acpc.contract.messages import Codec, Wire
     from acpc.contract.moments import (
-        CandidatePool,
-        OwnPool,
         PairedRequest,
         PairRequest,
         PlanFrame,
         PlannerMoment,
         PlanStart,
-        PoolRequest,
-        Proposal,
         Views,
         goal_kind,
     )
