@@ -11,6 +11,7 @@ from acpc.contract import (
     DIRECTIONS,
     SMALL_ARRAYS,
     VIEWS,
+    Array,
     anchors_digest,
     check_extra,
     extra_digest,
@@ -23,7 +24,7 @@ from acpc_client.errors import ArgumentError
 CUT_BYTES = 2**23
 """Frames and views of a shard as they are cut here, 8 MiB."""
 
-_WANTED: dict[str, tuple[type[Any], str]] = {
+_WANTED: dict[str, tuple[type, str]] = {
     "frames": (np.uint8, "anchors, history + horizon, height, width, 3"),
     "action_blocks": (np.float32, "anchors, history + horizon - 1, block width"),
     "endpoint_states": (np.float64, "anchors, state width"),
@@ -37,7 +38,7 @@ class Frames(Protocol):
     """What frames must offer: NumPy arrays and memory maps do, and so may a reader of yours."""
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """uint8."""
         ...
 
@@ -164,7 +165,7 @@ class AnchorArrays:
             if (array := getattr(self, name)) is not None
         }
 
-        def cut(array: Frames) -> NDArray[Any]:
+        def cut(array: Frames) -> Array:
             return np.ascontiguousarray(array[start:stop])
 
         return replace(
@@ -195,8 +196,8 @@ class Digest:
         self._history = history
         self._frames: list[bytes] = []
         self._shape: tuple[int, ...] = ()
-        self._small: dict[str, list[NDArray[Any]]] = {name: [] for name in SMALL_ARRAYS}
-        self._extras: dict[str, tuple[np.dtype[Any], tuple[int, ...], list[bytes]]] = {}
+        self._small: dict[str, list[Array]] = {name: [] for name in SMALL_ARRAYS}
+        self._extras: dict[str, tuple[np.dtype[np.generic], tuple[int, ...], list[bytes]]] = {}
 
     def add(self, part: AnchorArrays) -> None:
         """Takes the next anchors."""

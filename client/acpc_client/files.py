@@ -10,10 +10,9 @@ import uuid
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.contract import Array
 
 from acpc_client.errors import ArgumentError
 
@@ -43,7 +42,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def read_npz(file: Path | bytes) -> dict[str, NDArray[Any]]:
+def read_npz(file: Path | bytes) -> dict[str, Array]:
     """The arrays of an NPZ file, or of its content; objects are never unpickled.
 
     Raises:

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from acpc.contract import ArgumentError
+from acpc.contract import ArgumentError, Array
 
 if TYPE_CHECKING:
     from acpc.contract import Perturbation
-    from numpy.typing import NDArray
 
 Count = TypeVar("Count", int, int | None)
 Item = TypeVar("Item")
@@ -32,16 +31,16 @@ def unsigned(value: Count, name: str, bits: int = 32) -> Count:
 class Pair:
     """One question of ``compare_pairs``; the fields mean what they mean in ``compare_pair``."""
 
-    history: NDArray[Any]
-    action_blocks: NDArray[Any]
+    history: Array
+    action_blocks: Array
     perturbations: Perturbation | Sequence[Perturbation] = ()
-    views: NDArray[Any] | None = None
+    views: Array | None = None
     draws: int = 1
     seed: int = 0
     anchor: int = 0
-    observed_future: NDArray[Any] | None = None
-    proprio: NDArray[Any] | None = None
-    future_proprio: NDArray[Any] | None = None
+    observed_future: Array | None = None
+    proprio: Array | None = None
+    future_proprio: Array | None = None
     weights: Sequence[float] = ()
     pair_id: str = ""
 

@@ -24,7 +24,7 @@ from acpc_client.errors import (
 )
 
 OnAway = Callable[[AcpcError | None], object]
-"""Told why a server is away, in one line, and None once it is back."""
+"""Called with why a server is away, in one line, and with None once it is back."""
 
 PATIENCE_S = 600.0
 """Seconds that a server which has answered before may be away, unless the caller says otherwise."""
@@ -35,8 +35,7 @@ FIRST_CONTACT_S = 10.0
 WATCH_SEGMENT_S = 300.0
 POLL_INTERVAL_S = 1.0
 STREAM_BREAKS_BEFORE_POLLING = 3
-# Below this no call is worth sending.
-_LEAST_DEADLINE_S = 0.001
+_LEAST_DEADLINE_S = 0.001  # below this no call is worth sending
 _MIN_PAUSE_S = 0.25
 _MAX_PAUSE_S = 2.0
 # What of gRPC's long messages tells a person why nobody answers.
@@ -58,10 +57,9 @@ _log = logging.getLogger("acpc_client")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Exponential backoff with jitter, bounded by the deadline of the call.
+    """Backs off exponentially with jitter, bounded by the deadline of the call.
 
-    Tried again: UNAVAILABLE, and RESOURCE_EXHAUSTED and ABORTED when the server says when to come
-    back.
+    Retries UNAVAILABLE, and RESOURCE_EXHAUSTED and ABORTED when the server says when.
 
     Attributes:
         attempts: Times a call is sent at most; 1 turns retries off.
@@ -83,9 +81,8 @@ class RetryPolicy:
         if not safe or failures >= self.attempts:
             return None
         spread = 1.0 + 0.2 * random.random()  # noqa: S311 - jitter, not a secret
-        if error.retry_after is not None:
-            return error.retry_after * spread
-        return self._back_off(failures) * spread
+        wait = self._back_off(failures) if error.retry_after is None else error.retry_after
+        return wait * spread
 
     def hinted(self, error: AcpcError, failures: int = 1) -> AcpcError:
         """The error, which says when to come back where a server that has died could not."""
@@ -98,11 +95,9 @@ class RetryPolicy:
 
 
 class Attempts:
-    """One logical call: its deadline, kept over retries, and its failures so far.
+    """Keeps one logical call's deadline over retries, and counts its failures.
 
-    Args:
-        policy: When to try again.
-        timeout: Seconds for the whole call; None only for a watcher, which has no end of its own.
+    ``timeout`` is in seconds for the whole call; None only for a watcher.
     """
 
     def __init__(self, policy: RetryPolicy, timeout: float | None) -> None:
@@ -112,9 +107,8 @@ class Attempts:
 
     def remaining(self) -> float | None:
         """Seconds until the deadline."""
-        if self._deadline is None:
-            return None
-        return max(_LEAST_DEADLINE_S, self._deadline - time.monotonic())
+        deadline = self._deadline
+        return None if deadline is None else max(_LEAST_DEADLINE_S, deadline - time.monotonic())
 
     def over(self, delay: float = 0.0) -> bool:
         """Whether the deadline will have passed ``delay`` seconds from now."""
@@ -168,12 +162,11 @@ def remedy(why: str = "") -> str:
 
 
 class Absence:
-    """How long a caller outlasts a server that is away, and what it is told meanwhile.
+    """Outlasts a server that is away, and reports the absence to the caller.
 
     Args:
-        contact: The server.
         patience: Seconds of one absence; 0: none; None: 600, and 10 before the first contact.
-        on_away: Told when an absence begins and when it ends; None: the log ``acpc_client``.
+        on_away: Called when an absence begins and when it ends; None: the log ``acpc_client``.
         most: Seconds that one absence may take, whatever the patience.
     """
 
@@ -275,13 +268,10 @@ def _length(seconds: float) -> str:
 
 
 class WatchPlan:
-    """How a watcher of one operation goes on: it reconnects, and polls when streams keep breaking.
+    """Reconnects a watcher of one operation, or polls when its streams keep breaking.
 
-    Args:
-        policy: When to try again.
-        absence: What outlasts the server's absence.
+    Attributes:
         name: The operation; from its first message on the name there, which is never an alias.
-        timeout: Seconds for the whole watch; None: until the operation ends.
     """
 
     def __init__(
@@ -324,8 +314,7 @@ class WatchPlan:
         """Seconds to wait after a stream or poll that failed.
 
         Raises:
-            AcpcError: ``error``, when it will not pass; DeadlineExceeded when the watch is over;
-                ServerAway when the server was away for too long.
+            AcpcError: ``error``, which will not pass, DeadlineExceeded, or ServerAway.
         """
         if self._attempts.over():
             raise self._out_of_time() from None
@@ -348,10 +337,8 @@ class WatchPlan:
         self.streaming = self.streaming and self._breaks < STREAM_BREAKS_BEFORE_POLLING
 
     def _out_of_time(self) -> DeadlineExceeded:
-        return DeadlineExceeded(
-            f"{self.name} was still going on when the wait for it ended; {self._follow()}",
-            reason="",
-        )
+        told = f"{self.name} was still going on when the wait for it ended; {self._follow()}"
+        return DeadlineExceeded(told, reason="")
 
     def _follow(self) -> str:
         return f"the job goes on at the server; follow it: acpc operations watch {self.name}"

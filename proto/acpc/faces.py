@@ -27,10 +27,12 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
 
     def get(name: str) -> Any:  # noqa: ANN401 - whatever the package exports
         home = "" if name.startswith("__") else homes().get(name)
-        if not home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if home == package:
-            return importlib.import_module(f"{package}.{name}")
+        if not home or home == package:  # a module of the package
+            try:
+                return importlib.import_module(f"{package}.{name}" if name[:1] != "_" else "")
+            except (ModuleNotFoundError, ValueError) as error:
+                missing = f"module {package!r} has no attribute {name!r}"
+                raise AttributeError(missing) from error
         value = getattr(importlib.import_module(home), name)
         setattr(module, name, value)
         return value

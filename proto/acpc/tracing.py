@@ -87,7 +87,7 @@ class _Export:
         self._provider.add_span_processor(batches.BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("acpc")
 
-    def begin(self, name: str, parent: str, kind: str, began: float, attributes: Any) -> Any:  # noqa: ANN401
+    def begin(self, name: str, parent: str, kind: str, began: float, attributes: object) -> Any:  # noqa: ANN401
         return self._tracer.start_span(
             name,
             context=self._parents.extract({HEADER: parent}) if parent else None,
@@ -96,7 +96,7 @@ class _Export:
             start_time=_nanoseconds(began),
         )
 
-    def enter(self, span: Any) -> AbstractContextManager[object]:  # noqa: ANN401
+    def enter(self, span: object) -> AbstractContextManager[object]:
         entered: AbstractContextManager[object] = self._api.use_span(
             span, record_exception=False, set_status_on_exception=False
         )

@@ -33,6 +33,7 @@ KINDS = {"cuda", "xpu", "mps"}
 KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.settings")
 
 KNOWN = modules()
+pytestmark = pytest.mark.process  # reads all sources
 
 
 def past_the_face(module: Module) -> Iterator[str]:

@@ -32,6 +32,7 @@ REFUSED = "failed to connect to all addresses; last error: connect: Connection r
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.01)
+    monkeypatch.setattr("acpc_client.retries._MAX_PAUSE_S", 0.02)
     monkeypatch.setattr("acpc_client.retries.POLL_INTERVAL_S", 0.01)
 
 
@@ -101,10 +102,10 @@ def test_no_patience_fails_at_once_with_the_name(side: Any, counterparty: Counte
 
 
 def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) -> None:
-    with pytest.raises(ServerAway, match=r"within 0\.2 s .* start one there") as caught:
+    with pytest.raises(ServerAway, match=r"within 0\.1 s .* start one there") as caught:
         side_of(unused_target).ask(
             lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
-            patience=0.2,
+            patience=0.1,
             on_away=lambda _: None,
         )
     assert unused_target in str(caught.value)

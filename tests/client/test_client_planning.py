@@ -185,7 +185,7 @@ def test_the_deadline_of_the_session_ends_it(
     side: Any, counterparty: Counterparty, scene: dict[str, Any]
 ) -> None:
     counterparty.stalled.set()
-    assert isinstance(late_answer(side, {**scene, "timeout": 0.5}), DeadlineExceeded)
+    assert isinstance(late_answer(side, {**scene, "timeout": 0.2}), DeadlineExceeded)
 
 
 def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
@@ -196,7 +196,7 @@ def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
     assert left is not None
     assert 500 < left < 620
     counterparty.stalled.set()
-    assert "no answer within 0.5 s" in str(late_answer(side, scene, timeout=0.5))
+    assert "no answer within 0.2 s" in str(late_answer(side, scene, timeout=0.2))
 
 
 def test_a_session_is_entered_before_it_is_asked_and_only_once(

@@ -212,7 +212,7 @@ def test_an_elite_set_must_hold_in_every_pool(
 
 def test_a_late_server_brakes(side: Any, counterparty: Counterparty, moment: Make) -> None:
     counterparty.stalled.set()
-    policy, (late,) = side.decide({"budget_ms": 300.0}, moment((5,)))
+    policy, (late,) = side.decide({"budget_ms": 100.0}, moment((5,)))
     assert (late.decision, late.plan, late.pool) == (BRAKE, None, None)
     assert isinstance(late.error, DeadlineExceeded)
     assert late.seconds < GENEROUS_SECONDS

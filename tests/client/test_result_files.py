@@ -18,7 +18,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorValues, Score, SkipReason, load_result, save_result
 from acpc_client.errors import ArgumentError
 from client_messages import score_response
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from result_schema import checked
@@ -94,7 +94,6 @@ def test_a_score_without_anchor_values_stays_without(tmp_path: Path, suffix: str
     assert read.checkpoint.anchor_values is None
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     data=st.data(),
     number=st.floats(allow_nan=False) | st.just(math.nan),  # NaN has no payload in JSON

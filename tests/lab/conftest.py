@@ -1,3 +1,18 @@
-"""The scripted server that the workbench is asked to work with."""
+"""The scripted server that the workbench is asked to work with, and waits that are short."""
 
+import pytest
+from acpc_client.retries import RetryPolicy
+from acpc_lab.campaigns import Link
 from client_fixtures import blocks, counterparty, history, target, unused_target
+from typer import rich_utils  # before a test sets what it reads when imported
+
+
+@pytest.fixture(autouse=True)
+def waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign waits a tenth as long between its looks, and a call that failed a moment."""
+    sleep = Link.sleep
+    monkeypatch.setattr(Link, "sleep", lambda link, seconds: sleep(link, seconds / 10))
+    monkeypatch.setattr("acpc_lab.campaigns.tasks._MIN_BACKOFF_S", 0.05)
+    monkeypatch.setattr(RetryPolicy, "_back_off", lambda *_: 0.01)
+    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
+    monkeypatch.setattr("acpc_client.retries.POLL_INTERVAL_S", 0.02)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import NumericMode
+from acpc.contract import Array, NumericMode
 
 from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         Score,
         Study,
     )
-    from numpy.typing import NDArray
 
     from acpc_client.aio.wire import Pairs
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
@@ -108,8 +107,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     async def compare_pair(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        action_blocks: NDArray[Any],
+        history: Array,
+        action_blocks: Array,
         *,
         timeout: float | None = None,
         **options: Unpack[PairOptions],
@@ -267,7 +266,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         )
         return results.worst_of(held, by, draw, previews)
 
-    async def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+    async def _fetched(self, answer: object, field: str, timeout: float | None) -> Any:  # noqa: ANN401
         name = results.job_to_fetch(answer, field)
         return await self.operations.get(name, timeout=timeout) if name else answer
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
+
+from acpc.contract import Array
 
 from acpc_client import aio, calls
 
 if TYPE_CHECKING:
     from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
-    from numpy.typing import NDArray
 
     from acpc_client.aio.transport import AsyncTransport
     from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions
@@ -22,9 +23,9 @@ class AsyncPlanningMethods:
     async def certify_pool(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        candidates: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        candidates: Array,
+        goal: Array,
         *,
         timeout: float | None = None,
         **options: Unpack[PoolOptions],
@@ -49,8 +50,8 @@ class AsyncPlanningMethods:
     def plan(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        goal: Array,
         *,
         timeout: float | None = None,
         message_timeout: float | None = None,
@@ -85,8 +86,8 @@ class AsyncPlanningMethods:
     async def plan_paired(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        goal: Array,
         budget: CemBudget,
         *,
         timeout: float | None = None,

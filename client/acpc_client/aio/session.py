@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from acpc.contract import PoolCertificate, Receipt, SampledPool
+from acpc.contract import Array, PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
-from numpy.typing import NDArray
 
 from acpc_client.aio.streams import AsyncPlanStream
 from acpc_client.aio.transport import AsyncTransport
@@ -102,14 +101,14 @@ class AsyncPlanSession(SessionBase):
 
     async def move(
         self,
-        history: NDArray[Any],
+        history: Array,
         *,
         keep: int = 0,
-        past_blocks: NDArray[Any] | None = None,
-        goal: NDArray[Any] | None = None,
-        goal_proprio: NDArray[Any] | None = None,
-        proprio: NDArray[Any] | None = None,
-        views: NDArray[Any] | None = None,
+        past_blocks: Array | None = None,
+        goal: Array | None = None,
+        goal_proprio: Array | None = None,
+        proprio: Array | None = None,
+        views: Array | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """Go on at the planner's next moment; later pools are answered as in a new session there.
@@ -149,10 +148,10 @@ class AsyncPlanSession(SessionBase):
 
     async def certify(
         self,
-        candidates: NDArray[Any],
+        candidates: Array,
         *,
-        offsets: NDArray[Any] | None = None,
-        infeasible: NDArray[Any] | None = None,
+        offsets: Array | None = None,
+        infeasible: Array | None = None,
         timeout: float | None = None,
     ) -> PoolCertificate:
         """Can the visual change alter the planner's choice among these candidates?
@@ -173,8 +172,8 @@ class AsyncPlanSession(SessionBase):
 
     async def certify_proposal(
         self,
-        mean: NDArray[Any],
-        std: NDArray[Any],
+        mean: Array,
+        std: Array,
         *,
         candidates: int = 64,
         seed: int,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any
 
 from acpc.contract import (
     SMALL_ARRAYS,
     AnchorContents,
     AnchorSet,
+    Array,
     CreateRequest,
     DatasetAnchors,
     Reading,
@@ -17,10 +17,9 @@ from acpc.contract import (
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
-from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls.base import identity, send
+from acpc_client.calls.base import identity, list_call, send
 from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
@@ -56,15 +55,13 @@ def shard(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
     return message
 
 
-def _extra(name: str, array: NDArray[Any], compress: bool) -> pb.ShardArray:
+def _extra(name: str, array: Array, compress: bool) -> pb.ShardArray:
     values, packing = _large(array, compress)
     crc32 = zlib.crc32(values.data)
     return pb.ShardArray(name=name, values=values, compression=packing, crc32=crc32)
 
 
-def _large(
-    array: NDArray[Any], compress: bool
-) -> tuple[tensor_pb2.Tensor, pb.Compression.ValueType]:
+def _large(array: Array, compress: bool) -> tuple[tensor_pb2.Tensor, pb.Compression.ValueType]:
     """A large array, deflated where that makes it smaller."""
     tensor = write_tensor(array)
     packed = zlib.compress(tensor.data, ZLIB_LEVEL) if compress else tensor.data
@@ -108,7 +105,8 @@ def contents(anchor_set: AnchorSet | str, neighbourhood: float) -> Call[AnchorCo
 def list_page(page_size: int, token: str) -> Call[Page[AnchorSet]]:
     """The call that reads one page of sets."""
     size = unsigned(page_size, "page_size")
-    return Call(LIST, pb.ListAnchorSetsRequest(page_size=size, page_token=token), _page)
+    request = pb.ListAnchorSetsRequest(page_size=size, page_token=token)
+    return list_call(LIST, request, "anchor_sets", AnchorSet.from_message)
 
 
 def delete(anchor_set: AnchorSet | str) -> Call[None]:
@@ -128,8 +126,3 @@ def _same(answer: pb.GetUploadResponse) -> pb.GetUploadResponse:
 
 def _set(answer: pb.GetAnchorSetResponse | pb.CreateAnchorSetResponse) -> AnchorSet:
     return AnchorSet.from_message(answer.anchor_set)
-
-
-def _page(answer: pb.ListAnchorSetsResponse) -> Page[AnchorSet]:
-    items = tuple(AnchorSet.from_message(message) for message in answer.anchor_sets)
-    return Page(items, answer.next_page_token)

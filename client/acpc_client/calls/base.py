@@ -21,7 +21,7 @@ from acpc.contract import (
 )
 from google.protobuf.message import Message
 
-from acpc_client.calls.call import Call, Method
+from acpc_client.calls.call import Call, Method, Page
 from acpc_client.calls.options import CallOptions
 
 Answer = TypeVar("Answer")
@@ -76,9 +76,10 @@ def _drop_defaults(record: Any, sent: Any) -> None:  # noqa: ANN401 - any record
             _drop_defaults(value, getattr(sent, sent.WhichOneof(wire) if of_oneof else wire))
 
 
-def _find_droppable(cls: type[Any]) -> list[tuple[str, str, Any, bool]]:
+def _find_droppable(cls: type) -> list[tuple[str, str, object, bool]]:
     """Fields that may have their default, or hold a record: name, wire name, default, oneof."""
-    known, found = cls.message_type.DESCRIPTOR, []
+    known = cls.message_type.DESCRIPTOR  # type: ignore[attr-defined]
+    found: list[tuple[str, str, object, bool]] = []
     for f in fields(cls):
         wire = f.metadata.get("wire", f.name)
         if wire in known.oneofs_by_name:
@@ -91,7 +92,18 @@ def _find_droppable(cls: type[Any]) -> list[tuple[str, str, Any, bool]]:
     return found
 
 
-_droppable: Callable[[Any], list[tuple[str, str, Any, bool]]] = cache(_find_droppable)
+_droppable: Callable[[Any], list[tuple[str, str, object, bool]]] = cache(_find_droppable)
+
+
+def list_call(
+    method: Method, request: Message, field: str, read: Callable[[Any], Answer]
+) -> Call[Page[Answer]]:
+    """The call that reads one page of a list, whose records the answer's ``field`` holds."""
+
+    def parse(answer: Any) -> Page[Answer]:  # noqa: ANN401 - a generated message
+        return Page(tuple(map(read, getattr(answer, field))), answer.next_page_token)
+
+    return Call(method, request, parse)
 
 
 def send(method: Method, request: Wire[Any], parse: Callable[[Any], Answer]) -> Call[Answer]:

@@ -6,7 +6,7 @@ from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
-from acpc_client.calls.base import identity, reference
+from acpc_client.calls.base import identity, list_call, reference
 from acpc_client.calls.call import Call, Method, Page
 from acpc_client.inputs import unsigned
 
@@ -19,7 +19,8 @@ UNLOAD = Method(CheckpointServiceStub, "UnloadCheckpoint", timeout=30.0)
 def list_page(page_size: int, token: str) -> Call[Page[Checkpoint]]:
     """The call that reads one page of checkpoints."""
     size = unsigned(page_size, "page_size")
-    return Call(LIST, pb.ListCheckpointsRequest(page_size=size, page_token=token), _page)
+    request = pb.ListCheckpointsRequest(page_size=size, page_token=token)
+    return list_call(LIST, request, "checkpoints", Checkpoint.from_message)
 
 
 def get(checkpoint: str | CheckpointRef) -> Call[Checkpoint]:
@@ -50,8 +51,3 @@ def _checkpoint(
     answer: pb.GetCheckpointResponse | pb.UnloadCheckpointResponse,
 ) -> Checkpoint:
     return Checkpoint.from_message(answer.checkpoint)
-
-
-def _page(answer: pb.ListCheckpointsResponse) -> Page[Checkpoint]:
-    items = tuple(Checkpoint.from_message(message) for message in answer.checkpoints)
-    return Page(items, answer.next_page_token)

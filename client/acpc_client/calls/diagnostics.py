@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from acpc.contract import (
+    Array,
     CheckpointRef,
     NumericMode,
     PairComparison,
@@ -14,7 +15,6 @@ from acpc.contract import (
 )
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
-from numpy.typing import NDArray
 
 from acpc_client.calls.base import common, send
 from acpc_client.calls.call import Call, Method
@@ -29,8 +29,8 @@ CERTIFY_POOL = Method(DiagnosticServiceStub, "CertifyPool", timeout=30.0)
 
 def compare_pair(
     checkpoint: str | CheckpointRef,
-    history: NDArray[Any],
-    action_blocks: NDArray[Any],
+    history: Array,
+    action_blocks: Array,
     **options: Unpack[PairOptions],
 ) -> Call[PairComparison]:
     """The call that compares one pair.
@@ -78,9 +78,9 @@ def stream_item(
 
 def certify_pool(
     checkpoint: str | CheckpointRef,
-    history: NDArray[Any],
-    candidates: NDArray[Any],
-    goal: NDArray[Any],
+    history: Array,
+    candidates: Array,
+    goal: Array,
     **options: Unpack[PoolOptions],
 ) -> Call[PoolCertificate]:
     """The call that certifies one pool.

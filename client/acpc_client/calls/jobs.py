@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Unpack
+from typing import Protocol, Unpack
 
 from acpc import contract
 from acpc.contract import (
@@ -22,7 +22,7 @@ from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import common, send, source
+from acpc_client.calls.base import common, list_call, send, source
 from acpc_client.calls.call import Call, Method, Page
 from acpc_client.calls.options import ScoreOptions, check_options
 from acpc_client.calls.scene import only_perturbation
@@ -114,7 +114,7 @@ def list_page(condition: str, page_size: int, token: str) -> Call[Page[Operation
         page_size=unsigned(page_size, "page_size", 31),
         page_token=token,
     )
-    return Call(LIST, request, _page)
+    return list_call(LIST, request, "operations", Operation.from_message)
 
 
 def wait(name: str, timeout: float) -> Call[Operation]:
@@ -133,11 +133,6 @@ def cancel(name: str) -> Call[None]:
 def delete(name: str) -> Call[None]:
     """The call that forgets an operation."""
     return Call(DELETE, operations_pb2.DeleteOperationRequest(name=name), _nothing)
-
-
-def _page(answer: Any) -> Page[Operation]:  # noqa: ANN401 - google.longrunning has no stubs
-    items = tuple(Operation.from_message(operation) for operation in answer.operations)
-    return Page(items, answer.next_page_token)
 
 
 def _previews(answer: pb.PreviewAnchorsResponse) -> tuple[AnchorPreview, ...]:

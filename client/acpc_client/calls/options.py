@@ -7,10 +7,11 @@ keyword arguments (PEP 692); what is not given has the server's default.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from acpc.contract import (
+        Array,
         CemReturn,
         CheckpointRef,
         CostReduction,
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         Thresholds,
         UntilDecided,
     )
-    from numpy.typing import NDArray
 
 
 class CallOptions(TypedDict, total=False):
@@ -53,11 +53,11 @@ class ViewOptions(CallOptions, total=False):
     """
 
     perturbations: Perturbation | Sequence[Perturbation]
-    views: NDArray[Any] | None
+    views: Array | None
     draws: int
     seed: int
     anchor: int
-    proprio: NDArray[Any] | None
+    proprio: Array | None
 
 
 class PairOptions(ViewOptions, total=False):
@@ -69,8 +69,8 @@ class PairOptions(ViewOptions, total=False):
         weights: Horizon weights, nonnegative and summing to 1; empty: 1/H.
     """
 
-    observed_future: NDArray[Any] | None
-    future_proprio: NDArray[Any] | None
+    observed_future: Array | None
+    future_proprio: Array | None
     weights: Sequence[float]
 
 
@@ -85,8 +85,8 @@ class PlannerOptions(ViewOptions, total=False):
         objective: What the planner minimises; None: the squared l2 distance of the last step.
     """
 
-    past_blocks: NDArray[Any] | None
-    goal_proprio: NDArray[Any] | None
+    past_blocks: Array | None
+    goal_proprio: Array | None
     cost_reduction: CostReduction
     endpoint_tolerance: float
     objective: Objective | None
@@ -119,8 +119,8 @@ class PoolOptions(CertifyOptions, total=False):
         infeasible: Those that break a constraint on their actions, bool (candidates,); None: none.
     """
 
-    offsets: NDArray[Any] | None
-    infeasible: NDArray[Any] | None
+    offsets: Array | None
+    infeasible: Array | None
 
 
 class PairedOptions(PlannerOptions, total=False):

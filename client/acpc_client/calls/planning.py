@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from acpc.contract import (
+    Array,
     CemBudget,
     CemReturn,
     CheckpointRef,
@@ -17,7 +18,6 @@ from acpc.contract import (
 )
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
-from numpy.typing import NDArray
 
 from acpc_client.calls.base import message, send
 from acpc_client.calls.call import Call, Method
@@ -33,8 +33,8 @@ MESSAGE_TIMEOUT_S = 30.0
 
 def start(
     checkpoint: str | CheckpointRef,
-    history: NDArray[Any],
-    goal: NDArray[Any],
+    history: Array,
+    goal: Array,
     **options: Unpack[CertifyOptions],
 ) -> pb.PlanStart:
     """The first message of a session.
@@ -48,14 +48,14 @@ def start(
 
 
 def frame(
-    history: NDArray[Any],
+    history: Array,
     *,
     keep: int,
-    past_blocks: NDArray[Any] | None,
-    goal: NDArray[Any] | None,
-    views: NDArray[Any] | None,
-    proprio: NDArray[Any] | None,
-    goal_proprio: NDArray[Any] | None,
+    past_blocks: Array | None,
+    goal: Array | None,
+    views: Array | None,
+    proprio: Array | None,
+    goal_proprio: Array | None,
 ) -> pb.PlanRequest:
     """The message that moves a session on.
 
@@ -104,9 +104,9 @@ def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest |
 
 
 def pool(
-    candidates: NDArray[Any],
-    offsets: NDArray[Any] | None = None,
-    infeasible: NDArray[Any] | None = None,
+    candidates: Array,
+    offsets: Array | None = None,
+    infeasible: Array | None = None,
 ) -> pb.PlanPool:
     """The message that carries a pool of the caller's own; its iteration is set when it is sent.
 
@@ -116,7 +116,7 @@ def pool(
     return message(OwnPool(**said_of_candidates(candidates, offsets, infeasible)))
 
 
-def proposal(mean: NDArray[Any], std: NDArray[Any], candidates: int, seed: int) -> pb.PlanPool:
+def proposal(mean: Array, std: Array, candidates: int, seed: int) -> pb.PlanPool:
     """The message that has the server sample a pool.
 
     Raises:
@@ -153,8 +153,8 @@ def certificate(answer: pb.PlanResponse | None, iteration: int) -> pb.PlanCertif
 
 def plan_paired(
     checkpoint: str | CheckpointRef,
-    history: NDArray[Any],
-    goal: NDArray[Any],
+    history: Array,
+    goal: Array,
     budget: CemBudget,
     **options: Unpack[PairedOptions],
 ) -> Call[PairedPlans]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import (
     ArgumentError,
+    Array,
     CheckpointRef,
     CostReduction,
     Perturbation,
@@ -15,7 +16,6 @@ from acpc.contract import (
     Views,
     VisualChange,
 )
-from numpy.typing import NDArray
 
 from acpc_client.calls.base import common
 from acpc_client.calls.options import CertifyOptions, PlannerOptions, ViewOptions
@@ -48,7 +48,7 @@ def perturbations(given: Any) -> tuple[Perturbation, ...]:  # noqa: ANN401 - che
     )
 
 
-def only_perturbation(given: Any, name: str) -> Perturbation:  # noqa: ANN401 - checked here
+def only_perturbation(given: object, name: str) -> Perturbation:
     """``given`` itself; raises ArgumentError, which names the argument, when it is none."""
     if not isinstance(given, VisualChange):
         raise ArgumentError(
@@ -60,8 +60,8 @@ def only_perturbation(given: Any, name: str) -> Perturbation:  # noqa: ANN401 - 
 
 def moment(
     checkpoint: str | CheckpointRef,
-    history: NDArray[Any],
-    goal: NDArray[Any],
+    history: Array,
+    goal: Array,
     options: PlannerOptions,
 ) -> dict[str, Any]:
     """What every request about a planner has; raises as ``views``."""
@@ -91,7 +91,7 @@ def selection(options: CertifyOptions) -> dict[str, Any]:
 
 
 def said_of_candidates(
-    candidates: NDArray[Any], offsets: NDArray[Any] | None, infeasible: NDArray[Any] | None
+    candidates: Array, offsets: Array | None, infeasible: Array | None
 ) -> dict[str, Any]:
     """A pool with what is known of each candidate.
 

@@ -168,7 +168,7 @@ class Control:
             self._chosen = pool, answer
         return attempt.certified
 
-    def _look(self, *, fresh: bool, **options: Any) -> Look:  # noqa: ANN401 - CertifyOptions
+    def _look(self, *, fresh: bool, **options: object) -> Look:
         left = self._left()
         return Look(fresh, {"timeout": left, "message_timeout": left, **options})
 

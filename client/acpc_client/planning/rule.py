@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
-from acpc.contract import PoolCertificate, Record
+from acpc.contract import Array, PoolCertificate, Record
 from numpy.typing import NDArray
 
 from acpc_client.calls import CertifyOptions
@@ -138,7 +138,7 @@ class PolicyRule:
     select: Literal["top1", "elite"] = "top1"
     budget_ms: float = 200.0
     attempts: int = 4
-    acted: Callable[[Candidates], NDArray[Any]] = field(default=lambda pool: pool[:, 0], repr=False)
+    acted: Callable[[Candidates], Array] = field(default=lambda pool: pool[:, 0], repr=False)
     same_action: float = 0.0
     closer: CertifyOptions | None = None
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)

@@ -11,7 +11,7 @@ from acpc_client.errors import MalformedAnswer
 Answer = TypeVar("Answer", bound=Wire[Any])
 
 
-def read_answer(answer: type[Answer], message: Any) -> Answer:  # noqa: ANN401 - the answer's message
+def read_answer(answer: type[Answer], message: object) -> Answer:
     """The answer that a message stands for.
 
     Raises:

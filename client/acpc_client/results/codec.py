@@ -14,12 +14,11 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from acpc.contract import joined
-from numpy.typing import NDArray
+from acpc.contract import Array, joined
 
 from acpc_client.errors import ArgumentError
 
-Arrays = dict[str, NDArray[Any]]
+Arrays = dict[str, Array]
 _NO_NUMBERS = ("nan", "inf", "-inf")
 _WANTED = {
     Mapping: "an object", list: "a list", str: "a text", bool: "true or false",
@@ -57,7 +56,7 @@ def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any 
     return plain
 
 
-def decode(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]], path: str = "") -> Any:  # noqa: ANN401
+def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
     """The value of type ``kind`` that ``encode``, or ``Record.to_dict``, made plain.
 
     None among numbers is NaN. Fields that a newer release added are passed over; where an older
@@ -96,11 +95,11 @@ def decode(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]], path: str 
 
 
 @functools.cache
-def _hints(kind: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass
+def _hints(kind: object) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _record(kind: Any, plain: Any, arrays: Mapping[str, NDArray[Any]], path: str) -> Any:  # noqa: ANN401
+def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> Any:  # noqa: ANN401
     values = {}
     _checked(plain, Mapping, path)
     for field in dataclasses.fields(kind):
@@ -124,7 +123,7 @@ def _checked(plain: Any, kind: Any, path: str) -> Any:  # noqa: ANN401
     raise ArgumentError(path, f"found {plain!r:.80}, wanted {_WANTED[kind]}")
 
 
-def _float(plain: Any, path: str) -> float:  # noqa: ANN401
+def _float(plain: object, path: str) -> float:
     if plain is None:
         return math.nan
     try:
@@ -133,21 +132,21 @@ def _float(plain: Any, path: str) -> float:  # noqa: ANN401
         raise ArgumentError(path, f"found {plain!r:.80}, which no float64 holds") from error
 
 
-def _member(kind: type[enum.Enum], plain: Any, path: str) -> enum.Enum:  # noqa: ANN401
+def _member(kind: type[enum.Enum], plain: object, path: str) -> enum.Enum:
     members = {member.name.lower(): member for member in kind}
     if not isinstance(plain, str) or plain not in members:
         raise ArgumentError(path, f"found {plain!r:.80}, wanted one of {', '.join(members)}")
     return members[plain]
 
 
-def _held(name: str, arrays: Mapping[str, NDArray[Any]], path: str) -> NDArray[Any]:
+def _held(name: str, arrays: Mapping[str, Array], path: str) -> Array:
     """The array that stands beside the document under this name."""
     if name not in arrays:
         raise ArgumentError(path, f"its array {name[:80]!r} is missing")
     return arrays[name]
 
 
-def _array(plain: Any, dtype: Any, path: str) -> NDArray[Any]:  # noqa: ANN401
+def _array(plain: Any, dtype: Any, path: str) -> Array:  # noqa: ANN401
     """An array from JSON: of the hint's type, or of what the values are."""
     try:
         if dtype is not Any:

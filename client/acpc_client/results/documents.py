@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import (
     ArgumentError,
+    Array,
     PairComparison,
     PairedPlans,
     PoolCertificate,
@@ -28,7 +29,6 @@ from acpc.contract import (
     from_plain,
     to_plain,
 )
-from numpy.typing import NDArray
 
 from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
@@ -37,7 +37,7 @@ from acpc_client.results.studies import StudyResult
 
 SCHEMA = "acpc.result"
 VERSION = 1
-KINDS: dict[str, type[Any]] = {
+KINDS: dict[str, type] = {
     "score": Score,
     "study": StudyResult,
     "comparison": PairComparison,
@@ -72,7 +72,7 @@ class Result(Record):
     time: datetime | None = None
 
     @classmethod
-    def of(cls, answer: Any) -> Result:  # noqa: ANN401 - any of them
+    def of(cls, answer: object) -> Result:
         """The result of an answer, or of an operation, which knows its request too.
 
         Raises:
@@ -138,7 +138,7 @@ class Result(Record):
         }
 
 
-def _without(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _without(answer: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in _ABOVE}
 
 
@@ -150,7 +150,7 @@ def _of_operation(operation: Operation) -> Result:
     return Result(kind, answer, _asked(operation), operation.name, operation.end_time)
 
 
-def score_of(answer: Any, field: str) -> Score:  # noqa: ANN401 - what is none is rejected
+def score_of(answer: object, field: str) -> Score:
     """The score that an answer is or holds.
 
     Raises:
@@ -165,7 +165,7 @@ def score_of(answer: Any, field: str) -> Score:  # noqa: ANN401 - what is none i
     return held
 
 
-def job_to_fetch(answer: Any, field: str) -> str:  # noqa: ANN401 - as score_of
+def job_to_fetch(answer: object, field: str) -> str:
     """Name of the job whose score is still to be fetched; empty: the answer holds it.
 
     Raises:
@@ -195,16 +195,16 @@ def _asked(operation: Operation) -> Mapping[str, Any]:
 
 def answered(
     kind: str,
-    method: Callable[..., Any],
-    checkpoint: Any,  # noqa: ANN401 - a name or a ref
-    **arguments: Any,  # noqa: ANN401 - the method's
+    method: Callable[..., object],
+    checkpoint: object,
+    **arguments: object,
 ) -> Result:
     """Calls a method of a client, and keeps what it was asked beside the answer."""
     answer = method(checkpoint, **arguments)
     return Result(kind, answer, {"checkpoint": checkpoint, **arguments}, time=datetime.now(UTC))
 
 
-def described(value: Any) -> Any:  # noqa: ANN401 - any argument
+def described(value: object) -> Any:  # noqa: ANN401 - any argument
     """The plain form of what was asked: of an array its dtype, shape and sha256."""
     match value:
         case np.ndarray():
@@ -223,7 +223,7 @@ def described(value: Any) -> Any:  # noqa: ANN401 - any argument
     return to_plain(value)
 
 
-def read_document(document: Any, arrays: Mapping[str, NDArray[Any]]) -> Result:  # noqa: ANN401
+def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
     """The result that a document is, with its arrays inside or beside it.
 
     Raises:
@@ -259,7 +259,7 @@ def read_document(document: Any, arrays: Mapping[str, NDArray[Any]]) -> Result: 
     return Result(kind, answer, request, _held(document, "operation", str, ""), time)
 
 
-def _held(document: Mapping[str, Any], name: str, kind: type[Any], absent: Any = None) -> Any:  # noqa: ANN401
+def _held(document: Mapping[str, object], name: str, kind: type, absent: object = None) -> Any:  # noqa: ANN401
     """A part of a document; ``absent`` stands for one that is not there, or null."""
     found = document.get(name)
     if found is None and absent is not None:
@@ -270,11 +270,11 @@ def _held(document: Mapping[str, Any], name: str, kind: type[Any], absent: Any =
     return found
 
 
-def _brief(value: Any) -> str:  # noqa: ANN401
+def _brief(value: object) -> str:
     return f"{value!r:.80}"
 
 
-def _answer_of(kind: type[Any], plain: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401
+def _answer_of(kind: type, plain: object, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """A record, whose parts that stand above the answer keep their paths."""
     try:
         return decode(kind, plain, arrays, "answer")

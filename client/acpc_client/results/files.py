@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import check, pyarrow
-from numpy.typing import NDArray
+from acpc.contract import Array, check, pyarrow
 
 from acpc_client.errors import ArgumentError
 from acpc_client.files import read_npz, write_whole
@@ -29,13 +28,17 @@ from acpc_client.results.documents import Result, read_document
 RESULT_FORMATS = (".json", ".npz", ".parquet")
 _DOCUMENT = "result"
 _METADATA = b"acpc_result"
-_OLDER = b"acpc_score"
 _REST = b"acpc_arrays"
-_SIDES = ("checkpoint", "reference")
-Read = tuple[Any, Mapping[str, NDArray[Any]]]
+_PARTS = (
+    ("answer.checkpoint.anchor_values.", "checkpoint"),
+    ("answer.reference.anchor_values.", "reference"),
+    ("answer.columns.", ""),
+)
+"""Paths of the arrays that are columns, each with the side its rows are of."""
+Read = tuple[Any, Mapping[str, Array]]
 
 
-def save_result(answer: Any, path: str | Path) -> None:  # noqa: ANN401 - see Result.of
+def save_result(answer: object, path: str | Path) -> None:
     """Writes a result in the format that the suffix names, whole or not at all.
 
     Args:
@@ -166,11 +169,10 @@ def _to_parquet(result: Result) -> bytes:
     pa, pq = pyarrow()
     document, rest = result.encoded()
     parts = []
-    for prefix, side in _parts("answer."):
+    for prefix, side in _PARTS:
         names = [name for name in rest if name.startswith(prefix)]
-        parts += (
-            [(side, {name.removeprefix(prefix): rest.pop(name) for name in names})] if names else []
-        )
+        if names:
+            parts.append((side, {name.removeprefix(prefix): rest.pop(name) for name in names}))
     everywhere = set.intersection(*(set(columns) for _, columns in parts)) if parts else set()
     tables = []
     for side, columns in parts:
@@ -187,12 +189,6 @@ def _to_parquet(result: Result) -> bytes:
     return content.getvalue()
 
 
-def _parts(prefix: str) -> list[tuple[str, str]]:
-    """Paths of the arrays that are columns, each with the side its rows are of."""
-    sides = [(f"{prefix}{side}.anchor_values.", side) for side in _SIDES]
-    return [*sides, (f"{prefix}columns.", "")]
-
-
 def _from_parquet(content: bytes) -> Read:
     pa, pq = pyarrow()
     try:
@@ -201,21 +197,20 @@ def _from_parquet(content: bytes) -> Read:
         rest = base64.b64decode(metadata[_REST]) if _REST in metadata else None
     except (pa.ArrowException, OSError, ValueError) as error:
         raise ArgumentError("", "is not a Parquet file, or a damaged one") from error
-    name = next((name for name in (_OLDER, _METADATA) if name in metadata), None)
-    if name is None:
+    if _METADATA not in metadata:
         raise ArgumentError("", f"holds no result: its metadata has no {_METADATA.decode()}")
     arrays = {} if rest is None else read_npz(rest)
     try:
-        arrays |= _columns_of(pa, table, older=name == _OLDER)
+        arrays |= _columns_of(pa, table)
     except (pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise ArgumentError("", "holds no result: its columns are not those of one") from error
-    return _parsed(metadata[name]), arrays
+    return _parsed(metadata[_METADATA]), arrays
 
 
-def _columns_of(pa: Any, table: Any, *, older: bool) -> Arrays:  # noqa: ANN401
+def _columns_of(pa: Any, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
     arrays: Arrays = {}
     sided = "side" in table.column_names
-    for prefix, side in _parts("" if older else "answer."):
+    for prefix, side in _PARTS:
         if sided is not bool(side):
             continue
         rows = table
@@ -226,7 +221,7 @@ def _columns_of(pa: Any, table: Any, *, older: bool) -> Arrays:  # noqa: ANN401
     return arrays
 
 
-def _column(pa: Any, values: NDArray[Any], everywhere: bool) -> Any:  # noqa: ANN401 - pyarrow's
+def _column(pa: Any, values: Array, everywhere: bool) -> Any:  # noqa: ANN401 - pyarrow's
     """A column of scalars, or of lists of one length; one that a side lacks of any lists.
 
     pyarrow before 26 does not read lists of one length where a row has none.
@@ -240,15 +235,15 @@ def _column(pa: Any, values: NDArray[Any], everywhere: bool) -> Any:  # noqa: AN
     return pa.ListArray.from_arrays(pa.array(starts), flat)
 
 
-def _array(pa: Any, column: Any) -> NDArray[Any]:  # noqa: ANN401
+def _array(pa: Any, column: Any) -> Array:  # noqa: ANN401
     whole = column.combine_chunks()
     if pa.types.is_fixed_size_list(whole.type):
-        flat: NDArray[Any] = whole.flatten().to_numpy(zero_copy_only=False)
+        flat: Array = whole.flatten().to_numpy(zero_copy_only=False)
         return flat.reshape(-1, whole.type.list_size)
     if pa.types.is_list(whole.type):
-        lists: NDArray[Any] = whole.flatten().to_numpy(zero_copy_only=False)
+        lists: Array = whole.flatten().to_numpy(zero_copy_only=False)
         return lists.reshape(len(whole), len(lists) // max(1, len(whole)))
     if pa.types.is_string(whole.type):
         return np.array(whole.to_pylist(), dtype=np.str_)
-    values: NDArray[Any] = whole.to_numpy(zero_copy_only=False)
+    values: Array = whole.to_numpy(zero_copy_only=False)
     return values

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from acpc.contract import CheckpointRef, Columns, Receipt, Record, StudyRows, Tabular, to_plain
+from acpc.contract import (
+    Array,
+    CheckpointRef,
+    Columns,
+    Receipt,
+    Record,
+    StudyRows,
+    Tabular,
+    to_plain,
+)
 from acpc.v1 import study_service_pb2 as pb
-from numpy.typing import NDArray
 
 from acpc_client.errors import MalformedAnswer
 from acpc_client.results.base import read_answer
 
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, Array]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -45,8 +53,7 @@ class StudyResult(Tabular, Record):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """The study's own part of the request."""
-        older = self.request.get(self.kind, {})
-        parameters: Mapping[str, Any] = self.request.get("study", older)
+        parameters: Mapping[str, Any] = self.request.get("study", {})
         return parameters
 
     def table(self) -> Columns:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import NumericMode
+from acpc.contract import Array, NumericMode
 
 from acpc_client import calls, results, sync
 from acpc_client.inputs import Feed
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Score,
         Study,
     )
-    from numpy.typing import NDArray
 
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
     from acpc_client.results import PairOutcome, Result, ScoreComparison, WorstAnchors
@@ -109,8 +108,8 @@ class AcpcClient(PlanningMethods):
     def compare_pair(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        action_blocks: NDArray[Any],
+        history: Array,
+        action_blocks: Array,
         *,
         timeout: float | None = None,
         **options: Unpack[PairOptions],
@@ -266,7 +265,7 @@ class AcpcClient(PlanningMethods):
         )
         return results.worst_of(held, by, draw, previews)
 
-    def _fetched(self, answer: Any, field: str, timeout: float | None) -> Any:  # noqa: ANN401
+    def _fetched(self, answer: object, field: str, timeout: float | None) -> Any:  # noqa: ANN401
         name = results.job_to_fetch(answer, field)
         return self.operations.get(name, timeout=timeout) if name else answer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from acpc.contract import Columns, Tabular
 
@@ -52,12 +52,12 @@ class Listing(Tabular, Sequence[Item]):
     def __getitem__(self, index: int) -> Item: ...
     @overload
     def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
         return self._all()[index]
 
     def table(self) -> Columns:
         """The fields of every record that hold a plain value in one of them."""
-        rows: list[dict[str, Any]] = [item.to_dict() for item in self._all()]  # type: ignore[attr-defined]
+        rows: list[dict[str, object]] = [item.to_dict() for item in self._all()]  # type: ignore[attr-defined]
         columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
         return {name: values for name, values in columns.items() if _is_plain(values)}
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
+
+from acpc.contract import Array
 
 from acpc_client import calls, sync
 
 if TYPE_CHECKING:
     from acpc.contract import CemBudget, CheckpointRef, PairedPlans, PoolCertificate
-    from numpy.typing import NDArray
 
     from acpc_client.calls import CertifyOptions, PairedOptions, PoolOptions
     from acpc_client.sync.transport import SyncTransport
@@ -23,9 +24,9 @@ class PlanningMethods:
     def certify_pool(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        candidates: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        candidates: Array,
+        goal: Array,
         *,
         timeout: float | None = None,
         **options: Unpack[PoolOptions],
@@ -50,8 +51,8 @@ class PlanningMethods:
     def plan(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        goal: Array,
         *,
         timeout: float | None = None,
         message_timeout: float | None = None,
@@ -86,8 +87,8 @@ class PlanningMethods:
     def plan_paired(
         self,
         checkpoint: str | CheckpointRef,
-        history: NDArray[Any],
-        goal: NDArray[Any],
+        history: Array,
+        goal: Array,
         budget: CemBudget,
         *,
         timeout: float | None = None,

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from acpc.contract import PoolCertificate, Receipt, SampledPool
+from acpc.contract import Array, PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
-from numpy.typing import NDArray
 
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError
@@ -103,14 +102,14 @@ class PlanSession(SessionBase):
 
     def move(
         self,
-        history: NDArray[Any],
+        history: Array,
         *,
         keep: int = 0,
-        past_blocks: NDArray[Any] | None = None,
-        goal: NDArray[Any] | None = None,
-        goal_proprio: NDArray[Any] | None = None,
-        proprio: NDArray[Any] | None = None,
-        views: NDArray[Any] | None = None,
+        past_blocks: Array | None = None,
+        goal: Array | None = None,
+        goal_proprio: Array | None = None,
+        proprio: Array | None = None,
+        views: Array | None = None,
         timeout: float | None = None,
     ) -> Receipt:
         """Go on at the planner's next moment; later pools are answered as in a new session there.
@@ -150,10 +149,10 @@ class PlanSession(SessionBase):
 
     def certify(
         self,
-        candidates: NDArray[Any],
+        candidates: Array,
         *,
-        offsets: NDArray[Any] | None = None,
-        infeasible: NDArray[Any] | None = None,
+        offsets: Array | None = None,
+        infeasible: Array | None = None,
         timeout: float | None = None,
     ) -> PoolCertificate:
         """Can the visual change alter the planner's choice among these candidates?
@@ -174,8 +173,8 @@ class PlanSession(SessionBase):
 
     def certify_proposal(
         self,
-        mean: NDArray[Any],
-        std: NDArray[Any],
+        mean: Array,
+        std: Array,
         *,
         candidates: int = 64,
         seed: int,

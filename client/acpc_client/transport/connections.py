@@ -18,10 +18,10 @@ BUSY_CALLS = 4
 class Connection:
     """A channel, its stubs, and how many calls are under way on it."""
 
-    def __init__(self, channel: Any) -> None:  # noqa: ANN401 - a channel of either kind
+    def __init__(self, channel: object) -> None:
         self.channel = channel
         self.under_way = 0
-        self._stubs: dict[Any, Any] = {}
+        self._stubs: dict[object, Any] = {}
         self._lock = threading.Lock()
 
     def call(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
@@ -30,7 +30,7 @@ class Connection:
             self._stubs[method.stub] = method.stub(self.channel)
         call = getattr(self._stubs[method.stub], method.name)
 
-        def begun(*request: Any, **options: Any) -> Any:  # noqa: ANN401
+        def begun(*request: object, **options: object) -> Any:  # noqa: ANN401
             self._add(1)
             try:
                 answer = call(*request, **options)

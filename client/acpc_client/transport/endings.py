@@ -16,7 +16,7 @@ LOST = "Internal error from Core"
 _STATUS_S = 1.0
 
 
-def settled(reading: Coroutine[Any, Any, T]) -> T:
+def settled(reading: Coroutine[object, Any, T]) -> T:
     """What a call that has ended knows of its end; gRPC offers it to be awaited only."""
     try:
         reading.send(None)

@@ -12,14 +12,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from acpc.contract import parse, parse_grid
-from acpc_client import (
-    DEFAULT_TARGET,
-    Access,
-    AcpcClient,
-    Perturbation,
-    make_access,
-    read_npz,
-)
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access, read_npz
 from acpc_client.errors import AcpcError, ArgumentError
 from numpy.typing import NDArray
 
@@ -56,7 +49,7 @@ def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - 
 
 
 def said(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
-    """The options that were given: not None and not empty."""
+    """Returns the options that were given: not None and not empty."""
     return {name: value for name, value in options.items() if value not in (None, [])}
 
 
@@ -142,10 +135,7 @@ class Followed(Answered):
 def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
     """The option ``--target`` of a command; one before the command wins over ``ACPC_TARGET``."""
     return typer.Option(
-        envvar="ACPC_TARGET",
-        metavar="HOST:PORT",
-        help=help,
-        callback=_target_before,
+        envvar="ACPC_TARGET", metavar="HOST:PORT", help=help, callback=_target_before
     )
 
 
@@ -186,15 +176,10 @@ class Caller:
     ] = False
 
     def access(self) -> Access:
-        """What was said, for a client."""
-        made = make_access(
-            tls_ca=self.tls_ca,
-            tls_name=self.tls_name,
-            client_certificate=self.client_certificate,
-            client_key=self.client_key,
-            token_file=self.token_file,
-            api_key=os.environ.get("ACPC_API_KEY"),
-        )
+        """Returns the connection options as ``Access``."""
+        names = ("tls_ca", "tls_name", "client_certificate", "client_key", "token_file")
+        given = {name: getattr(self, name) for name in names}
+        made = make_access(**given, api_key=os.environ.get("ACPC_API_KEY"))
         return {**made, "insecure": True} if self.insecure else made
 
 

@@ -153,14 +153,9 @@ class DrawnAnchors:
 
     def drawn(self) -> dict[str, Any]:
         """What was given, as ``DatasetAnchors`` names it."""
-        return said(
-            count=self.anchors,
-            seed=self.anchor_seed,
-            frameskip=self.frameskip,
-            one_per_episode=self.one_per_episode,
-            window_future_frames=self.window_future_frames,
-            sample=self.sample,
-        )
+        alike = ("frameskip", "one_per_episode", "window_future_frames", "sample")
+        others = {name: getattr(self, name) for name in alike}
+        return said(count=self.anchors, seed=self.anchor_seed, **others)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,8 +230,7 @@ class CoverageChoice:
     @property
     def goal(self) -> CoverageGoal | None:
         """What to say; None for nothing."""
-        names = ("confidence", "coverage", "max_draws", "one_look", "time_limit")
-        given = said(**{name: getattr(self, name) for name in names})
+        given = said(**vars(self))
         return CoverageGoal(**given) if given else None
 
 

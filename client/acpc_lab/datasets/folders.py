@@ -22,8 +22,7 @@ _IMAGES = (".jpeg", ".jpg", ".png")
 class FolderDataset(TabledDataset):
     """``<column>.npz`` beside ``<column>/ep_<i>_step_<j>.jpeg`` or ``<column>/ep_<i>.mp4``.
 
-    Raises:
-        FailedPrecondition: The episodes are missing, damaged or make no sense.
+    Raises FailedPrecondition: The episodes are missing, damaged or make no sense.
     """
 
     def __init__(self, path: Path) -> None:

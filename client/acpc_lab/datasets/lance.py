@@ -13,8 +13,7 @@ from acpc.datasets import LANCE_SUFFIX, MAX_ROWS
 from acpc.extras import install_line
 from numpy.typing import NDArray
 
-from acpc_lab.datasets.arrow import arrow_numbers
-from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, decode_image
+from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, arrow_numbers, decode_image
 from acpc_lab.datasets.video import VideoFile
 
 _EPISODE, _STEP = "episode_idx", "step_idx"
@@ -30,8 +29,7 @@ class LanceDataset(TabledDataset):
     Args:
         path: ``<table>.lance``, or a folder with one such table.
 
-    Raises:
-        FailedPrecondition: It is damaged, of another layout, or Lance is not installed.
+    Raises FailedPrecondition: It is damaged, of another layout, or Lance is not installed.
     """
 
     def __init__(self, path: Path) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from acpc_lab.datasets.arrow import arrow_numbers
-from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, decode_image
+from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, arrow_numbers, decode_image
 from acpc_lab.datasets.video import VideoFile
 from acpc_lab.extras import load
 
@@ -33,10 +32,8 @@ _STATE = {"proprio": "observation.state"}
 class LeRobotDataset(TabledDataset):
     """A local LeRobot folder.
 
-    The task's column ``pixels`` may also be the only camera, and ``proprio`` the state.
-
-    Raises:
-        FailedPrecondition: It is damaged, or of another version.
+    The task's column ``pixels`` may also be the only camera, and ``proprio`` the state. Raises
+    FailedPrecondition: It is damaged, or of another version.
     """
 
     def __init__(self, path: Path) -> None:

@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.datasets import (
-    Dataset,
-    TaskPreset,
-    WindowIndex,
-    draw_windows,
-    parse_task,
-)
+from acpc.datasets import Dataset, TaskPreset, WindowIndex, draw_windows, parse_task
 from acpc_client import DatasetAnchors
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
@@ -75,9 +69,8 @@ def proposed(
 ) -> tuple[str, list[str]]:
     """The text of a task file that a server can read this dataset by, and what to know of it.
 
-    Raises:
-        ArgumentError: A column is not there, or none can be proposed; names the field.
-        FailedPrecondition: The dataset cannot be read as the task says.
+    Raises ArgumentError: A column is not there, or none can be proposed; names the field;
+    FailedPrecondition: The dataset cannot be read as the task says.
     """
     frames = [one.name for one in columns if one.kind == "frames"]
     widths = {one.name: int(np.prod(one.shape[1:])) for one in columns if one.kind == "numbers"}

@@ -15,6 +15,33 @@ from numpy.typing import NDArray
 
 from acpc_lab.extras import load
 
+
+def arrow_numbers(column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow.ChunkedArray
+    """The values of a column, (rows,) or (rows, width).
+
+    Raises ValueError: It holds nulls, rows of unequal length, or something else than numbers.
+    """
+    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
+    kind = column.type
+    if column.null_count:
+        raise ValueError(f"has {column.null_count} rows without a value")
+    width = ()
+    if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or _fixed(arrow, kind):
+        widths = compute.unique(compute.list_value_length(column)).to_pylist()
+        if len(widths) > 1:
+            raise ValueError(f"has rows of {widths[0]} numbers and of {widths[1]}")
+        width, column = tuple(widths), compute.list_flatten(column)
+    numeric = arrow.types.is_integer(column.type) or arrow.types.is_floating(column.type)
+    if not numeric or column.null_count:
+        raise ValueError(f"must hold numbers; is {kind}, {column.null_count} of them missing")
+    values: NDArray[Any] = np.asarray(column.to_numpy())
+    return values.reshape(-1, *width)
+
+
+def _fixed(arrow: Any, kind: Any) -> bool:  # noqa: ANN401
+    return bool(arrow.types.is_fixed_size_list(kind))
+
+
 # A reader of frames takes rows in ascending order and yields the frame of each.
 ReadFrames = Callable[[NDArray[np.int64]], Iterator[NDArray[np.uint8]]]
 _BLOCK_ROWS = 64
@@ -44,8 +71,7 @@ class NumberColumn(DatasetColumn):
 class FrameColumn(DatasetColumn):
     """Frames that a reader decodes, a few at a time.
 
-    Raises:
-        FailedPrecondition: The first frame cannot be read, or is larger than frames may be.
+    Raises FailedPrecondition: The first frame cannot be read, or is larger than frames may be.
     """
 
     def __init__(self, dataset: TabledDataset, name: str, read: ReadFrames) -> None:
@@ -102,8 +128,7 @@ class TabledDataset(Dataset):
     def set_episodes(self, lengths: NDArray[Any], offsets: NDArray[Any] | None = None) -> None:
         """Takes the lengths, and where episodes begin unless each begins where one ends.
 
-        Raises:
-            FailedPrecondition: They make no sense, or no episode has a row.
+        Raises FailedPrecondition: They make no sense, or no episode has a row.
         """
         self.lengths = self.episode_numbers("ep_len", lengths)
         begins = np.cumsum(self.lengths) - self.lengths if offsets is None else offsets
@@ -150,8 +175,7 @@ class TabledDataset(Dataset):
 def decode_image(encoded: bytes) -> NDArray[np.uint8]:
     """The RGB frame of a JPEG or PNG image.
 
-    Raises:
-        Damaged: It is none, or has more pixels than a frame may have.
+    Raises Damaged: It is none, or has more pixels than a frame may have.
     """
     image = load("PIL.Image")
     try:

@@ -23,9 +23,8 @@ class VideoFile:
     Args:
         source: A file, or the content of one.
 
-    Raises:
-        Damaged: It cannot be read, is cut off, or holds no video.
-        FailedPrecondition: PyAV is not installed; the message says how to install it.
+    Raises Damaged: It cannot be read, is cut off, or holds no video; FailedPrecondition: PyAV is
+    not installed; the message says how to install it.
     """
 
     def __init__(self, source: Path | bytes) -> None:
@@ -47,8 +46,7 @@ class VideoFile:
     def nearest(self, seconds: NDArray[np.float64], within: float) -> NDArray[np.int64]:
         """Indices of the frames shown nearest to these times.
 
-        Raises:
-            Damaged: There is none ``within`` so many seconds of one of them.
+        Raises Damaged: There is none ``within`` so many seconds of one of them.
         """
         shown = self._times * float(self._base)
         found = np.searchsorted((shown[1:] + shown[:-1]) / 2, seconds)
@@ -60,8 +58,7 @@ class VideoFile:
     def frames(self, indices: NDArray[np.int64]) -> Iterator[NDArray[np.uint8]]:
         """The RGB frames of these ascending indices.
 
-        Raises:
-            Damaged: There is no such frame, or the video is damaged before it.
+        Raises Damaged: There is no such frame, or the video is damaged before it.
         """
         if indices[-1] >= len(self):
             raise Damaged(f"is frame {indices[-1]} of a video that has {len(self)}")

@@ -84,10 +84,9 @@ def drawn_from(
         reading: Which windows the draw is over; None: as the task says.
         on_read: Told after each read how many anchors' frames were read, and of how many.
 
-    Raises:
-        ArgumentError: No such format or task, or too few windows.
-        FailedPrecondition: The dataset is damaged or lacks a column, or its format needs a library
-            that is not installed; the message says what to install.
+    Raises ArgumentError: No such format or task, or too few windows; FailedPrecondition: The
+    dataset is damaged or lacks a column, or its format needs a library that is not installed; the
+    message says what to install.
     """
     with open_dataset(path, format) as dataset:
         task = read_task(source.task)
@@ -114,9 +113,7 @@ def drawn_from(
 def read_task(name: str) -> TaskPreset:
     """A shipped preset, or a task file here.
 
-    Raises:
-        ArgumentError: Neither.
-        FailedPrecondition: The file is no task; names the key.
+    Raises ArgumentError: Neither; FailedPrecondition: The file is no task; names the key.
     """
     if name in preset_names():
         return load_preset(name)

@@ -78,8 +78,7 @@ def evaluate_all(
     Returns:
         All rows of the file.
 
-    Raises:
-        ArgumentError: The file holds other rows, or a world answers with impossible successes.
+    Raises ArgumentError: The file holds other rows, or a world answers with impossible successes.
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in SuccessRows.fields()}
     if path.exists():

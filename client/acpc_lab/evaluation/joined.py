@@ -40,8 +40,7 @@ def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> Swe
         success: Of every checkpoint under the shift and on clean observations.
         shift: The shift.
 
-    Raises:
-        ArgumentError: A checkpoint was not evaluated.
+    Raises ArgumentError: A checkpoint was not evaluated.
     """
     rates = _rates(success)
     columns: dict[str, list[Any]] = {}
@@ -74,8 +73,7 @@ def shift_rows(
         scores: Of both checkpoints of every run, by shift.
         success: Of every checkpoint under every shift and on clean observations.
 
-    Raises:
-        ArgumentError: A checkpoint was not evaluated, or its run has no reference.
+    Raises ArgumentError: A checkpoint was not evaluated, or its run has no reference.
     """
     rates = _rates(success)
     columns: dict[str, list[Any]] = {}
@@ -111,11 +109,7 @@ def _add(columns: dict[str, list[Any]], **cells: Any) -> None:  # noqa: ANN401 -
 
 
 def _rates(success: SuccessRows) -> _Rates:
-    """Success by checkpoint and shift.
-
-    Raises:
-        ArgumentError: A seed was evaluated twice.
-    """
+    """Success by checkpoint and shift. Raises ArgumentError: A seed was evaluated twice."""
     success.require_unique("task", "run", "level", "checkpoint", "shift", "seed")
     held: dict[_Key, list[tuple[int, int]]] = {}
     columns = {name: values.tolist() for name, values in success.columns().items()}

@@ -1,15 +1,16 @@
 """What evidence says of many cells at once, and as columns of a table."""
 
-from acpc_lab.evidence.columns import evidence_columns
-from acpc_lab.evidence.family import Family, Sureness
-from acpc_lab.evidence.multiplicity import (
+from acpc_lab.evidence.family import (
+    Family,
     FamilyWise,
+    Sureness,
     all_hold,
     any_holds,
+    evidence_columns,
     held_in_sequence,
     holm,
+    wilson,
 )
-from acpc_lab.evidence.proportions import wilson
 from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch
 
 __all__ = [

@@ -1,13 +1,78 @@
-"""Decides many cells at once, so that any wrong verdict among them is as rare as one alone."""
+"""Decides many cells at once: p-values corrected for their number, intervals, and table columns.
+
+What each procedure promises, and why, is in docs/statistics.md.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+from typing import Any
 
 from acpc_client import Evidence, Outcome
 
-from acpc_lab.evidence.multiplicity import FamilyWise, all_hold, any_holds, held_in_sequence, holm
+
+class FamilyWise(StrEnum):
+    """How the chance of any wrong statement in a family of them is kept."""
+
+    HOLM = "holm"
+    NONE = "none"
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values (1979), in the order given; valid however the tests depend.
+
+    At most one in twenty families has any true hypothesis with an adjusted p-value of at most
+    0.05, and so at any other level. None rises when a p-value of the family falls.
+    """
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        adjusted[place] = largest
+    return adjusted
+
+
+def all_hold(p_values: Sequence[float]) -> float:
+    """p-value of "every one of these holds": the largest (Berger 1982), without correction."""
+    return max(p_values, default=1.0)
+
+
+def any_holds(p_values: Sequence[float]) -> float:
+    """p-value of "at least one of these holds": the smallest times their number (Bonferroni)."""
+    return min(1.0, len(p_values) * min(p_values, default=math.inf))
+
+
+def held_in_sequence(sequences: Sequence[Sequence[float]], level: float) -> list[int]:
+    """How many p-values from the start of each sequence hold; any wrong one with chance ``level``.
+
+    Within a sequence, whose order must not depend on the data, each is tested at the whole share
+    of the sequence until one does not hold (Maurer, Hothorn and Lehmacher 1995). Sequences share
+    the level equally, and one that holds to its end hands its share to the others (Bretz, Maurer,
+    Brannath and Posch 2009). Sequences of length one make this Holm's procedure.
+    """
+    whole = [p <= level for p in holm([all_hold(sequence) for sequence in sequences])]
+    share = level / max(1, whole.count(False))
+    return [
+        len(sequence)
+        if held
+        else next((place for place, p in enumerate(sequence) if p > share), len(sequence))
+        for sequence, held in zip(sequences, whole, strict=True)
+    ]
+
+
+def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval (1927) of the probability of a success, without correction."""
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / trials
+    centre = (rate + z * z / (2 * trials)) / (1 + z * z / trials)
+    spread = math.sqrt(rate * (1 - rate) / trials + (z / (2 * trials)) ** 2)
+    half = z * spread / (1 + z * z / trials)
+    low = 0.0 if successes == 0 else centre - half
+    return low, 1.0 if successes == trials else centre + half
 
 
 @dataclass(frozen=True)
@@ -145,3 +210,31 @@ def _p_values(cell: Evidence) -> tuple[float, float]:
     passed = [look.p_passed * error / look.passing for look in looks if look.passing > 0]
     failed = [look.p_failed * error / look.failing for look in looks if look.failing > 0]
     return min(1.0, *passed, 1.0), min(1.0, *failed, 1.0)
+
+
+_INTERVALS = (
+    "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score"
+)  # fmt: skip
+_PLAIN = ("anchors_to_decide", "trajectories", "p_passed", "p_failed")
+
+
+def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[str, Any]:
+    """Intervals, confident outcome and p-values by themselves and among the others of a family.
+
+    Args:
+        evidence: None: every column is None.
+        among: The cell in its family; None: it has none, as a reference.
+    """
+    row: dict[str, Any] = {"confidence": evidence and evidence.confidence}
+    for name in _INTERVALS:
+        found = evidence and getattr(evidence, name)
+        row |= {f"{name}_lower": found and found.lower, f"{name}_upper": found and found.upper}
+    row["confident_outcome"] = evidence and evidence.confident_outcome.name.lower()
+    row["doubt"] = evidence and evidence.doubt.name.lower()
+    row |= {name: evidence and getattr(evidence, name) for name in _PLAIN}
+    known = among if evidence else None
+    return row | {
+        "family_wise_outcome": known and known.outcome and known.outcome.name.lower(),
+        "family_wise_p_passed": known and known.p_passed,
+        "family_wise_p_failed": known and known.p_failed,
+    }

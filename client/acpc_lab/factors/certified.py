@@ -10,14 +10,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from acpc_client import (
-    AcpcClient,
-    AnchorSet,
-    CemBudget,
-    CheckpointRef,
-    GivenViews,
-    PlannerStudy,
-)
+from acpc_client import AcpcClient, AnchorSet, CemBudget, CheckpointRef, GivenViews, PlannerStudy
 from acpc_client.errors import ArgumentError
 
 
@@ -69,8 +62,7 @@ def certified_study(
         candidates: Size of a pool, 3 or more, drawn at random for each anchor.
         seed: Of the pools.
 
-    Raises:
-        ArgumentError: The set has no group of views.
+    Raises ArgumentError: The set has no group of views.
     """
     if not stored.groups:
         raise ArgumentError("stored", "the anchor set has no group of views")
@@ -103,9 +95,8 @@ def certified_shares(
     Returns:
         A row per group; an anchor counts where the plans under all its views are certified.
 
-    Raises:
-        AlreadyExists: The checkpoint was asked about when it had other weights.
-        AcpcError: What the server rejected, or could not do.
+    Raises AlreadyExists: The checkpoint was asked about when it had other weights; AcpcError: What
+    the server rejected, or could not do.
     """
     study = study or certified_study(stored)
     ref = CheckpointRef(checkpoint) if isinstance(checkpoint, str) else checkpoint
@@ -145,11 +136,7 @@ def write_certified(path: Path, shares: Iterable[CertifiedShare]) -> None:
 
 
 def read_certified(path: Path) -> list[CertifiedShare]:
-    """The rows of a file.
-
-    Raises:
-        ArgumentError: It is no such file.
-    """
+    """The rows of a file. Raises ArgumentError: It is no such file."""
     names = [field.name for field in fields(CertifiedShare)]
     numbers = ("certified", "anchors", "draws")
     try:

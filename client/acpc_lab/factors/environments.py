@@ -29,8 +29,7 @@ def environment_renderer(
         place: Puts the environment, once it is reset, into a state, where its ``reset`` does not
             take the option ``state``.
 
-    Raises:
-        ArgumentError: When it renders: the environment has no such variation.
+    Raises ArgumentError: When it renders: the environment has no such variation.
     """
     inner = getattr(environment, "unwrapped", environment)
 

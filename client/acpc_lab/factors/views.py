@@ -65,9 +65,8 @@ def rendered_views(
     Returns:
         By ``factor:level``, uint8 (n, draws, h, height, width, 3).
 
-    Raises:
-        ArgumentError: States that do not fit the anchors, a level or name that cannot be used, or
-            frames that are not those of the anchors: of another size, or others at level 0.
+    Raises ArgumentError: States that do not fit the anchors, a level or name that cannot be used,
+    or frames that are not those of the anchors: of another size, or others at level 0.
     """
     history, shape = anchors.history, anchors.frames.shape[2:]
     if states.shape[:2] != (len(anchors), history):

@@ -25,33 +25,29 @@ stable_worldmodel is imported.
     if not certificates.certified(env=0):
         print("from iteration", certificates.first_uncertified(env=0))
 
-The session is told what the solver minimises: ``cost_reduction``, or ``objective=Objective(...)``
-for other distances, sums over steps and a control penalty. Of iCEM it is told ``kept_elites``, the
-solver's ``n_elite_keep``: those must stay as well for two runs to agree. Where the solver returns
-its best candidate (``return_mean=False``), the winner of the last iteration must stay too.
+Give the session what the solver minimises: ``cost_reduction``, or ``objective=Objective(...)`` for
+other distances, sums over steps and a control penalty; for iCEM also ``kept_elites``, the solver's
+``n_elite_keep``, which must stay as well. Where the solver returns its best candidate
+(``return_mean=False``), the winner of the last iteration must stay too.
 
-With ``coverage_goal=CoverageGoal(pools=30)`` among the session's options (the solver's n_steps),
-each iteration's ``certificate.coverage`` says with confidence how many of all draws leave its
-choice unchanged, and its ``step`` what holds of all iterations so far.
+With ``coverage_goal=CoverageGoal(pools=30)`` (the solver's n_steps) among the session's options,
+each ``certificate.coverage`` bounds the share of all draws that leave the iteration's choice
+unchanged, and its ``step`` that of all iterations so far. In a ``with certificates:`` block the
+solves of an episode share one stream per environment; their answers are the same.
 
-In a ``with certificates:`` block the solves of an episode keep one stream for each environment,
-which moves to the next solve's frames; every solve is told the same as without.
+The hook cannot change the solver's iterations: the caller decides, after ``solve``, what to do with
+a plan that is not certified.
 
-The hook sees the solver's iterations but cannot change them: what to do with a plan that is not
-certified is for the caller to decide, after ``solve``.
+The solver and the server must use the same world model and inputs. Since 0.1.1 candidates begin at
+the newest frame, and earlier blocks come as ``action_history``: with ``history_len`` above 1 the
+session takes as many frames, and ``certificates.rows[env]["action_history"]`` as ``past_blocks``.
+The models of 0.1.1 itself read a candidate's first ``h`` blocks as those of the ``h`` history
+frames: use ``history_len=1``, the default, there. Each iteration checks that both agree: where the
+server would select otherwise than the solver, its certificate counts for nothing.
 
-The solver's world model and the server's must be the same, and so must what they are shown. Since
-0.1.1 candidates begin at the newest frame, and the blocks between earlier ones come as
-``action_history``: with ``history_len`` above 1 the session takes as many frames, and
-``certificates.rows[env]["action_history"]`` as its ``past_blocks``. The models of 0.1.1 itself read
-a candidate's first ``h`` blocks as the ones that leave the ``h`` history frames, so there only
-``history_len=1``, the default, asks both the same question. Whether they agree is checked in every
-iteration: where the server would select otherwise than the solver, its certificate says nothing
-about the solver and counts for nothing.
-
-A policy that replans some of its environments gives the solver their rows alone. Which they are is
-read from the key ``environment`` of its ``info_dict``, or from the library's own ``id`` of episodes
-that have been planned for together with all others; otherwise the solve is an ArgumentError.
+A policy that replans some environments gives the solver their rows alone. Which they are is read
+from ``info_dict["environment"]``, or from the library's ``id`` of episodes that were planned for
+together before; otherwise the solve raises ArgumentError.
 """
 
 from __future__ import annotations
@@ -163,7 +159,7 @@ class CemCertificates(SolverHook):
 
     @contextmanager
     def around(self, solver: Solver, rows: dict[int, dict[str, Any]]) -> Iterator[None]:
-        """Stands around one solve, for the environments of these rows, in their order."""
+        """Wraps one solve, for the environments of these rows, in their order."""
         if self._environments is not None:
             raise ArgumentError(
                 "solver", "begins while another solve is under way; give each its CemCertificates"
@@ -224,7 +220,7 @@ class CemCertificates(SolverHook):
         topk_inds: Any,  # noqa: ANN401
         **_: object,
     ) -> None:
-        """One iteration.
+        """Certifies one iteration.
 
         Args:
             step: Iteration.
@@ -250,13 +246,9 @@ class CemCertificates(SolverHook):
             raise
         for row, answer in enumerate(answers):
             self.iterations.setdefault(self._environment(row), []).append(answer)
-        self.history[-1].append(
-            {
-                "certified": [answer.certified for answer in answers],
-                "margin": [answer.margin for answer in answers],
-                "seconds": sum(answer.seconds for answer in answers),
-            }
-        )
+        names = ("certified", "margin")
+        kept: dict[str, Any] = {name: [getattr(x, name) for x in answers] for name in names}
+        self.history[-1].append({**kept, "seconds": sum(answer.seconds for answer in answers)})
 
     def _environment(self, row: int) -> int:
         """Whose row of the batch it is."""
@@ -333,15 +325,10 @@ class CemCertificates(SolverHook):
         feasible = np.isfinite(answer.clean_costs)
         ours = answer.clean_costs[feasible]
         gap = np.abs(costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
+        margin = min((certificate.margin for certificate in chosen), default=None)
+        certified = proven and same and bool(np.isfinite(gap))
         return IterationCertificate(
-            step=step,
-            certified=proven and same and bool(np.isfinite(gap)),
-            margin=min((certificate.margin for certificate in chosen), default=None),
-            same_selection=same,
-            cost_gap=float(gap),
-            seconds=seconds,
-            certificate=answer,
-            error=None,
+            step, certified, margin, same, float(gap), seconds, answer, None
         )
 
     def _returns_best_of(self) -> int | None:

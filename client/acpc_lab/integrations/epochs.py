@@ -73,16 +73,12 @@ class ScoringOptions(Access, total=False):
     Attributes:
         reference: The unaugmented checkpoint of the same task, run and family [none].
         protocol: How IR and SR are measured [the paper's protocol].
-        thresholds: Of the screen: numbers, or a file that ``acpc study thresholds --output`` wrote
-            [the paper's 0.30 and 0.95].
+        thresholds: Numbers, or a file of ``acpc study thresholds --output`` [0.30 and 0.95].
         numeric_mode: Arithmetic of the network [the server's].
         evidence: How sure verdicts are made to be, over all epochs together [95 %].
         error_halflife: Epochs over which half of the error of a confident verdict is spent, so that
-            a hundred epochs promise no more than one; each is judged more strictly than
-            ``evidence`` says, and its number decides how strictly. None: every epoch is judged as
-            if it were the only one [100].
-        until_decided: Measures a batch of anchors at a time until an epoch's verdict is certain
-            [all anchors].
+            all together err no more often than one; None: each is judged as if alone [100].
+        until_decided: Measures batches of anchors until a verdict is certain [all anchors].
         backlog: Epochs that may wait to be scored; further ones are rejected [8].
         patience: Seconds the server may be away at a stretch before an epoch is given up [600].
         timeout: Seconds one epoch may take [3600].
@@ -105,7 +101,7 @@ _OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode", "until_dec
 
 @dataclass(frozen=True)
 class EpochScore:
-    """What came of one epoch under one shift.
+    """The score of one epoch under one shift, or why there is none.
 
     Attributes:
         step: What the caller gave as its step.
@@ -126,7 +122,7 @@ class EpochScore:
     def numbered(
         cls, checkpoint: CheckpointRef, shift: Perturbation, operation: str, score: Score | None
     ) -> EpochScore:
-        """A score whose epoch is the last number in the name of the weights file, else 0."""
+        """Numbers a score by the last number in the name of the weights file, else 0."""
         epoch = int(re.findall(r"\d+", "0" + Path(checkpoint.weights).stem)[-1])
         return cls(epoch, epoch, checkpoint, shift, operation, score, None)
 
@@ -136,47 +132,35 @@ class EpochScore:
         return self.score is not None and self.score.verdict.outcome is Outcome.PASSED
 
     def metrics(self, prefix: str = "acpc") -> dict[str, float]:
-        """What a logger takes: IR, SR and, with a reference, relative IR, S and the verdict.
+        """Returns numbers for a logger: IR, SR and, with a reference, relative IR, S and verdict.
 
-        Names are ``prefix/shift/quantity``, for example ``acpc/gaussian_noise_0.08/sr``. ``passed``
-        is 1 or 0; it is left out, as relative IR and S are, where there is no reference. Beside IR,
-        relative IR, SR and S stand the finite ends of their intervals, for example ``sr_lower`` and
-        ``sr_upper``, and the ``confidence`` of these, which is the epoch's own.
+        Names are ``prefix/shift/quantity``, for example ``acpc/gaussian_noise_0.08/sr``; ``passed``
+        is 1 or 0. Finite ends of intervals are ``sr_lower``, ``sr_upper`` and so on, and
+        ``confidence`` is that of the epoch.
         """
         if self.score is None:
             return {}
         side, verdict = self.score.checkpoint, self.score.verdict
-        values = {
-            "ir": side.ir_raw,
-            "sr": side.sr,
-            "ir_relative": verdict.ir_relative,
-            "score": verdict.score,
-            "passed": None if verdict.ir_relative is None else float(self.passed),
-            "epoch": float(self.epoch),
-            **self._ends(self.score.evidence),
-        }
+        values = {"ir": side.ir_raw, "sr": side.sr, "ir_relative": verdict.ir_relative}
+        values |= {"score": verdict.score, "epoch": float(self.epoch)}
+        values["passed"] = None if verdict.ir_relative is None else float(self.passed)
+        values |= self._ends(self.score.evidence)
         shift = re.sub(r"[^\w.\-]+", "_", str(self.shift))
         named = {f"{prefix}/{shift}/{name}": value for name, value in values.items()}
         return {name: value for name, value in named.items() if value is not None}
 
     @staticmethod
     def _ends(evidence: Evidence | None) -> dict[str, float]:
-        """The intervals; none of an older server. A logger draws no infinity."""
+        """Returns the ends of the intervals; a logger draws no infinity."""
         if evidence is None:
             return {}
-        intervals = {
-            "ir": evidence.ir_raw,
-            "sr": evidence.sr,
-            "ir_relative": evidence.ir_relative,
-            "score": evidence.score,
-        }
-        ends = {
-            f"{name}_{end}": getattr(found, end)
-            for name, found in intervals.items()
-            for end in ("lower", "upper")
-            if found is not None and math.isfinite(getattr(found, end))
-        }
-        return {**ends, "confidence": evidence.confidence}
+        ends = {"confidence": evidence.confidence}
+        for name in ("ir_raw", "sr", "ir_relative", "score"):
+            found = getattr(evidence, name)
+            for end in ("lower", "upper") if found is not None else ():
+                if math.isfinite(getattr(found, end)):
+                    ends[f"{name.removesuffix('_raw')}_{end}"] = getattr(found, end)
+        return ends
 
 
 @dataclass(frozen=True)
@@ -188,7 +172,7 @@ class _Epoch:
 
 @dataclass(eq=False)
 class _EpochTask:
-    """One epoch under one shift, as a task of a campaign that is written down nowhere."""
+    """One epoch under one shift, as a task of a campaign without a journal."""
 
     epoch: _Epoch
     anchors: DatasetAnchors | str
@@ -270,16 +254,10 @@ class EpochScorer:
         self._thread: threading.Thread | None = None
 
     def submit(self, epoch: int, checkpoint: str | CheckpointRef, *, step: int = 0) -> bool:
-        """Has a checkpoint scored; returns at once.
+        """Has a checkpoint scored, which must stay as it is until then; returns at once.
 
-        Args:
-            epoch: The epoch it is of.
-            checkpoint: Its name at the server. It must stay as it is until its score arrives.
-            step: Kept for the caller.
-
-        Returns:
-            False where the epoch was rejected: the backlog is full, or the scorer is closed. It
-            arrives with an error then.
+        Returns False where the epoch was rejected because the backlog is full or the scorer is
+        closed; it arrives with an error then. ``step`` is kept for the caller.
         """
         item = _Epoch(epoch, step, CheckpointRef.of(checkpoint))
         if self._stop.is_set():
@@ -299,15 +277,11 @@ class EpochScorer:
         return True
 
     def arrived(self) -> list[EpochScore]:
-        """What has arrived since the last call, in the order of its arrival."""
+        """Returns what has arrived since the last call, in the order of its arrival."""
         return [self._arrived.popleft() for _ in range(len(self._arrived))]
 
     def drain(self, timeout: float) -> bool:
-        """Waits for everything that was submitted, ``timeout`` seconds at most.
-
-        Returns:
-            Whether everything has arrived.
-        """
+        """Waits ``timeout`` seconds at most; returns whether all that was submitted arrived."""
         with self._idle:
             return self._idle.wait_for(lambda: not self._under_way, timeout)
 
@@ -344,20 +318,14 @@ class EpochScorer:
         request = {**self._request, "evidence": at_epoch(asked, epoch.number, halflife)}
         tasks = [_EpochTask(epoch, self._anchors, shift, request) for shift in self._shifts]
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
-        campaign = Campaign(
-            self._client,
-            link,
-            tasks,
-            Options(poll=_POLL_S),
-            on_update=self._update,
-        )
+        how = Options(poll=_POLL_S)
+        campaign = Campaign(self._client, link, tasks, how, on_update=self._update)
         try:
             campaign.run()
         except RunEnded as error:
             self._hand_out(campaign.statuses, error)
         except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-            unknown = Unknown(f"{type(error).__name__}: {error}")
-            self._hand_out(campaign.statuses, unknown)
+            self._hand_out(campaign.statuses, Unknown(f"{type(error).__name__}: {error}"))
 
     def _update(self, now: CampaignProgress[_EpochTask]) -> None:
         if (now.away is None) != (self._away is None):
@@ -375,15 +343,10 @@ class EpochScorer:
                 continue
             task.handed_out = True
             problem = None if task.score is not None else status.problem or failure
-            self._arrived.append(
-                EpochScore(
-                    epoch.number, epoch.step, epoch.checkpoint, task.shift, status.operation,
-                    task.score, problem,
-                )
-            )  # fmt: skip
+            of = epoch.number, epoch.step, epoch.checkpoint, task.shift, status.operation
+            self._arrived.append(EpochScore(*of, task.score, problem))
 
     def _give_up(self, epoch: _Epoch, error: AcpcError) -> None:
         for shift in self._shifts:
-            self._arrived.append(
-                EpochScore(epoch.number, epoch.step, epoch.checkpoint, shift, "", None, error)
-            )
+            of = epoch.number, epoch.step, epoch.checkpoint, shift
+            self._arrived.append(EpochScore(*of, "", None, error))

@@ -82,8 +82,22 @@ def panel(draw: Draw, *, size: tuple[float, float], rows: int = 1) -> Figure:
     return figure
 
 
+def settle(figure: Figure) -> Figure:
+    """Lays the figure out for good, at rounded places.
+
+    The last bits of the layout differ from one drawing to the next, and ids of clips with them.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
+    return figure
+
+
 def write(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes the figure as SVG and PNG, in light colours on white, without dates."""
+    settle(figure)
     vector, raster = folder / f"{name}.svg", folder / f"{name}.png"
     figure.savefig(vector, format="svg", metadata=_NO_DATES, facecolor="white")
     figure.savefig(raster, format="png", dpi=200, metadata={"Software": None}, facecolor="white")
@@ -93,7 +107,7 @@ def write(figure: Figure, folder: Path, name: str) -> list[Path]:
 def inline(figure: Figure, key: str, description: str) -> str:
     """The figure as SVG for the page: colours by class, ids of its own, a description."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata=_NO_DATES)
+    settle(figure).savefig(buffer, format="svg", metadata=_NO_DATES)
     root = ET.fromstring(buffer.getvalue())  # noqa: S314 - written two lines above
     for parent in list(root.iter()):
         for child in list(parent):

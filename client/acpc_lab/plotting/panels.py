@@ -32,8 +32,7 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """A figure with a grid of panels of ``width`` x ``height`` inches; call it in ``styled``.
 
-    Raises:
-        FailedPrecondition: matplotlib is not installed.
+    Raises FailedPrecondition: matplotlib is not installed.
     """
     figure: Figure = load("matplotlib.figure").Figure(
         figsize=(max(width * columns, 3.0), height * rows), layout="constrained"

@@ -40,9 +40,8 @@ __all__ = [
 def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
     """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.
 
-    Raises:
-        FailedPrecondition: The extra ``[report]`` is not installed.
-        OSError: A file cannot be written.
+    Raises FailedPrecondition: The extra ``[report]`` is not installed; OSError: A file cannot be
+    written.
     """
     write_whole(Path(path), render(data).encode(errors="replace"))
     if figures is not None:

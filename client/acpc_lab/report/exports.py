@@ -35,9 +35,7 @@ _LETTER_INCHES = 0.06
 def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
     """Writes every figure as SVG and PNG, and cells, anchors and steps as CSV.
 
-    Raises:
-        FailedPrecondition: matplotlib is not installed.
-        OSError: The folder cannot be written.
+    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -79,9 +77,7 @@ def composed(plate: Plate) -> Figure:
         axes = part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]
         panel.draw(list(axes))
     figure.legend(
-        handles=[_handle(key) for key in plate.legend],
-        loc="outside lower center",
-        ncols=keys,
+        handles=[_handle(key) for key in plate.legend], loc="outside lower center", ncols=keys
     )
     return figure
 

@@ -71,10 +71,8 @@ class Reading:
 def read_names(names: LabelNames, cells: Iterable[Mapping[str, Label]]) -> Reading:
     """The label names that these cells have.
 
-    Rates above 1 mean per cent, for all of them.
-
-    Raises:
-        ArgumentError: A label that was asked for and that no cell has.
+    Rates above 1 mean per cent, for all of them. Raises ArgumentError: A label that was asked for
+    and that no cell has.
     """
     listed = list(cells)
     known = {name for labels in listed for name in labels}

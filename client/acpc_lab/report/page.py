@@ -15,9 +15,8 @@ from acpc_lab.plotting import data_uri, style_sheet
 from acpc_lab.report.factors import factor_section
 from acpc_lab.report.figures import MANY_TASKS, Plate, abreast, plates
 from acpc_lab.report.headline import headline, tallies
-from acpc_lab.report.measures import checks
+from acpc_lab.report.measures import checks, common_receipt, protocol_rows
 from acpc_lab.report.model import Measurement, ReportData
-from acpc_lab.report.provenance import common_receipt, protocol_rows
 from acpc_lab.report.tables import grids, standings, table
 from acpc_lab.report.worst import WorstAnchor, focus, preview_of
 
@@ -28,8 +27,7 @@ _MANY_PANELS = 12
 def render(data: ReportData) -> str:
     """The report as HTML; the same data gives the same text.
 
-    Raises:
-        FailedPrecondition: matplotlib or jinja2 is not installed.
+    Raises FailedPrecondition: matplotlib or jinja2 is not installed.
     """
     jinja: Any = load("jinja2")
     environment = jinja.Environment(

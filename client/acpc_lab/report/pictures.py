@@ -12,9 +12,9 @@ from acpc_client import PairComparison, PoolCertificate, Score, WorstAnchors
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
+from acpc_lab.extras import load
 from acpc_lab.report.exports import composed
 from acpc_lab.report.figures import plates
-from acpc_lab.report.frames import frames
 from acpc_lab.report.model import ReportData
 from acpc_lab.report.sources import from_scores, from_sweep
 from acpc_lab.sweeps import SweepResults
@@ -22,6 +22,35 @@ from acpc_lab.sweeps import SweepResults
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_SIDE = 1.5
+_TITLES = ("clean", "perturbed", "partner, in another state")
+
+
+def frames(answer: WorstAnchors) -> Figure:
+    """A row per anchor: the last frame of its history, clean, perturbed, and its partner's.
+
+    Raises ArgumentError: There are no anchors.
+    """
+    if not answer.anchors:
+        raise ArgumentError("answer", "has nothing to draw: no anchors")
+    rows = len(answer.anchors)
+    size = (_SIDE * len(_TITLES) + 1, _SIDE * rows + 0.4)
+    figure: Figure = load("matplotlib.figure").Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, len(_TITLES), squeeze=False)
+    for row, anchor in zip(axes, answer.anchors, strict=True):
+        for axis, images in zip(row, (anchor.clean, anchor.perturbed, anchor.partner), strict=True):
+            axis.set(xticks=[], yticks=[])
+            axis.spines[:].set_visible(False)
+            if images is not None:
+                axis.imshow(images[-1], interpolation="nearest")
+        apart = "" if anchor.distance is None else f"\nD {anchor.distance:.3g}"
+        row[0].set_ylabel(f"anchor {anchor.anchor}\nR {anchor.radius:.3g}{apart}")
+    for axis, title in zip(axes[0], _TITLES, strict=True):
+        axis.set_title(title)
+    figure.suptitle(answer.headline(), fontsize=8.5)
+    return figure
+
 
 _SIZE = (4.4, 2.6)
 _DPI = 150
@@ -58,9 +87,7 @@ class Picture:
 def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
     """The picture of a score, a certificate, a comparison or a sweep.
 
-    Raises:
-        ArgumentError: There is nothing to draw.
-        FailedPrecondition: matplotlib is not installed.
+    Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
     """
     with plotting.styled():
         match answer:

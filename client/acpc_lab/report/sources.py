@@ -47,8 +47,7 @@ def from_scores(
         shift: The shift in words; empty: named by its digest, which is all a score tells.
         title: Heading; empty: the checkpoint's name, or how many there are.
 
-    Raises:
-        ArgumentError: There are no scores.
+    Raises ArgumentError: There are no scores.
     """
     named = scores.items() if isinstance(scores, Mapping) else ((_name(s), s) for s in scores)
     cells = tuple(
@@ -66,8 +65,7 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
             releases, and of scores that were saved alone.
         title: Heading; empty: the checkpoint's name, or how many there are.
 
-    Raises:
-        ArgumentError: No such file, or no score in it.
+    Raises ArgumentError: No such file, or no score in it.
     """
     cells = []
     for path in paths:
@@ -81,9 +79,8 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
 def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = "") -> ReportData:
     """A report of jobs at a server, without pictures; ``with_pictures`` adds them.
 
-    Raises:
-        ArgumentError: A job that scores no checkpoint.
-        AcpcError: The server rejected it; also when a job has not ended.
+    Raises ArgumentError: A job that scores no checkpoint; AcpcError: The server rejected it; also
+    when a job has not ended.
     """
     cells, recipes = [], []
     for name in names:
@@ -104,9 +101,8 @@ def from_sweep(
 ) -> ReportData:
     """A report of a sweep, finished or not, without pictures; ``with_pictures`` adds them.
 
-    Raises:
-        ArgumentError: The sweep has not been run yet, or has no such label.
-        FailedPrecondition: Its files cannot be read.
+    Raises ArgumentError: The sweep has not been run yet, or has no such label; FailedPrecondition:
+    Its files cannot be read.
     """
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
     reading = read_names(labels or LabelNames(), [item.cell.labels for item in results])

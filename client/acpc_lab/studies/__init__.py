@@ -23,7 +23,6 @@ from acpc_lab.studies.collapse import CollapseLine, CollapseParameters, Collapse
 from acpc_lab.studies.drift import CONTROLS, DriftParameters, DriftSummary
 from acpc_lab.studies.geometry import GeometryParameters, GeometrySummary, embedded
 from acpc_lab.studies.horizons import HorizonParameters, HorizonSummary
-from acpc_lab.studies.intervals import gain_interval, success_interval
 from acpc_lab.studies.measuring import (
     Ask,
     AskScore,
@@ -38,5 +37,6 @@ from acpc_lab.studies.planner import PlannerParameters, PlannerSummary
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityParameters, SensitivitySummary
 from acpc_lab.studies.shifts import ShiftPair, ShiftParameters, ShiftRows, ShiftSummary
+from acpc_lab.studies.success import gain_interval, success_interval
 from acpc_lab.studies.threshold_summary import SplitMean, ThresholdSummary
 from acpc_lab.studies.thresholds import ThresholdParameters, calibrated

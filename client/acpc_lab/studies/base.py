@@ -29,8 +29,7 @@ class Parameters:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Reads ``to_dict`` after a journey through JSON.
 
-        Raises:
-            ArgumentError: A parameter is unknown or out of range.
+        Raises ArgumentError: A parameter is unknown or out of range.
         """
         hints = get_type_hints(cls)
         for name in values:
@@ -46,8 +45,7 @@ class Parameters:
     def decide(self, name: str, undecided: object, defaults: Mapping[str, Any]) -> None:
         """Gives a parameter that is left open the value of the reading, ``self.reading``.
 
-        Raises:
-            ArgumentError: There is no such reading.
+        Raises ArgumentError: There is no such reading.
         """
         reading = getattr(self, "reading", "")
         self.require("reading", reading in defaults, f"one of {', '.join(defaults)}")
@@ -57,8 +55,7 @@ class Parameters:
     def require(self, name: str, fits: bool, wanted: str) -> None:
         """Rejects a parameter that does not fit.
 
-        Raises:
-            ArgumentError: With the value found and the value wanted.
+        Raises ArgumentError: With the value found and the value wanted.
         """
         if not fits:
             raise ArgumentError(name, f"found {getattr(self, name)!r}, wanted {wanted}")
@@ -136,8 +133,7 @@ class Confusion:
     def balanced_accuracy(self) -> Fraction:
         """Mean of recall and specificity, or the one of them that is defined.
 
-        Raises:
-            ValueError: There is nothing to decide.
+        Raises ValueError: There is nothing to decide.
         """
         mean = mean_defined([self.recall, self.specificity])
         if mean is None:
@@ -196,8 +192,7 @@ def held_out_errors(
     Returns:
         |prediction - target|, (n,).
 
-    Raises:
-        ArgumentError: There are fewer than two groups.
+    Raises ArgumentError: There are fewer than two groups.
     """
     design = np.stack(features, axis=1)  # (n, features)
     folds = groups_of(held_out.tolist())

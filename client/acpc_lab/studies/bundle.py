@@ -24,19 +24,9 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
 from acpc_lab.studies.catalogue import STUDIES, Evidence, Study
-from acpc_lab.tables import (
-    read_rows,
-    sha256,
-    to_csv,
-    to_json,
-    to_npz,
-    to_parquet,
-    write_whole,
-)
+from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, to_parquet, write_whole
 
 FORMAT = "acpc-study-bundle/2"
-BEFORE = "acpc-study-bundle/1"
-"""Of releases whose summaries held fewer numbers; those they lack are not compared."""
 MANIFEST = "study.json"
 SUMMARY = "summary.json"
 ARRAYS = "arrays.npz"
@@ -51,7 +41,6 @@ class Bundle:
         sources: What the rows were made from: files with digests, jobs with receipts.
         files: SHA-256 of every file that the summary depends on, by path in the folder.
         figures: SHA-256 of every figure.
-        format: Of the folder.
     """
 
     folder: Path
@@ -60,7 +49,6 @@ class Bundle:
     sources: Sequence[Mapping[str, Any]]
     files: Mapping[str, str]
     figures: Mapping[str, str]
-    format: str = FORMAT
 
     @property
     def digest(self) -> str:
@@ -71,7 +59,7 @@ class Bundle:
 
     def _document(self) -> dict[str, Any]:
         return {
-            "format": self.format,
+            "format": FORMAT,
             "study": self.study.name,
             "parameters": dict(self.parameters),
             "sources": [dict(source) for source in self.sources],
@@ -86,8 +74,7 @@ class Bundle:
     def evidence(self) -> Evidence:
         """The study, computed again from its rows.
 
-        Raises:
-            ArgumentError: Rows, parameters or arrays cannot be read, or do not fit the study.
+        Raises ArgumentError: Rows, parameters or arrays cannot be read, or do not fit the study.
         """
         rows = next((name for name in self.files if PurePosixPath(name).stem == "rows"), None)
         if rows is None:
@@ -108,10 +95,8 @@ def write(
 ) -> Bundle:
     """Writes a bundle without figures; the manifest comes last, so that it is whole or no bundle.
 
-    Raises:
-        ArgumentError: The folder holds a study already.
-        FailedPrecondition: Parquet, and pyarrow is not installed.
-        OSError: The folder cannot be written.
+    Raises ArgumentError: The folder holds a study already; FailedPrecondition: Parquet, and pyarrow
+    is not installed; OSError: The folder cannot be written.
     """
     require_free(folder)
     content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
@@ -139,11 +124,7 @@ def write(
 
 
 def require_free(folder: Path) -> None:
-    """Rejects a folder that holds a study.
-
-    Raises:
-        ArgumentError: It does.
-    """
+    """Rejects a folder that holds a study. Raises ArgumentError: It does."""
     if (folder / MANIFEST).exists():
         raise ArgumentError(str(folder), "holds a study already; name another folder")
 
@@ -151,8 +132,7 @@ def require_free(folder: Path) -> None:
 def read(folder: Path) -> Bundle:
     """The bundle in a folder; nothing but its manifest is looked at.
 
-    Raises:
-        ArgumentError: There is none, or its manifest cannot be read.
+    Raises ArgumentError: There is none, or its manifest cannot be read.
     """
     path = folder / MANIFEST
     try:
@@ -160,7 +140,7 @@ def read(folder: Path) -> Bundle:
         wanted = {"format", "study", "parameters", "sources", "files", "figures"}
         if not isinstance(document, dict) or document.keys() != wanted:
             raise ValueError(f"found the keys {list(document)}, wanted {sorted(wanted)}")
-        if document["format"] not in (FORMAT, BEFORE):
+        if document["format"] != FORMAT:
             raise ValueError(f"found format {document['format']!r}, wanted {FORMAT!r}")
         if document["study"] not in STUDIES:
             raise ValueError(f"unknown study {document['study']!r}")
@@ -175,7 +155,6 @@ def read(folder: Path) -> Bundle:
         sources=document["sources"],
         files=document["files"],
         figures=document["figures"],
-        format=document["format"],
     )
 
 
@@ -194,9 +173,8 @@ def digest_of(path: Path) -> str:
 def draw(held: Bundle, evidence: Evidence) -> Bundle:
     """Draws the figures of a study into its folder and notes their digests.
 
-    Raises:
-        FailedPrecondition: matplotlib or scikit-learn is not installed.
-        OSError: The folder cannot be written.
+    Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
+    cannot be written.
     """
     folder = held.folder / FIGURES
     folder.mkdir(exist_ok=True)
@@ -252,8 +230,7 @@ class Verification(Record):
 def verify(folder: Path) -> Verification:
     """Compares every file with its digest and every number with one computed from the rows.
 
-    Raises:
-        ArgumentError: The folder holds no bundle.
+    Raises ArgumentError: The folder holds no bundle.
     """
     held = read(folder)
     files = held.files | held.figures  # type: ignore[operator]
@@ -288,9 +265,6 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
     computed = evidence.result(held.sources[:-1]).to_dict()  # the last one is this release
     largest, count = 0.0, 0
     pairs = _pairs("", written, computed)
-    if held.format == BEFORE:  # the numbers alone, and fewer of them
-        pairs = _pairs("", written, evidence.summary.to_dict())
-        pairs = ((path, found, wanted) for path, found, wanted in pairs if found is not _ABSENT)
     for count, (path, found, wanted) in enumerate(pairs, start=1):
         gap = _gap(found, wanted)
         if gap > TOLERANCE:

@@ -70,8 +70,7 @@ class Evidence:
     ) -> Evidence:
         """Computes the summary; no parameters mean the paper's.
 
-        Raises:
-            ArgumentError: The rows cannot answer the question.
+        Raises ArgumentError: The rows cannot answer the question.
         """
         chosen = parameters or study.parameters()
         summary = study.summarise(rows, chosen, arrays or {})
@@ -86,8 +85,7 @@ class Evidence:
     def figures(self) -> Mapping[str, Figure]:
         """The figures by name; open a ``styled`` context to draw and to save them.
 
-        Raises:
-            FailedPrecondition: matplotlib or scikit-learn is not installed.
+        Raises FailedPrecondition: matplotlib or scikit-learn is not installed.
         """
         drawn: Mapping[str, Figure] = importlib.import_module(_FIGURES).DRAW[self.study.name](self)
         return drawn
@@ -116,9 +114,7 @@ _LISTED = (
         drift.summarise,
     ),
     _study(
-        "planner",
-        "Does ACPC reflect what a changed plan costs the clean model?",
-        planner.summarise,
+        "planner", "Does ACPC reflect what a changed plan costs the clean model?", planner.summarise
     ),
     _study(
         "geometry",
@@ -143,10 +139,8 @@ STUDIES: dict[str, Study] = {study.name: study for study in _LISTED}
 def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
     """The rows with the thresholds that were chosen on all tasks but each row's own.
 
-    Those of the row's model family; a row that names none takes those of the only family.
-
-    Raises:
-        ArgumentError: It is no threshold study, or it lacks a family or task of the rows.
+    Those of the row's model family; a row that names none takes those of the only family. Raises
+    ArgumentError: It is no threshold study, or it lacks a family or task of the rows.
     """
     summary = evidence.summary
     if not isinstance(summary, ThresholdSummary):

@@ -68,8 +68,7 @@ def read_checkpoints(
         rows: Of the file.
         **drawn: How anchors are drawn from datasets: fields of ``DatasetAnchors``.
 
-    Raises:
-        ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
+    Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
     measured: list[StudyCheckpoint] = []
@@ -103,8 +102,7 @@ def read_checkpoints(
 def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
     """Rejects two checkpoints of a task and run, for studies that take the unaugmented one alone.
 
-    Raises:
-        ArgumentError: There are two.
+    Raises ArgumentError: There are two.
     """
     seen: dict[tuple[str, str], StudyCheckpoint] = {}
     for row in checkpoints:
@@ -121,8 +119,7 @@ def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
 def study_rows(kind: type[Kind], answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> Kind:
     """The rows of every checkpoint, with its task, run and level.
 
-    Raises:
-        MalformedAnswer: An answer lacks a column, or holds a value it must not.
+    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
     """
     return kind.joined([_rows_of(kind, row, answer) for row, answer in answers])
 
@@ -171,8 +168,7 @@ def horizon_rows(answers: Sequence[tuple[StudyCheckpoint, Score]]) -> HorizonRow
 def collapse_rows(answers: Sequence[tuple[StudyCheckpoint, Score]]) -> CollapseRows:
     """A row per checkpoint, under its own name.
 
-    Raises:
-        ArgumentError: The checkpoints were not scored on the same anchors.
+    Raises ArgumentError: The checkpoints were not scored on the same anchors.
     """
     digests: Mapping[str, str] = {
         row.checkpoint.name: score.receipt.anchors_digest for row, score in answers

@@ -10,7 +10,7 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Parameters, or_none, records
-from acpc_lab.studies.evaluations import clean_success
+from acpc_lab.studies.success import clean_success
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 
@@ -92,8 +92,7 @@ def summarise(
 ) -> CollapseSummary:
     """Table "SR under representation collapse" in the paper.
 
-    Raises:
-        ArgumentError: A checkpoint occurs twice, or every representation is the same point.
+    Raises ArgumentError: A checkpoint occurs twice, or every representation is the same point.
     """
     rows.require_unique("checkpoint")
     names = rows.checkpoint.tolist()

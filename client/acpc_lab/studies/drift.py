@@ -135,11 +135,9 @@ class DriftSummary(Record):
 def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> DriftSummary:
     """Section "ACPC and Prediction-Error Change" in the paper.
 
-    Rows of severity 0, which are identity checks, take no part.
-
-    Raises:
-        ArgumentError: A row is there twice, drift is not the difference of the errors, no perturbed
-            row is left, a cell has fewer than two groups, or an error is 0 and has no reduction.
+    Rows of severity 0, which are identity checks, take no part. Raises ArgumentError: A row is
+    there twice, drift is not the difference of the errors, no perturbed row is left, a cell has
+    fewer than two groups, or an error is 0 and has no reduction.
     """
     rows.require_unique("task", "run", "anchor", "shift", "draw")
     difference = np.abs(rows.perturbed_error - rows.clean_error)
@@ -209,8 +207,7 @@ def _cell(
 def reduction(cells: Sequence[DriftCell]) -> Reduction:
     """Tasks averaged equally within each run, then mean and sample deviation over runs.
 
-    Raises:
-        ArgumentError: An error is 0 and has no relative reduction.
+    Raises ArgumentError: An error is 0 and has no relative reduction.
     """
     for cell in cells:
         if min(cell.base, cell.control) <= 0:

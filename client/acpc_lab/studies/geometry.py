@@ -102,8 +102,7 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing
         clean: Clean representation of each history, (n, dim).
         views: Perturbed representations, (n, views, dim).
 
-    Raises:
-        ArgumentError: The shapes do not fit, or there are fewer than two histories.
+    Raises ArgumentError: The shapes do not fit, or there are fewer than two histories.
     """
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
@@ -139,8 +138,7 @@ def summarise(
         arrays: ``{i}.encoder_clean``, ``{i}.encoder_views``, ``{i}.rollout_clean`` and
             ``{i}.rollout_views`` of the i-th checkpoint in the rows, or nothing.
 
-    Raises:
-        ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
+    Raises ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
     """
     rows.require_unique("task", "run", "level", "anchor")
     spaces = []
@@ -203,15 +201,11 @@ def _summary(task: str, run: str, level: float, space: str, measured: Spacing) -
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
     """The arrays and the t-SNE coordinates of each space, which take a while to compute.
 
-    Raises:
-        FailedPrecondition: scikit-learn is not installed.
+    Raises FailedPrecondition: scikit-learn is not installed.
     """
     stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
     # One thread for all of linear algebra: it is a setting of the process.
-    with (
-        load("threadpoolctl").threadpool_limits(1),
-        ThreadPoolExecutor(os.cpu_count()) as pool,
-    ):
+    with load("threadpoolctl").threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
         placed = pool.map(
             lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
         )
@@ -223,8 +217,7 @@ def tsne(
 ) -> NDArray[np.float32]:
     """Coordinates (n, 1 + views, 2); the clean view comes first. For the eye only.
 
-    Raises:
-        FailedPrecondition: scikit-learn is not installed.
+    Raises FailedPrecondition: scikit-learn is not installed.
     """
     points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
     flat = points.reshape(-1, points.shape[-1]).astype(np.float64)

@@ -204,12 +204,9 @@ def measure(
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted
-    measurement.
-
-    Raises:
-        ArgumentError: The folder is in the middle of another measurement.
-        RunEnded: ``timeout`` passed, or the server was away for too long; the jobs go on.
-        AcpcError: A job failed; the others go on, and the next call does it again.
+    measurement. Raises ArgumentError: The folder is in the middle of another measurement; RunEnded:
+    ``timeout`` passed, or the server was away for too long; the jobs go on; AcpcError: A job
+    failed; the others go on, and the next call does it again.
     """
     path, digest = folder / JOURNAL, _digest(rows, ask)
     _identity(path, digest)  # before anything is written

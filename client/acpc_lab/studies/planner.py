@@ -78,11 +78,7 @@ class PlannerParameters(Parameters):
         self.require("distance", self.distance in ("acpc", "displacement"), "acpc or displacement")
 
     def feature(self, rows: PlannerRows, name: str) -> Numbers:
-        """A feature of the pool.
-
-        Raises:
-            ArgumentError: The rows lack its column.
-        """
+        """A feature of the pool. Raises ArgumentError: The rows lack its column."""
         column = f"first_{name}" if self.pool == "first" else name
         values: Numbers = getattr(rows, column)
         if np.isnan(values).any():
@@ -148,11 +144,9 @@ class PlannerSummary(Record):
 def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) -> PlannerSummary:
     """Section "Adaptive-CEM Selection-Regret Protocol" in the paper.
 
-    Within each training run ridges are fitted on all tasks but one and tested on that one.
-
-    Raises:
-        ArgumentError: A row is there twice, a run has one task, a baseline has no error, or the
-            rows lack a feature.
+    Within each training run ridges are fitted on all tasks but one and tested on that one. Raises
+    ArgumentError: A row is there twice, a run has one task, a baseline has no error, or the rows
+    lack a feature.
     """
     rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
     cells = []

@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
 from acpc_lab.studies.base import SLACK, Confusion, mean_defined
-from acpc_lab.studies.evaluations import clean_success
+from acpc_lab.studies.success import clean_success
 from acpc_lab.tables import Column, Numbers, Rows, Texts, groups
 
 Mask = NDArray[np.bool_]
@@ -146,8 +146,7 @@ def recovered_levels(runs: tuple[Run, ...]) -> Mask:
 def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> TrainingSweep:
     """The sweep behind the rows.
 
-    Raises:
-        ArgumentError: A run lacks a level, has one twice, or has no unaugmented reference.
+    Raises ArgumentError: A run lacks a level, has one twice, or has no unaugmented reference.
     """
     levels = np.unique(rows.level)
     if len(levels) < 2 or levels[0] != 0:

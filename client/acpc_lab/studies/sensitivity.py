@@ -86,9 +86,8 @@ def summarise(
 ) -> SensitivitySummary:
     """Appendix "Local Sensitivity under Gaussian Noise" in the paper.
 
-    Raises:
-        ArgumentError: A row is there twice, anchors differ in their number of probes, or a
-            checkpoint and its reference have other anchors, or the reference is not sensitive.
+    Raises ArgumentError: A row is there twice, anchors differ in their number of probes, or a
+    checkpoint and its reference have other anchors, or the reference is not sensitive.
     """
     rows.require_unique("task", "run", "level", "method", "anchor", "probe")
     checkpoints: list[Sensitivity] = []

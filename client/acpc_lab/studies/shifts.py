@@ -11,16 +11,8 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.base import (
-    SLACK,
-    Confusion,
-    Parameters,
-    as_float,
-    or_none,
-    records,
-    spearman,
-)
-from acpc_lab.studies.intervals import Interval, gain_interval
+from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, or_none, records, spearman
+from acpc_lab.studies.success import Interval, gain_interval
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 EPS_SCORE = 1e-12
@@ -165,10 +157,8 @@ def reference_score(sr: Numbers, t_ir: Numbers, t_sr: Numbers) -> Numbers:
     """S of a reference, whose relative IR is 1 by definition.
 
     Its IR term is (t_IR - 1) / t_IR, and its SR term is never below -1. Where t_IR <= 0.5 the IR
-    term is at most -1 and decides alone, so SR may be NaN there.
-
-    Raises:
-        ArgumentError: SR is NaN where it matters.
+    term is at most -1 and decides alone, so SR may be NaN there. Raises ArgumentError: SR is NaN
+    where it matters.
     """
     undecided = np.isnan(sr) & (t_ir > 0.5)
     if undecided.any():

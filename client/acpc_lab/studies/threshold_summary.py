@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from acpc.contract import Record
 
 from acpc_lab.studies.base import Spread
-from acpc_lab.studies.intervals import Interval
+from acpc_lab.studies.success import Interval
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -15,7 +15,6 @@ from acpc_client import CalibratedThresholds, CalibrationScore, SelectionStep
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import SLACK, Parameters, Spread, as_float
-from acpc_lab.studies.intervals import Interval, success_intervals
 from acpc_lab.studies.recovery import (
     Agreement,
     Judgement,
@@ -29,6 +28,7 @@ from acpc_lab.studies.recovery import (
     read_training_sweep,
     recovered_levels,
 )
+from acpc_lab.studies.success import Interval, success_intervals
 from acpc_lab.studies.threshold_summary import (
     Choice,
     FamilyMean,
@@ -105,10 +105,8 @@ Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
 def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
     """Section "Threshold Protocol" in the paper, in each model family by itself.
 
-    Averages and ties are decided exactly.
-
-    Raises:
-        ArgumentError: A family has one task only, or too many, or a run lacks a level.
+    Averages and ties are decided exactly. Raises ArgumentError: A family has one task only, or too
+    many, or a run lacks a level.
     """
     sweep = read_training_sweep(
         rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
@@ -134,10 +132,8 @@ def calibrated(
 ) -> CalibratedThresholds:
     """The thresholds that do best on all tasks of a family, for checkpoints that come later.
 
-    ``family`` may be left out where the rows have one only.
-
-    Raises:
-        ArgumentError: As ``summarise``; or the rows have no such family, or several.
+    ``family`` may be left out where the rows have one only. Raises ArgumentError: As ``summarise``;
+    or the rows have no such family, or several.
     """
     sweep = read_training_sweep(
         rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss

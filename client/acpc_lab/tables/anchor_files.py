@@ -33,8 +33,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         path: The file or the folder.
         history: Frames of the history; None: what the file says, or 3.
 
-    Raises:
-        ArgumentError: Not such a file, or arrays that are missing, unknown or do not fit.
+    Raises ArgumentError: Not such a file, or arrays that are missing, unknown or do not fit.
     """
     try:
         arrays = _of_folder(path) if path.is_dir() else _of_archive(path)
@@ -61,8 +60,7 @@ def load_views(*paths: Path) -> dict[str, Any]:
     Args:
         paths: Each an NPZ file with an array for each group, or a folder with one NPY file a group.
 
-    Raises:
-        ArgumentError: Not such a file, or a group that several hold.
+    Raises ArgumentError: Not such a file, or a group that several hold.
     """
     every: dict[str, Any] = {}
     for path in paths:
@@ -107,8 +105,7 @@ class ArchivedFrames:
     Attributes:
         shape: Of the whole array, anchors first.
 
-    Raises:
-        ValueError: The member cannot be read in slices.
+    Raises ValueError: The member cannot be read in slices.
     """
 
     def __init__(self, path: Path, name: str = "frames") -> None:
@@ -118,11 +115,7 @@ class ArchivedFrames:
         self._at = 0
 
     def __getitem__(self, part: slice, /) -> NDArray[Any]:
-        """The frames of consecutive anchors.
-
-        Raises:
-            ArgumentError: The file is damaged.
-        """
+        """The frames of consecutive anchors. Raises ArgumentError: The file is damaged."""
         start, stop, _ = part.indices(self.shape[0])
         try:
             if start < self._at:

@@ -24,9 +24,8 @@ Kind = TypeVar("Kind", bound=Rows)
 def read_rows(path: Path, kind: type[Kind]) -> Kind:
     """The rows of a ``.csv`` or ``.parquet`` file.
 
-    Raises:
-        ArgumentError: The file does not hold such rows; for CSV the message has line and column.
-        FailedPrecondition: Parquet, and pyarrow is not installed.
+    Raises ArgumentError: The file does not hold such rows; for CSV the message has line and column;
+    FailedPrecondition: Parquet, and pyarrow is not installed.
     """
     if path.suffix == ".parquet":
         return _read_parquet(path, kind)
@@ -40,8 +39,7 @@ def read_rows(path: Path, kind: type[Kind]) -> Kind:
 def parse_csv(text: str, kind: type[Kind], name: str = "rows") -> Kind:
     """The rows of a CSV text: a header, then a row per line; lines that begin with # are skipped.
 
-    Raises:
-        ArgumentError: The text does not hold such rows; the message has line and column.
+    Raises ArgumentError: The text does not hold such rows; the message has line and column.
     """
     lines = _lines(text, name)
     header_line, header = next(lines, (1, []))
@@ -122,11 +120,7 @@ def _cells(column: NDArray[Any]) -> Iterable[str]:
 
 
 def to_parquet(rows: Rows) -> bytes:
-    """The rows as Parquet.
-
-    Raises:
-        FailedPrecondition: pyarrow is not installed.
-    """
+    """The rows as Parquet. Raises FailedPrecondition: pyarrow is not installed."""
     arrow, parquet = pyarrow()
     columns = {
         name: arrow.array(column.tolist()) if column.dtype.kind == "U" else column

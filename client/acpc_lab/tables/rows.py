@@ -58,11 +58,7 @@ class Field:
         return f"{noun} of at most {high:g}" if math.isfinite(high) else noun
 
     def parse(self, cell: str) -> str | float | int:
-        """The value that a cell of a file holds.
-
-        Raises:
-            ValueError: It holds none.
-        """
+        """The value that a cell of a file holds. Raises ValueError: It holds none."""
         cell = cell.strip()
         if self.kind is np.str_:
             return cell
@@ -81,8 +77,7 @@ class Field:
     def coerce(self, values: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever NumPy can read
         """The values as an array of the column's type.
 
-        Raises:
-            ArgumentError: They cannot be, or one is out of range.
+        Raises ArgumentError: They cannot be, or one is out of range.
         """
         found = np.asarray(values)
         if found.ndim != 1:
@@ -110,8 +105,7 @@ class Field:
 class Rows:
     """Base of the row types, whose fields are ``Annotated[Numbers, Column(...)]`` and the like.
 
-    Raises:
-        ArgumentError: A column holds a value it must not, or the columns differ in length.
+    Raises ArgumentError: A column holds a value it must not, or the columns differ in length.
     """
 
     def __post_init__(self) -> None:
@@ -142,8 +136,7 @@ class Rows:
     def of(cls, columns: Mapping[str, Any]) -> Self:
         """Rows from columns by name; optional ones may be left out.
 
-        Raises:
-            ArgumentError: A column is missing or unknown, or holds a value it must not.
+        Raises ArgumentError: A column is missing or unknown, or holds a value it must not.
         """
         names = [field.name for field in cls.fields()]
         unknown = [name for name in columns if name not in names]
@@ -180,18 +173,13 @@ class Rows:
         }
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
-        """The rows of a mask or of indices.
-
-        Raises:
-            ArgumentError: There is none.
-        """
+        """The rows of a mask or of indices. Raises ArgumentError: There is none."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in self.fields()})
 
     def require_unique(self, *names: str) -> None:
         """Rejects rows that are there twice.
 
-        Raises:
-            ArgumentError: Two rows have the same values in these columns.
+        Raises ArgumentError: Two rows have the same values in these columns.
         """
         seen: dict[tuple[Any, ...], int] = {}
         for row, key in enumerate(zip(*(getattr(self, n).tolist() for n in names), strict=True)):

@@ -1,19 +1,40 @@
-"""Writes a table of plain values as CSV, Parquet and JSON."""
+"""Writes tables of plain values, archives of arrays and JSON."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
 
 from acpc_lab.extras import pyarrow
+
+
+def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """The arrays as a compressed NPZ file, in the order of their names."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **dict(sorted(arrays.items())))  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def to_json(document: Any) -> bytes:  # noqa: ANN401 - any JSON value
+    """Strict JSON of two spaces' indent, with a newline at its end."""
+    return (json.dumps(document, indent=2, allow_nan=False) + "\n").encode()
+
+
+def sha256(data: bytes) -> str:
+    """SHA-256 in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
 
 TABLE_FORMATS = (".csv", ".parquet", ".json")
 Row = dict[str, Any]
@@ -57,10 +78,8 @@ class Table(Sequence[Row]):
     def save(self, path: str | Path) -> None:
         """Writes the rows in the format that the suffix names, whole or not at all.
 
-        Raises:
-            ArgumentError: Another suffix than .csv, .parquet and .json.
-            FailedPrecondition: Parquet, and pyarrow is not installed.
-            OSError: The file cannot be written.
+        Raises ArgumentError: Another suffix than .csv, .parquet and .json; FailedPrecondition:
+        Parquet, and pyarrow is not installed; OSError: The file cannot be written.
         """
         target = Path(path)
         match target.suffix:

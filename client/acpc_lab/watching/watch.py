@@ -35,8 +35,7 @@ from acpc_lab.sweeps import (
 from acpc_lab.watching.arrivals import GONE, Arrival, Listener, ScoredCheckpoint, WatchedTask
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
 
-_POLL_S = 0.5
-_RETRY_S = 5.0
+_POLL_S, _RETRY_S = 0.5, 5.0
 _log = logging.getLogger("acpc_lab")
 
 
@@ -64,9 +63,8 @@ class WatchRun(TypedDict, total=False):
 class Watch:
     """Scores each checkpoint that appears in a folder, once, by the cells of a sweep file.
 
-    What it knows is in a folder of its own, which is as a sweep's. Whoever runs it again goes on
-    from there: the request id of a job follows from the sweep's name, the cell, and the content
-    of the checkpoint's files.
+    Its own folder is as a sweep's, and a later run goes on from there: a job's request id follows
+    from the sweep's name, the cell, and the content of the checkpoint's files.
 
     Args:
         spec: The sweep file.
@@ -74,8 +72,8 @@ class Watch:
         finder: Looks for checkpoints.
         gate: Which verdict counts, ``"point"`` or ``"confident"``.
         listeners: Called in the thread of ``run`` with each checkpoint that has come to its end,
-            in turn; at least once each, also after a crash. What they raise is told.
-        on_trouble: Told what goes wrong on the way, in words.
+            in turn; at least once each, also after a crash. What they raise is reported.
+        on_trouble: Called with what goes wrong on the way, in words.
     """
 
     def __init__(
@@ -101,7 +99,7 @@ class Watch:
     def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
         """Watches until it is stopped.
 
-        A disk that is full and a folder that is away are waited for, unless ``once`` is said.
+        Without ``once``, a full disk and a folder that is away are waited for.
 
         Raises:
             ArgumentError: The folder is a checkpoint itself, and has no name at the server.
@@ -189,8 +187,7 @@ class Watch:
             if on_update is not None:
                 on_update(now)
 
-        limit = options.get("concurrency") or self.spec.concurrency
-        how = Options(limit, self.spec.retries)
+        how = Options(options.get("concurrency") or self.spec.concurrency, self.spec.retries)
         for key in tuple(self._open):
             if self._is_given_up(key):
                 del self._open[key]
@@ -216,15 +213,16 @@ class Watch:
 
     def _tasks(self, key: str) -> list[CellTask]:
         cells = self._cells.get(key, ())
-        name, disk = self.spec.name, self._disk
-        return [WatchedTask(x, name, disk, is_gone=lambda: self._is_gone(key)) for x in cells]
+        given = self.spec.name, self._disk
+        return [WatchedTask(x, *given, is_gone=lambda: self._is_gone(key)) for x in cells]
 
     def _is_given_up(self, key: str) -> bool:
         """Whether a checkpoint is gone before any job could have its score; is noted and told."""
         entries = {cell.id: self._entries.get(cell.id, Entry()) for cell in self._cells[key]}
         states = {entry.state for entry in entries.values()}
-        awaited = states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states)
-        if awaited or not self._is_gone(key):
+        if states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states):
+            return False
+        if not self._is_gone(key):
             return False
         left = {cell: entry for cell, entry in entries.items() if not entry.state.done}
         for cell, entry in left.items():
@@ -249,7 +247,7 @@ class Watch:
             return False
 
     def _arriving(self, *, once: bool) -> Iterator[str]:
-        """Ids of the checkpoints that want cells: those that waited for some, and new ones."""
+        """Yields the ids of checkpoints that want cells: those that waited, and new ones."""
         yield from [key for key in self._unplanned if not self._is_gone(key)]
         try:
             found = self.finder.look()
@@ -273,9 +271,8 @@ class Watch:
                 yield key
 
     def _arrived(self, found: WeightsFile) -> str:
-        """The id of a checkpoint that is new under its name or in its content; else nothing."""
-        known = self._latest.get(found.ref)
-        if known is not None and known.stamp == found.stamp:
+        """Returns the id of a checkpoint that is new by its name or content; else nothing."""
+        if (known := self._latest.get(found.ref)) is not None and known.stamp == found.stamp:
             return ""
         try:
             digest = found.digest()
@@ -339,12 +336,12 @@ class Watch:
             del self._open[key]
 
     def _scored(self, arrival: Arrival, cells: tuple[Cell, ...]) -> ScoredCheckpoint:
-        spec, entries = self.spec, self._entries
-        results = SweepResults(spec.name, spec.description, self.folder, cells, entries)
+        spec = self.spec
+        results = SweepResults(spec.name, spec.description, self.folder, cells, self._entries)
         return ScoredCheckpoint(arrival, results, results.outcome(self.gate))
 
     def _tell(self, words: str) -> None:
-        """Tells of a trouble that may last, once."""
+        """Reports a trouble that may last, once."""
         if words not in self._told:
             self._told.add(words)
             self._on_trouble(words)

@@ -189,7 +189,7 @@ if TYPE_CHECKING:
     )
     from acpc.contract.suggestion import did_you_mean, nearest
     from acpc.contract.tabular import Columns, Tabular, cell, html_table
-    from acpc.contract.tensor import DTYPES, Axes, floats, frames, read_tensor, write_tensor
+    from acpc.contract.tensor import DTYPES, Array, Axes, floats, frames, read_tensor, write_tensor
     from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 else:
     __getattr__, __dir__ = lazy_face(__name__)
@@ -198,7 +198,7 @@ __all__ = [
     "CHOICES", "DIRECTIONS", "DTYPES", "KINDS", "MAX_ANCHORS", "MAX_EXTRA_ARRAYS", "MAX_HORIZON",
     "MAX_NAME", "MAX_REQUEST_ID", "MAX_RESAMPLES", "SMALL_ARRAYS", "VIEWS", "Aborted", "AcpcError",
     "AlreadyExists", "AnchorArray", "AnchorContents", "AnchorPreview", "AnchorPreviews",
-    "AnchorSample", "AnchorSet", "AnchorSource", "AnchorValues", "ArgumentError", "Axes",
+    "AnchorSample", "AnchorSet", "AnchorSource", "AnchorValues", "ArgumentError", "Array", "Axes",
     "Brightness", "Cancelled", "CandidatePool", "CemBudget", "CemReturn", "CertifiedSeverity",
     "Checkpoint", "CheckpointRef", "CheckpointScore", "CheckpointState", "CleanGaps", "Codec",
     "ColorJitter", "Columns", "Contrast", "CostReduction", "CoverageFinding", "CoverageGoal",

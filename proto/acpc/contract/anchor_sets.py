@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
+from acpc.contract.tensor import Array
 from acpc.contract.visual_changes import check_group
 from acpc.v1 import anchor_service_pb2 as pb
 
@@ -29,14 +29,14 @@ DIRECTIONS = "directions/"
 MAX_EXTRA_ARRAYS = 256
 """Arrays of a set beside those that every set has."""
 # By what a name is, or begins with: element type, and axes for each anchor.
-_EXTRAS: dict[str, tuple[type[Any], str]] = {
+_EXTRAS: dict[str, tuple[type, str]] = {
     VIEWS: (np.uint8, "views, history, height, width, 3"),
     DIRECTIONS: (np.float32, "probes, history, height, width, 3"),
     "proprio": (np.float32, "steps, features"),
 }
 
 
-def _extra(name: str) -> tuple[type[Any], str]:
+def _extra(name: str) -> tuple[type, str]:
     prefix, slash, group = name.partition("/")
     known = _EXTRAS.get(prefix + slash)
     if known is None:
@@ -54,7 +54,7 @@ def has_steps(name: str) -> bool:
 
 def check_extra(
     name: str,
-    dtype: np.dtype[Any],
+    dtype: np.dtype[np.generic],
     shape: Sequence[int],
     history: int,
     frames: Sequence[int],
@@ -183,7 +183,7 @@ class AnchorContents(Record, Wire[pb.AnchorContents]):
     radius: float | None = None
 
 
-def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, NDArray[Any]]:
+def endpoints_at(small: Mapping[str, Array], horizon: int) -> dict[str, Array]:
     """The small arrays with the endpoint states and labels of one future frame.
 
     Args:
@@ -197,7 +197,7 @@ def endpoints_at(small: Mapping[str, NDArray[Any]], horizon: int) -> dict[str, N
     return {**small, **picked}
 
 
-def endpoints_digest(small: Mapping[str, NDArray[Any]]) -> str:
+def endpoints_digest(small: Mapping[str, Array]) -> str:
     """sha256 of states and labels at every future frame; empty where there is only the last."""
     if small["labels"].ndim == 1:
         return ""
@@ -210,13 +210,13 @@ def endpoints_digest(small: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def frame_digests(frames: NDArray[Any]) -> list[bytes]:
+def frame_digests(frames: Array) -> list[bytes]:
     """sha256 of the bytes of each anchor: of frames, or of an array beside them."""
     return [hashlib.sha256(np.ascontiguousarray(anchor).data).digest() for anchor in frames]
 
 
 def extra_digest(
-    name: str, dtype: np.dtype[Any], shape: Sequence[int], of_anchors: Iterable[bytes]
+    name: str, dtype: np.dtype[np.generic], shape: Sequence[int], of_anchors: Iterable[bytes]
 ) -> str:
     """sha256 of an extra array: what it is, and the ``frame_digests`` of all anchors.
 
@@ -233,7 +233,7 @@ def extra_digest(
 def anchors_digest(
     history: int,
     frame_size: tuple[int, int],
-    small: Mapping[str, NDArray[Any]],
+    small: Mapping[str, Array],
     of_frames: Iterable[bytes],
     extras: Mapping[str, str] | None = None,
 ) -> str:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
 from functools import cache
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from acpc.contract.errors import ArgumentError
 
@@ -21,8 +21,14 @@ UINT64 = 2**64 - 1
 SHOWN = 80
 """Characters of a rejected value that its error quotes."""
 
+P = ParamSpec("P")
 R = TypeVar("R")
 InRange = Callable[[Any], bool]
+
+
+def cached(function: Callable[P, R]) -> Callable[P, R]:
+    """``functools.cache`` of a function of classes, which mypy does not take for hashable."""
+    return cache(function)  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Bounds:
         """Whether a finite number lies in the range."""
         return math.isfinite(value) and self._inside(value)
 
-    def hold_all(self, values: tuple[float, ...], kinds: frozenset[type[Any]]) -> bool:
+    def hold_all(self, values: tuple[float, ...], kinds: frozenset[type]) -> bool:
         """Whether a sequence surely holds, in one pass per test; False: look at each.
 
         NaN makes the sum NaN, and a sum that overflows says nothing.
@@ -94,7 +100,7 @@ ANY = Bounds()
 
 
 def bounded(
-    default: Any = MISSING,
+    default: object = MISSING,
     *,
     ge: float = -math.inf,
     gt: float = -math.inf,
@@ -102,12 +108,9 @@ def bounded(
     lt: float = math.inf,
     unit: str = "",
     most: int | None = None,
-    **more: Any,
+    **more: object,
 ) -> Any:
-    """A dataclass field of a number, or of a sequence of ``most`` numbers, with a range.
-
-    ``more`` is metadata of the field.
-    """
+    """Declares a number, or a sequence of ``most`` numbers, with a range; ``more`` is metadata."""
     bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
     return field(default=default, metadata={"bounds": bounds, **more})
 
@@ -120,10 +123,7 @@ def sized(
     default_factory: Any = MISSING,
     **more: Any,
 ) -> Any:
-    """A dataclass field of a text, sequence or mapping with a range for its length.
-
-    ``more`` is metadata of the field.
-    """
+    """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
     metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=metadata)
@@ -131,17 +131,17 @@ def sized(
 
 
 def seed_field(default: int = 0) -> Any:
-    """A dataclass field of a seed, uint64."""
+    """Declares a seed, uint64."""
     return bounded(default, ge=0, le=UINT64)
 
 
-def bounds_of(cls: type[Any]) -> dict[str, Bounds]:
-    """The declared ranges of a record's fields, by name."""
+def bounds_of(cls: type) -> dict[str, Bounds]:
+    """Returns the declared ranges of a record's fields, by name."""
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
 def changed(record: Any) -> dict[str, Any]:
-    """The fields of a record that differ from their default, by name."""
+    """Returns the fields of a record that differ from their default, by name."""
     found = {}
     for f in dataclasses.fields(record):
         value = getattr(record, f.name)
@@ -151,23 +151,17 @@ def changed(record: Any) -> dict[str, Any]:
     return found
 
 
-def given(cls: type[R], **values: Any) -> R:
-    """A record with the values that are not None, and the contract's defaults for the others."""
+def given(cls: type[R], **values: object) -> R:
+    """Makes a record of the values that are not None and the defaults of the others."""
     return cls(**{name: value for name, value in values.items() if value is not None})
 
 
-def check(record: Any, path: str = "") -> None:
-    """Checks every field of a record, and of the records in it, against its range.
-
-    A record with a method ``check_rules()`` has rules between its fields; they are checked last.
-
-    Args:
-        record: A frozen dataclass of the contract.
-        path: Path of the record in its request, for the error.
+def check(record: object, path: str = "") -> None:
+    """Checks every field of a record and of the records in it, then its ``check_rules()``.
 
     Raises:
-        ArgumentError: A value outside its range; names its field, what was found and what is
-            wanted.
+        ArgumentError: A value is outside its range; names its field below ``path``, what was found
+            and what is wanted.
     """
     try:
         for name, in_range, f in _ranges(type(record)):
@@ -180,9 +174,10 @@ def check(record: Any, path: str = "") -> None:
         raise (error.below(path) if path else error) from error
 
 
-def _compile_ranges(cls: type[Any]) -> list[tuple[str, InRange, dataclasses.Field[Any]]]:
+@cached
+def _ranges(cls: type) -> list[tuple[str, InRange, dataclasses.Field[object]]]:
     """For each field its name and a quick test that most right values pass."""
-    found: list[tuple[str, InRange, dataclasses.Field[Any]]] = []
+    found: list[tuple[str, InRange, dataclasses.Field[object]]] = []
     for f in dataclasses.fields(cls):
         hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
         if hint is bool:
@@ -193,7 +188,7 @@ def _compile_ranges(cls: type[Any]) -> list[tuple[str, InRange, dataclasses.Fiel
     return found
 
 
-def _quick_test(hint: Any, bounds: Bounds) -> InRange:
+def _quick_test(hint: object, bounds: Bounds) -> InRange:
     """A test of a field's value; False: it needs a closer look."""
     least, most = bounds.ge, bounds.le
     if hint is int:
@@ -219,7 +214,7 @@ def _sequence_test(items: frozenset[Any], bounds: Bounds) -> InRange:
     return lambda value: type(value) is tuple and not value and not bounds.min_length
 
 
-def _instance_test(hint: Any) -> InRange:
+def _instance_test(hint: object) -> InRange:
     """The test of an enum, or of a record that has checked itself."""
     itself = frozenset(part for part in parts_of(hint) if hasattr(part, "checks_itself"))
     if optional(hint):
@@ -227,18 +222,18 @@ def _instance_test(hint: Any) -> InRange:
     return lambda value: type(value) is hint or type(value) in itself
 
 
-def _nested_test(f: dataclasses.Field[Any], hint: Any) -> InRange:
+def _nested_test(f: dataclasses.Field[object], hint: object) -> InRange:
     """The test of an array, or of a record; raises what ``check`` raises."""
     name: str = f.metadata.get("wire") or f.name
     axes: Any = f.metadata.get("array")
     may_be_none = optional(hint)
 
-    def array_in_range(value: Any) -> bool:
+    def array_in_range(value: object) -> bool:
         if value is not None:
             axes.check(value, name)
         return value is not None or may_be_none
 
-    def record_in_range(value: Any) -> bool:
+    def record_in_range(value: object) -> bool:
         if type(value) is hint:
             check(value, name)
         return type(value) is hint
@@ -246,20 +241,18 @@ def _nested_test(f: dataclasses.Field[Any], hint: Any) -> InRange:
     return array_in_range if axes else record_in_range
 
 
-def parts_of(hint: Any) -> tuple[Any, ...]:
+def parts_of(hint: object) -> tuple[Any, ...]:
     """The members of a union, None apart, or the hint itself."""
     union = get_origin(hint) in (types.UnionType, Union)
     return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
 
 
-def optional(hint: Any) -> bool:
+def optional(hint: object) -> bool:
     """Whether None is a value of the hint."""
     return type(None) in get_args(hint)
 
 
-hints_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)
-_ranges: Callable[[Any], list[tuple[str, InRange, dataclasses.Field[Any]]]]
-_ranges = cache(_compile_ranges)
+hints_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)
 
 
 _WORDS = {
@@ -271,15 +264,13 @@ _WORDS = {
 }
 
 
-def _whole_fields(cls: type[Any]) -> set[str]:
+@cached
+def _whole(cls: type) -> set[str]:
     """The fields that hold whole numbers."""
     return {name for name, hint in hints_of(cls).items() if hint is int or int in get_args(hint)}
 
 
-_whole: Callable[[Any], set[str]] = cache(_whole_fields)
-
-
-def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
+def _check_field(record: object, f: dataclasses.Field[object], value: object) -> None:
     """Checks the value of one field; its errors name it as the message does."""
     name, bounds = f.metadata.get("wire") or f.name, f.metadata.get("bounds", ANY)
     hint, whole = hints_of(type(record))[f.name], f.name in _whole(type(record))
@@ -308,7 +299,7 @@ def _check_field(record: Any, f: dataclasses.Field[Any], value: Any) -> None:
             _check_number(item, f"{name}.{key}", bounds, whole)
 
 
-def _check_type(value: Any, name: str, hint: Any) -> None:
+def _check_type(value: object, name: str, hint: object) -> None:
     """Raises ArgumentError for a value of another kind than the hint's; ranges come later."""
     kinds, accepted = _accepted(hint)
     if isinstance(value, accepted) and (type(value) is not bool or bool in kinds):
@@ -319,18 +310,16 @@ def _check_type(value: Any, name: str, hint: Any) -> None:
     raise ArgumentError(name, f"found {value!r:.{SHOWN}}, wanted {wanted}")
 
 
-def _find_accepted(hint: Any) -> tuple[tuple[type[Any], ...], tuple[type[Any], ...]]:
+@cached
+def _accepted(hint: object) -> tuple[tuple[type, ...], tuple[type, ...]]:
     """The types that a hint names, and those whose values are looked at more closely."""
     kinds = tuple(get_origin(part) or part for part in parts_of(hint))
     numbers = any(issubclass(kind, int | float) for kind in kinds)
     return kinds, (*kinds, *((int, float) if numbers else ()), *((list,) if tuple in kinds else ()))
 
 
-_accepted: Callable[[Any], tuple[tuple[type[Any], ...], tuple[type[Any], ...]]]
-_accepted = cache(_find_accepted)
-
-
-def _find_member(record: type[Any], name: str, value: type[Any]) -> str:
+@cached
+def _member(record: type, name: str, value: Any) -> str:
     """Name of the field of a oneof that holds a record; of any other field its own."""
     oneof = getattr(record, "message_type", None)
     oneof = oneof and oneof.DESCRIPTOR.oneofs_by_name.get(name)
@@ -339,9 +328,6 @@ def _find_member(record: type[Any], name: str, value: type[Any]) -> str:
     held = value.message_type.DESCRIPTOR
     member: str = next(field.name for field in oneof.fields if field.message_type is held)
     return member
-
-
-_member: Callable[[Any, str, Any], str] = cache(_find_member)
 
 
 def _check_number(value: Any, name: str, bounds: Bounds, whole: bool) -> None:

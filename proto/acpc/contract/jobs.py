@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
-from numpy.typing import NDArray
-
 from acpc.contract.enums import WireEnum
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Record
 from acpc.contract.requests import CheckpointRef
 from acpc.contract.studies import ScoreRequest, StudyRequest
-from acpc.contract.tensor import read_tensor, tensor_fields
+from acpc.contract.tensor import Array, read_tensor, tensor_fields
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 
@@ -102,15 +100,15 @@ class StudyMetadata(JobLife, Wire[study_pb.RunStudyMetadata]):
     request: StudyRequest
 
 
-def _load_arrays(held: Any, *, strict: bool) -> dict[str, NDArray[Any]]:
+def _load_arrays(held: Any, *, strict: bool) -> dict[str, Array]:
     return {item.name: read_tensor(item.values, item.name) for item in held}
 
 
-def _dump_arrays(arrays: Mapping[str, NDArray[Any]]) -> list[dict[str, Any]]:
+def _dump_arrays(arrays: Mapping[str, Array]) -> list[dict[str, Any]]:
     return [{"name": name, "values": tensor_fields(x, name)} for name, x in arrays.items()]
 
 
-Arrays = Annotated[Mapping[str, NDArray[Any]], Codec(_load_arrays, _dump_arrays)]
+Arrays = Annotated[Mapping[str, Array], Codec(_load_arrays, _dump_arrays)]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import MISSING, dataclass
 from datetime import UTC
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
 
@@ -40,13 +40,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import ANY, Bounds, bounds_of, check_length, optional, parts_of
+from acpc.contract.fields import ANY, Bounds, bounds_of, cached, check_length, optional, parts_of
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
 Fields = dict[str, Any]
 Load = Callable[[Any], Any]
 Dump = Callable[[Any], Any]
+Write = Callable[[Any], Fields]
 
 
 class Wire(Generic[M]):
@@ -87,7 +88,7 @@ class Wire(Generic[M]):
 class Loading(Protocol):
     """Reads one value."""
 
-    def __call__(self, held: Any, *, strict: bool) -> Any:
+    def __call__(self, held: object, *, strict: bool) -> Any:
         """The value of what a field holds."""
 
 
@@ -105,18 +106,19 @@ class Codec:
     dump: Dump | None
 
 
-def wire_names(cls: type[Any]) -> dict[str, str]:
+def wire_names(cls: type) -> dict[str, str]:
     """The message field, or oneof, of every dataclass field that has one."""
     names = {f.name: f.metadata.get("wire", f.name) for f in dataclasses.fields(cls)}
     return {name: wire for name, wire in names.items() if wire is not None}
 
 
-def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
+@cached
+def _reader(cls: Any, strict: bool) -> Load:
     """A function from a message to an instance."""
     plain: dict[str, str] = {}
     always: list[tuple[str, str, Load]] = []
-    given: list[tuple[str, str, bool, Load | None, Callable[[], Any]]] = []
-    oneofs: list[tuple[str, Callable[[Any], Any]]] = []
+    given: list[tuple[str, str, bool, Load | None, Callable[[], object]]] = []
+    oneofs: list[tuple[str, Load]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
     defaults = {f.name: _default(f) for f in dataclasses.fields(cls)}
     bounds = bounds_of(cls)
@@ -157,11 +159,12 @@ def _compile_reader(cls: type[Any], strict: bool) -> Callable[[Any], Any]:
     return read
 
 
-def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
+@cached
+def _writer(cls: type) -> Write:
     """A function from an instance to the arguments of its message's constructor."""
     plain: dict[str, str] = {}
     steps: list[tuple[str, str, Dump]] = []
-    oneofs: list[tuple[str, Callable[[Any], Fields]]] = []
+    oneofs: list[tuple[str, Write]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
     for name, wire in wire_names(cls).items():
         field = _find(cls, wire)
@@ -175,7 +178,7 @@ def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
             steps.append((name, wire, dump))
     scalars, get = tuple(plain.values()), _getter(plain)
 
-    def fields(instance: Any) -> Fields:
+    def fields(instance: object) -> Fields:
         values = dict(zip(scalars, get(instance), strict=True))
         wire = ""
         try:
@@ -192,10 +195,6 @@ def _compile_writer(cls: type[Any]) -> Callable[[Any], Fields]:
     return fields
 
 
-_reader: Callable[[Any, bool], Load] = cache(_compile_reader)
-_writer: Callable[[Any], Callable[[Any], Fields]] = cache(_compile_writer)
-
-
 def _find(cls: type[Any], wire: str) -> Any:
     message = cls.message_type.DESCRIPTOR
     if wire in message.fields_by_name:
@@ -203,7 +202,7 @@ def _find(cls: type[Any], wire: str) -> Any:
     return message.oneofs_by_name[wire]
 
 
-def _getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
+def _getter(names: Iterable[str]) -> Callable[[object], tuple[Any, ...]]:
     """All attributes at once: one call into C."""
     names = tuple(names)
     match names:
@@ -214,13 +213,13 @@ def _getter(names: Iterable[str]) -> Callable[[Any], tuple[Any, ...]]:
     return attrgetter(*names)
 
 
-def _default(field: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
     if field.default_factory is not MISSING:
         return field.default_factory
     return None if field.default is MISSING else lambda: field.default
 
 
-def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
+def _load_one(field: FieldDescriptor, hint: Any, strict: bool) -> Load | None:
     """What turns one value of a field into Python's; None: nothing has to."""
     (hint, *_) = parts_of(hint)
     message = field.message_type and field.message_type.full_name
@@ -234,12 +233,12 @@ def _load_one(field: Any, hint: Any, strict: bool) -> Load | None:
         load = _StrictMembers(members).__getitem__ if strict else _Members(members).__getitem__
     elif isinstance(hint, type) and issubclass(hint, Wire):
         load = _reader(hint, strict)
-    elif message is not None and hint is not GetMessageClass(field.message_type):
+    elif field.message_type and hint is not GetMessageClass(field.message_type):
         raise TypeError(f"{field.full_name}: no conversion between {message} and {hint}")
     return load
 
 
-def _dump_one(field: Any, hint: Any) -> Dump | None:
+def _dump_one(field: FieldDescriptor, hint: Any) -> Dump | None:
     """What turns one value into the constructor's argument; None: nothing has to."""
     (hint, *_) = parts_of(hint)
     if codec := _own_codec(hint):
@@ -249,7 +248,7 @@ def _dump_one(field: Any, hint: Any) -> Dump | None:
     return _writer(hint) if isinstance(hint, type) and issubclass(hint, Wire) else None
 
 
-def _own_codec(hint: Any) -> Codec | None:
+def _own_codec(hint: object) -> Codec | None:
     extras = getattr(hint, "__metadata__", ())
     return next((extra for extra in extras if isinstance(extra, Codec)), None)
 
@@ -280,7 +279,7 @@ _STANDARD: dict[str, tuple[Load, Dump | None]] = {
 }
 
 
-def _loader(field: Any, hint: Any, strict: bool, bounds: Bounds) -> Load | None:
+def _loader(field: FieldDescriptor, hint: Any, strict: bool, bounds: Bounds) -> Load | None:
     """What turns the content of a field into the value; None: nothing has to."""
     if not field.is_repeated or _own_codec(hint):
         return _load_one(field, hint, strict)
@@ -292,14 +291,14 @@ def _loader(field: Any, hint: Any, strict: bool, bounds: Bounds) -> Load | None:
     return load if bounds.max_length is None else partial(_load_counted, load, bounds)
 
 
-def _load_counted(load: Load, bounds: Bounds, held: Any) -> Any:
+def _load_counted(load: Load, bounds: Bounds, held: Sized) -> object:
     """Counts the entries before it loads them: a message holds millions of small ones."""
     if len(held) > (bounds.max_length or 0):
         check_length(len(held), "", bounds)
     return load(held)
 
 
-def _dumper(field: Any, hint: Any) -> Dump | None:
+def _dumper(field: FieldDescriptor, hint: Any) -> Dump | None:
     """What turns a value into the constructor's argument; None: nothing has to."""
     if _is_map(field):
         return None
@@ -309,11 +308,11 @@ def _dumper(field: Any, hint: Any) -> Dump | None:
     return None if dump is None else _each(dump)
 
 
-def _each(convert: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any, ...]]:
+def _each(convert: Load) -> Load:
     """Converts every item; an error names the item's index."""
 
-    def convert_all(items: Iterable[Any]) -> tuple[Any, ...]:
-        values: list[Any] = []
+    def convert_all(items: Iterable[object]) -> tuple[object, ...]:
+        values: list[object] = []
         try:
             for item in items:
                 values.append(convert(item))
@@ -324,11 +323,11 @@ def _each(convert: Callable[[Any], Any]) -> Callable[[Iterable[Any]], tuple[Any,
     return convert_all
 
 
-def _is_map(field: Any) -> bool:
+def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:
+def _members(oneof: OneofDescriptor, hint: object) -> dict[str, tuple[FieldDescriptor, Any]]:
     """For each member of a oneof its descriptor and its type, out of the parts of a union."""
     return {
         field.name: (field, part)
@@ -338,7 +337,7 @@ def _members(oneof: OneofDescriptor, hint: Any) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def _fits(field: Any, part: Any) -> bool:
+def _fits(field: FieldDescriptor, part: Any) -> bool:
     if field.message_type is None:
         return part in (_SCALARS.get(field.cpp_type), bytes)
     if isinstance(part, type) and issubclass(part, Wire):
@@ -346,7 +345,7 @@ def _fits(field: Any, part: Any) -> bool:
     return get_origin(part) is np.ndarray and field.message_type.full_name == "acpc.v1.Tensor"
 
 
-_SCALARS: dict[int, type[Any]] = {
+_SCALARS: dict[int, type] = {
     FieldDescriptor.CPPTYPE_STRING: str,
     FieldDescriptor.CPPTYPE_BOOL: bool,
     FieldDescriptor.CPPTYPE_DOUBLE: float,
@@ -359,9 +358,9 @@ _SCALARS: dict[int, type[Any]] = {
 def _oneof_reader(
     oneof: OneofDescriptor,
     hint: Any,
-    default: Callable[[], Any] | None,
+    default: Callable[[], object] | None,
     strict: bool,
-) -> Callable[[Any], Any]:
+) -> Load:
     members = _members(oneof, hint)
     loads = {name: _load_one(field, part, strict) for name, (field, part) in members.items()}
 
@@ -380,13 +379,13 @@ def _oneof_reader(
     return read
 
 
-def _oneof_writer(oneof: OneofDescriptor, hint: Any) -> Callable[[Any], Fields]:
+def _oneof_writer(oneof: OneofDescriptor, hint: object) -> Write:
     members = {
         name: (get_origin(part) or part, _dump_one(field, part))
         for name, (field, part) in _members(oneof, hint).items()
     }
 
-    def write(value: Any) -> Fields:
+    def write(value: object) -> Fields:
         if value is None:
             return {}
         for name, (kind, dump) in members.items():

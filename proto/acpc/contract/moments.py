@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from acpc.contract.coverage import CoverageGoal
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode
@@ -24,10 +23,10 @@ from acpc.contract.requests import (
     PerturbationSet,
     Request,
 )
-from acpc.contract.tensor import FLOAT32, Axes, floats, frames, read_tensor, tensor_fields
+from acpc.contract.tensor import FLOAT32, Array, Axes, floats, frames, read_tensor, tensor_fields
 from acpc.v1 import diagnostic_service_pb2 as pb
 
-Views: TypeAlias = PerturbationSet | NDArray[Any]
+Views: TypeAlias = PerturbationSet | Array
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
 MAX_CANDIDATES = 2**20
 VIEWS = Axes("views, h, height, width, 3", of_frames=True)
@@ -38,12 +37,12 @@ GOALS = {
 }
 
 
-def goal_kind(goal: NDArray[Any]) -> str:
+def goal_kind(goal: Array) -> str:
     """``"frame"`` of integers, ``"latent"`` of real values."""
     return "latent" if goal.dtype.kind == "f" else "frame"
 
 
-def _load_goal(message: pb.Goal, *, strict: bool) -> NDArray[Any]:
+def _load_goal(message: pb.Goal, *, strict: bool) -> Array:
     kind = message.WhichOneof("goal")
     if kind is None:
         raise ArgumentError("", "give a frame or a latent")
@@ -56,11 +55,11 @@ def _load_goal(message: pb.Goal, *, strict: bool) -> NDArray[Any]:
     return goal
 
 
-def _dump_goal(goal: NDArray[Any]) -> dict[str, Any]:
+def _dump_goal(goal: Array) -> dict[str, Any]:
     return {goal_kind(goal): tensor_fields(goal)}
 
 
-Goal: TypeAlias = Annotated[NDArray[Any], Codec(_load_goal, _dump_goal)]
+Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -79,9 +78,9 @@ class _Moment(Request):
 
     float_views: ClassVar[bool] = False
     checkpoint: CheckpointRef
-    history: NDArray[Any] = frames("h, height, width, 3")
+    history: Array = frames("h, height, width, 3")
     views: Views | None = field(metadata={"wire": "perturbation"})
-    proprio: NDArray[Any] | None = floats("h, proprio width", None)
+    proprio: Array | None = floats("h, proprio width", None)
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
     request_id: str = sized("", most=MAX_REQUEST_ID)
 
@@ -98,7 +97,7 @@ class _Moment(Request):
                 _check_levels(self.views)
 
 
-def _check_levels(views: NDArray[Any]) -> None:
+def _check_levels(views: Array) -> None:
     """Views of real numbers are there, and in the range of pixels."""
     if not len(views):
         raise ArgumentError("explicit_views.shape", "found no view, wanted one or more")
@@ -109,7 +108,7 @@ def _check_levels(views: NDArray[Any]) -> None:
         )
 
 
-def _check_rows(name: str, proprio: NDArray[Any] | None, frames: int) -> None:
+def _check_rows(name: str, proprio: Array | None, frames: int) -> None:
     if proprio is not None and len(proprio) != frames:
         raise ArgumentError(f"{name}.shape", f"{len(proprio)} rows, but there are {frames} frames")
 
@@ -136,9 +135,9 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
     """
 
     float_views: ClassVar[bool] = True
-    action_blocks: NDArray[Any] = floats("h + H - 1, block width")
-    observed_future: NDArray[Any] | None = frames("H, height, width, 3", None)
-    future_proprio: NDArray[Any] | None = floats("H, proprio width", None)
+    action_blocks: Array = floats("h + H - 1, block width")
+    observed_future: Array | None = frames("H, height, width, 3", None)
+    future_proprio: Array | None = floats("H, proprio width", None)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
 
     def check_rules(self) -> None:
@@ -174,8 +173,8 @@ class PlannerMoment(_Moment):
     """
 
     goal: Goal
-    goal_proprio: NDArray[Any] | None = floats("proprio width", None)
-    past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
+    goal_proprio: Array | None = floats("proprio width", None)
+    past_blocks: Array | None = floats("h - 1, block width", None)
     cost_reduction: CostReduction = CostReduction.SUM
     endpoint_tolerance: float = bounded(0.0, ge=0)
     objective: Objective | None = None
@@ -264,13 +263,13 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
             (views, h, height, width, 3).
     """
 
-    history: NDArray[Any] = frames("n, height, width, 3")
+    history: Array = frames("n, height, width, 3")
     keep: int = bounded(0, ge=0, le=UINT32)
-    past_blocks: NDArray[Any] | None = floats("h - 1, block width", None)
+    past_blocks: Array | None = floats("h - 1, block width", None)
     goal: Goal | None = None
-    goal_proprio: NDArray[Any] | None = floats("proprio width", None)
-    proprio: NDArray[Any] | None = floats("h, proprio width", None)
-    explicit_views: NDArray[Any] | None = frames("views, h, height, width, 3", None)
+    goal_proprio: Array | None = floats("proprio width", None)
+    proprio: Array | None = floats("h, proprio width", None)
+    explicit_views: Array | None = frames("views, h, height, width, 3", None)
 
     def after(self, before: PlanStart) -> PlanStart:
         """The start of a new session at this moment.
@@ -312,12 +311,12 @@ class CandidatePool(Request):
             infinite cost under every view.
     """
 
-    candidates: NDArray[Any] = floats("candidates, H, block width")
-    offsets: NDArray[Any] | None = floats("candidates", None)
+    candidates: Array = floats("candidates, H, block width")
+    offsets: Array | None = floats("candidates", None)
     infeasible: tuple[int, ...] = bounded((), ge=0, le=UINT32, most=MAX_CANDIDATES)
 
     @property
-    def arrays(self) -> list[tuple[str, NDArray[Any]]]:
+    def arrays(self) -> list[tuple[str, Array]]:
         """What is known beside the candidates, for a receipt."""
         out = np.unique(np.array(self.infeasible, np.int64))
         found = {"offsets": self.offsets, "infeasible": out if len(out) else None}
@@ -376,8 +375,8 @@ class Proposal(Request, Wire[pb.GaussianProposal]):
         seed: Of the normals, which depend on it alone.
     """
 
-    mean: NDArray[Any] = floats("H, block width")
-    std: NDArray[Any] = floats("H, block width")
+    mean: Array = floats("H, block width")
+    std: Array = floats("H, block width")
     candidates: int = bounded(ge=0, le=UINT32)
     seed: int = seed_field()
 

@@ -6,16 +6,16 @@ import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import MISSING
-from functools import cache, partial
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, get_args, get_origin
 
-from acpc.contract.fields import ANY, Bounds, check_length, hints_of, optional
+from acpc.contract.fields import ANY, Bounds, cached, check_length, hints_of, optional
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[Any], object]
 
 
-def normalise(record: Any) -> None:
+def normalise(record: object) -> None:
     """Makes the values of a new record what its hints say, where they mean the same.
 
     Whole numbers of float fields become floats, sequences tuples, NumPy's numbers Python's. None,
@@ -33,9 +33,10 @@ def normalise(record: Any) -> None:
                 object.__setattr__(record, name, plain)
 
 
-def _compile_conversions(cls: type[Any]) -> list[tuple[str, type[Any] | None, Convert]]:
+@cached
+def _conversions(cls: type) -> list[tuple[str, type | None, Convert]]:
     """For each field its name, the type whose values need no conversion, and the conversion."""
-    found: list[tuple[str, type[Any] | None, Convert]] = []
+    found: list[tuple[str, type | None, Convert]] = []
     for f in dataclasses.fields(cls):
         hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
         if axes := f.metadata.get("array"):
@@ -56,7 +57,7 @@ def _compile_conversions(cls: type[Any]) -> list[tuple[str, type[Any] | None, Co
     return found
 
 
-def _conversion(hint: Any, name: str, bounds: Bounds) -> tuple[type[Any] | None, Convert]:
+def _conversion(hint: Any, name: str, bounds: Bounds) -> tuple[type | None, Convert]:
     if float in (hint, *get_args(hint)) and get_origin(hint) is not tuple:
         return float, _as_float
     if get_origin(hint) is tuple:
@@ -68,35 +69,35 @@ def _conversion(hint: Any, name: str, bounds: Bounds) -> tuple[type[Any] | None,
     return get_origin(hint) or hint, _same
 
 
-_conversions: Callable[[Any], list[tuple[str, type[Any] | None, Convert]]]
-_conversions = cache(_compile_conversions)
 _FLOATS = frozenset({float})
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 
-def _specified(default: enum.IntEnum, value: Any) -> Any:
+def _specified(default: enum.IntEnum, value: object) -> object:
     return default if value is None or value == 0 else value
 
 
-def _or_default(f: dataclasses.Field[Any], needed: bool, convert: Convert, value: Any) -> Any:
+def _or_default(
+    f: dataclasses.Field[object], needed: bool, convert: Convert, value: object
+) -> object:
     """The field's default in place of None, and of an empty sequence where one is needed."""
     if value is None or (needed and isinstance(value, tuple | list) and not value):
         return f.default if f.default_factory is MISSING else f.default_factory()
     return convert(value)
 
 
-def _as_float(value: Any) -> Any:
+def _as_float(value: object) -> object:
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
 
 
-def _as_int(value: Any) -> Any:
+def _as_int(value: object) -> object:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-def _as_tuple(name: str, bounds: Bounds, value: Any) -> Any:
+def _as_tuple(name: str, bounds: Bounds, value: object) -> object:
     if isinstance(value, tuple | str | Mapping) or not isinstance(value, Iterable):
         return value
     try:
@@ -107,7 +108,7 @@ def _as_tuple(name: str, bounds: Bounds, value: Any) -> Any:
         return value
 
 
-def _as_floats(name: str, bounds: Bounds, value: Any) -> Any:
+def _as_floats(name: str, bounds: Bounds, value: object) -> object:
     if type(value) is tuple and _FLOATS.issuperset(map(type, value)):
         return value
     plain = _as_tuple(name, bounds, value)

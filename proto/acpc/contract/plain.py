@@ -11,7 +11,7 @@ import json
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -20,7 +20,7 @@ from acpc.contract.errors import ArgumentError, joined
 T = TypeVar("T")
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: object) -> Any:
     """A value as JSON: records as objects, tuples as lists, enums by their lower-case name."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = {"kind": value.kind} if hasattr(value, "kind") else {}
@@ -34,7 +34,7 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(cls: type[T], value: Any, path: str = "") -> T:
+def from_plain(cls: type[T], value: object, path: str = "") -> T:
     """Reads a record, or one of a union of records, that ``to_plain`` wrote.
 
     Raises:
@@ -62,7 +62,7 @@ def from_plain(cls: type[T], value: Any, path: str = "") -> T:
         raise (error.below(path) if path else error) from error
 
 
-def to_json(record: Any) -> str:
+def to_json(record: object) -> str:
     """The JSON text of a record, without spaces."""
     return json.dumps(to_plain(record), separators=(",", ":"), ensure_ascii=False)
 
@@ -72,7 +72,7 @@ def from_json(cls: type[T], text: str | bytes) -> T:
     return from_plain(cls, json.loads(text))
 
 
-def _read(hint: Any, value: Any, path: str) -> Any:
+def _read(hint: object, value: object, path: str) -> Any:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is typing.Annotated:
         return _read(parts[0], value, path)
@@ -114,7 +114,7 @@ def _read_union(parts: tuple[Any, ...], value: Any, path: str) -> Any:
     raise ArgumentError(path, f"found the keys {', '.join(value)}, which no form of it has")
 
 
-def _read_enum(hint: type[enum.Enum], value: Any, path: str) -> Any:
+def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
     names = [member.name.lower() for member in hint]
     if isinstance(value, hint):
         return value
@@ -133,12 +133,14 @@ def _read_scalar(hint: Any, value: Any, path: str) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def _key(f: Any) -> str:
+def _key(f: Field[object]) -> str:
     key: str = f.metadata.get("json", f.name)
     return key
 
 
-_hints: Callable[[Any], dict[str, Any]] = cache(partial(typing.get_type_hints, include_extras=True))
+_hints: Callable[[type], dict[str, Any]] = cache(
+    partial(typing.get_type_hints, include_extras=True)
+)
 
 
 def _brief(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +159,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""
         views = self.views
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             "spec_index": [view.spec_index for view in views],
             "draw": [view.draw for view in views],
             "top1_certified": [view.top1.certified for view in views],

@@ -25,7 +25,7 @@ def _load_object(held: str, *, strict: bool) -> dict[str, Any]:
     return found
 
 
-def _dump_object(values: Mapping[str, Any]) -> str:
+def _dump_object(values: Mapping[str, object]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":")) if values else ""
 
 

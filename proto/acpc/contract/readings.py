@@ -18,7 +18,7 @@ def reading_field() -> Any:
     return dataclasses.field(default=Reading.SERVER_DEFAULT, metadata={"paper": Reading.PAPER})
 
 
-def follows(*, paper: Any, released: Any, bounds: Bounds | None = None) -> Any:
+def follows(*, paper: object, released: object, bounds: Bounds | None = None) -> Any:
     """A dataclass field that is open unless it is given: 0 of an enum, otherwise None.
 
     ``resolved`` gives it the value of the record's reading.
@@ -40,7 +40,7 @@ def resolved(record: R, fallback: Reading = Reading.PAPER) -> R:
     return dataclasses.replace(record, reading=reading, **values)  # type: ignore[type-var]
 
 
-def _is_open(value: Any) -> bool:
+def _is_open(value: object) -> bool:
     return value is None or (isinstance(value, enum.IntEnum) and not value)
 
 

@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
     return plain
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     brief = repr(value)
     match value:
         case np.ndarray():

@@ -215,7 +215,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         sides = {"checkpoint": self.checkpoint, "reference": self.reference}
         held = {name: side.anchor_values for name, side in sides.items() if side is not None}
         values = {name: found for name, found in held.items() if found is not None}
-        columns: dict[str, list[Any]] = {"side": [], "anchor": []}
+        columns: dict[str, list[object]] = {"side": [], "anchor": []}
         for name, found in values.items():
             count = len(found.radius)
             columns["side"] += [name] * count
@@ -258,7 +258,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         """The checkpoint beside its reference, its intervals, and what was wanted."""
         verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
-        rows: dict[str, tuple[list[Any], str, str]] = {
+        rows: dict[str, tuple[list[object], str, str]] = {
             "IR relative": ([verdict.ir_relative, 1.0], "ir_relative", f"at most {limits.ir:g}"),
             "SR": ([side.sr for side in sides], "sr", f"at least {limits.sr:g}"),
             "score S": ([verdict.score, None], "score", "at least 0"),

@@ -99,7 +99,7 @@ def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:
     )
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """A value in a cell: four digits of a number, a dash for None and NaN, yes and no."""
     match value:
         case None:

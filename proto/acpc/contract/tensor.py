@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +20,11 @@ from acpc.v1 import tensor_pb2
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
 
+Array: TypeAlias = NDArray[Any]
+"""An array of any dtype and shape."""
+
 UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
-DTYPES: dict[int, np.dtype[Any]] = {
+DTYPES: dict[int, np.dtype[np.generic]] = {
     tensor_pb2.DTYPE_UINT8: np.dtype("u1"),
     tensor_pb2.DTYPE_INT32: np.dtype("<i4"),
     tensor_pb2.DTYPE_INT64: np.dtype("<i8"),
@@ -33,7 +36,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
 _CODES = {dtype.str[1:]: code for code, dtype in DTYPES.items()}  # of either byte order
 
 
-def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> NDArray[Any]:
+def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
     """The array of a message; shares the message's bytes and is read-only.
 
     Raises:
@@ -113,7 +116,7 @@ class Axes:
         """Dtype and axes in words."""
         return f"{'uint8' if self.of_frames else 'float32'} ({self.names})"
 
-    def converted(self, value: Any) -> NDArray[Any]:
+    def converted(self, value: object) -> Array:
         """The value as an array; real values rounded to float32, nothing else converted.
 
         Floats are no frames: a guess at their range would change every number.
@@ -126,7 +129,7 @@ class Axes:
         with np.errstate(over="ignore"):
             return array.astype(FLOAT32)
 
-    def check(self, array: NDArray[Any], name: str) -> None:
+    def check(self, array: Array, name: str) -> None:
         """Checks dtype, axes and values.
 
         Raises:
@@ -147,11 +150,11 @@ class Axes:
             raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")
 
 
-def frames(axes: str, default: Any = MISSING) -> Any:
+def frames(axes: str, default: object = MISSING) -> Any:
     """A dataclass field of frames, uint8 RGB, with the axes ``axes``, channel last."""
     return field(default=default, metadata={"array": Axes(axes, of_frames=True)})
 
 
-def floats(axes: str, default: Any = MISSING) -> Any:
+def floats(axes: str, default: object = MISSING) -> Any:
     """A dataclass field of finite float32 values with the axes ``axes``."""
     return field(default=default, metadata={"array": Axes(axes, of_frames=False)})

@@ -19,10 +19,8 @@ _DOMAIN = b"acpc/controls/1\0"
 def trajectory_groups(trajectories: Int64[np.ndarray, "n"], groups: int) -> Int64[np.ndarray, "n"]:
     """The group, 0 to ``groups - 1``, of each anchor; a trajectory lies in one group alone.
 
-    Trajectories are dealt to the groups in turn, in the order in which they first appear.
-
-    Raises:
-        FailedPrecondition: Fewer trajectories than groups.
+    Trajectories are dealt to the groups in turn, in the order in which they first appear. Raises
+    FailedPrecondition: Fewer trajectories than groups.
     """
     _, first, inverse = np.unique(trajectories, return_index=True, return_inverse=True)
     if len(first) < groups:
@@ -41,10 +39,7 @@ def swapped_partners(trajectories: Int64[np.ndarray, "n"], seed: int) -> Int64[n
 
     A permutation: every anchor gives its actions once. Anchors lie in random order, those of a
     trajectory side by side, and each takes from the one that lies the largest trajectory's size
-    further on.
-
-    Raises:
-        FailedPrecondition: More than half of the anchors share a trajectory.
+    further on. Raises FailedPrecondition: More than half of the anchors share a trajectory.
     """
     n = len(trajectories)
     _, inverse, sizes = np.unique(trajectories, return_inverse=True, return_counts=True)

@@ -38,9 +38,8 @@ class DriftMeasurement(Measurement[DriftStudy]):
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major.
 
-        Raises:
-            RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
-                changed: the code is wrong.
+        Raises RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
+        changed: the code is wrong.
         """
         study, bench, h = self._study, self._bench, self._history
         encoder = bench.encoder(h, range(study.horizon), self._plan)

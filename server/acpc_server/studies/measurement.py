@@ -104,10 +104,7 @@ class Bench:
     def rollout(self, histories: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Finite predictions (..., H, dim) of histories (..., h, dim) under blocks (..., h+H-1, w).
 
-        Leading axes must broadcast.
-
-        Raises:
-            FailedPrecondition: A prediction is not finite.
+        Leading axes must broadcast. Raises FailedPrecondition: A prediction is not finite.
         """
         shapes = histories.shape[:-2], blocks.shape[:-2]
         leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]

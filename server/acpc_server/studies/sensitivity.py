@@ -82,8 +82,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
     def _given(self, anchors: Tensor, probes: Tensor) -> Tensor:
         """The set's own directions; rows are of consecutive anchors.
 
-        Raises:
-            FailedPrecondition: Nothing is left of one in the model's history and image size.
+        Raises FailedPrecondition: Nothing is left of one in the model's history and image size.
         """
         first, last = int(anchors[0]), int(anchors[-1])
         name = f"{DIRECTIONS}{self._study.directions}"
@@ -103,11 +102,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         return found
 
     def _jacobian(
-        self,
-        frames: Tensor,
-        blocks: Tensor,
-        directions: Tensor,
-        context: RequestContext,
+        self, frames: Tensor, blocks: Tensor, directions: Tensor, context: RequestContext
     ) -> Tensor:
         """Hutchinson's estimates, one a row."""
         model = self._bench.checkpoint.model

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli.table import WIDE, Column, drawn, number, text_of
 from client_counterparty import Counterparty
-from client_messages import operation
+from client_messages import operation, score_response
 
 NAME = "operations/mine"
 SCORE = [
@@ -108,13 +109,14 @@ def test_a_log_has_the_first_of_many_lines_and_none_when_quiet(
     acpc: Callable[..., Any], counterparty: Counterparty
 ) -> None:
     steps = [operation(NAME, done) for done in range(1, 4)]
+    done = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
+    counterparty.script.extend([*steps, done])
+    answer = acpc(*SCORE)
+    lines = [line for line in answer.stderr.splitlines() if line.startswith("encoding anchors")]
+    assert [line.split(",")[0] for line in lines] == [f"encoding anchors {n}/4" for n in (1, 4)]
     counterparty.script.extend(steps)
     counterparty.stalled.set()
-    answer = acpc(*SCORE, "--timeout", 1)
-    lines = [line for line in answer.stderr.splitlines() if line.startswith("encoding anchors")]
-    assert len(lines) == 1
-    counterparty.script.extend(steps)
-    quiet = acpc(*SCORE, "--timeout", 1, "--quiet")
+    quiet = acpc(*SCORE, "--timeout", 0.4, "--quiet")
     assert "encoding anchors" not in quiet.stderr
     assert "goes on at the server" in quiet.stderr
 

@@ -179,29 +179,13 @@ def timeless(path: Path) -> None:
 
 SHORT = [np.full((SIDE, SIDE, 3), 9, np.uint8)] * 3
 FAULTS: dict[str, tuple[str, Break, str]] = {
-    "no lengths": (
-        "folder",
-        lambda p: (p / "ep_offset.npz").unlink(),
-        "'ep_offset' cannot be",
-    ),
+    "no lengths": ("folder", lambda p: (p / "ep_offset.npz").unlink(), "'ep_offset' cannot be"),
     "pickled": ("folder", save("action", np.array([{}], object)), "'action' .*than plain"),
-    "no column": (
-        "folder",
-        lambda p: (p / "action.npz").unlink(),
-        "'action' does not exist;",
-    ),
+    "no column": ("folder", lambda p: (p / "action.npz").unlink(), "'action' does not exist;"),
     "no frames": ("folder", lambda p: shutil.rmtree(p / "pixels"), "'pixels' does not exist"),
-    "few rows": (
-        "folder",
-        save("pos_agent", np.zeros((9, 2))),
-        "'pos_agent' has 9 rows, but",
-    ),
+    "few rows": ("folder", save("pos_agent", np.zeros((9, 2))), "'pos_agent' has 9 rows, but"),
     "text": ("folder", save("pos_agent", np.array(["a"] * 103)), "'pos_agent' must hold numbers"),
-    "unequal index": (
-        "folder",
-        save("ep_len", np.array([5, 6])),
-        "has 5 episodes, but ep_len",
-    ),
+    "unequal index": ("folder", save("ep_len", np.array([5, 6])), "has 5 episodes, but ep_len"),
     "all empty": ("folder", save("ep_len", np.zeros(5, int)), "has 5 episodes, all of them empty"),
     "overlap": ("folder", save("ep_offset", np.zeros(5, int)), "makes episodes 0 and 1 overlap"),
     "negative": ("folder", save("ep_len", np.full(5, -1)), "of episode 0 is -1"),
@@ -216,11 +200,7 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         each("pixels/ep_4_*", lambda p: Image.new("RGB", (8, 8)).save(p)),
         r"is a frame \(8, 8, 3\); others are \(32, 32, 3\)",
     ),
-    "cut video": (
-        "video",
-        each("pixels/*", cut),
-        r"row 0: is in a video 'ep_0.mp4' that",
-    ),
+    "cut video": ("video", each("pixels/*", cut), r"row 0: is in a video 'ep_0.mp4' that"),
     "no video": ("video", lambda p: (p / "pixels/ep_4.mp4").unlink(), "ep_4.mp4 does not exist"),
     "text video": ("video", each("pixels/*", lambda p: p.write_text("a" * 99)), "cannot be read"),
     "short video": (
@@ -228,16 +208,8 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         lambda p: write_video(p / "pixels/ep_4.mp4", SHORT),
         "its video ep_4.mp4 has 3 frames, but episode 4 has 40 rows",
     ),
-    "no json": (
-        "v3.0",
-        lambda p: (p / "meta/info.json").write_text("{"),
-        "no readable meta",
-    ),
-    "old": (
-        "v3.0",
-        edit("meta/info.json", lambda d: d.update(codebase_version="v1.6")),
-        "layout",
-    ),
+    "no json": ("v3.0", lambda p: (p / "meta/info.json").write_text("{"), "no readable meta"),
+    "old": ("v3.0", edit("meta/info.json", lambda d: d.update(codebase_version="v1.6")), "layout"),
     "in Lance": (
         "v3.0",
         edit("meta/info.json", lambda d: d.update(storage_format="lance")),
@@ -285,22 +257,14 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         edit("meta/info.json", lambda d: d.update(fps=float("nan"))),
         "features or fps make no sense",
     ),
-    "no times": (
-        "v3.0",
-        each("data/*/*", timeless),
-        r"row 0: has no frame at nan s of the video",
-    ),
+    "no times": ("v3.0", each("data/*/*", timeless), r"row 0: has no frame at nan s of the video"),
     "no camera": (
         "v3.0",
         edit("meta/info.json", lambda d: d["features"].pop(CAMERA)),
         "'observation.images.top' does not exist; did",
     ),
     "no episodes": ("v3.0", lambda p: shutil.rmtree(p / "meta/episodes"), "has 0 episodes"),
-    "no list": (
-        "v2.1",
-        lambda p: (p / "meta/episodes.jsonl").unlink(),
-        "no readable list",
-    ),
+    "no list": ("v2.1", lambda p: (p / "meta/episodes.jsonl").unlink(), "no readable list"),
     "no file": ("v3.0", each("data/*/file-000.parquet", lambda p: p.unlink()), "cannot be read"),
     "cut file": ("v2.1", each("data/*/*", cut), "'episode_index' cannot be read"),
     "other rows": (
@@ -308,11 +272,7 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         each("data/*/file-000.parquet", lambda p: pq.write_table(pq.read_table(p).slice(1), p)),
         "'episode_index' of its 102 rows does not fit the episodes in meta",
     ),
-    "cut film": (
-        "v3.0",
-        each("videos/*/*/*", cut),
-        "row 0: is in a video 'file-000.mp4' that",
-    ),
+    "cut film": ("v3.0", each("videos/*/*/*", cut), "row 0: is in a video 'file-000.mp4' that"),
     "short film": (
         "v2.1",
         each("videos/*/*/*", lambda p: write_video(p, SHORT[:1])),

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 BATCHES = UntilDecided(25)
-RUNS, EPOCHS, SHIFTS = 100, 40, 2
+RUNS, EPOCHS, SHIFTS = 60, 40, 2
 MOST = 0.05 + 3 * (0.05 * 0.95 / RUNS) ** 0.5
 """Three standard errors of a share of 5 % among so many runs."""
 

@@ -99,8 +99,7 @@ def test_a_reference_has_a_word_of_its_own_and_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runs", "sentence"),
-    [(1, "1 of 1 checkpoint passes"), (2, "2 of 2 checkpoints pass")],
+    ("runs", "sentence"), [(1, "1 of 1 checkpoint passes"), (2, "2 of 2 checkpoints pass")]
 )
 def test_grammar_agrees_with_number(runs: int, sentence: str) -> None:
     data = sweep(("t",), tuple("12"[:runs]), (0, 0.16), ("blur:15",))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from acpc_lab.plotting import styled
+from acpc_lab.plotting import inline, styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.base import Spread
 from acpc_lab.studies.catalogue import STUDIES, Evidence
@@ -73,10 +72,8 @@ def figures() -> dict[str, Figure]:
 
 
 def svg(figure: Figure) -> str:
-    content = io.StringIO()
     with styled():
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    return content.getvalue()
+        return inline(figure, "key", "a figure")
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.nightly)])

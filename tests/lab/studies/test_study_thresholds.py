@@ -226,30 +226,12 @@ def case(onset: int, good: bool = True) -> Judgement:
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        (
-            ([case(1), case(1)], Pair(0.3, 0.8)),
-            ([case(0), case(3)], Pair(0.1, 0.95)),
-        ),
-        (
-            ([case(1), case(1)], Pair(0.3, 0.8)),
-            ([case(-1), case(1)], Pair(0.1, 0.95)),
-        ),
-        (
-            ([case(2), case(0)], Pair(0.3, 0.8)),
-            ([case(1), case(1)], Pair(0.1, 0.95)),
-        ),
-        (
-            ([case(1), case(1)], Pair(0.3, 0.8)),
-            ([case(1), case(1, good=False)], Pair(0.1, 0.95)),
-        ),
-        (
-            ([case(1), case(1)], Pair(0.1, 0.8)),
-            ([case(1), case(1)], Pair(0.3, 0.95)),
-        ),
-        (
-            ([case(1), case(1)], Pair(0.1, 0.95)),
-            ([case(1), case(1)], Pair(0.1, 0.8)),
-        ),
+        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(0), case(3)], Pair(0.1, 0.95))),
+        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(-1), case(1)], Pair(0.1, 0.95))),
+        (([case(2), case(0)], Pair(0.3, 0.8)), ([case(1), case(1)], Pair(0.1, 0.95))),
+        (([case(1), case(1)], Pair(0.3, 0.8)), ([case(1), case(1, good=False)], Pair(0.1, 0.95))),
+        (([case(1), case(1)], Pair(0.1, 0.8)), ([case(1), case(1)], Pair(0.3, 0.95))),
+        (([case(1), case(1)], Pair(0.1, 0.95)), ([case(1), case(1)], Pair(0.1, 0.8))),
     ],
     ids=["mismatch", "early", "late", "balanced accuracy", "smaller t_IR", "larger t_SR"],
 )

@@ -246,7 +246,7 @@ def test_what_is_gone_when_a_watch_begins_neither_waits_for_ever_nor_hides_a_sco
     write("b", content="b")
     os.utime(touched)
     for _ in range(2):
-        make().run(client, once=True)
+        make().run(client, once=True, interval=0.1)
     assert told.seen == [(name, "weights.pt", Outcome.PASSED) for name in "acb"]
     assert trouble == ["b (weights.pt) was removed or replaced before its score"]
     data = from_sweep(file.with_name("gate.watch"))
@@ -270,7 +270,7 @@ def test_what_is_written_while_it_is_read_is_read_again(
         return before
 
     monkeypatch.setattr(WeightsFile, "digest", digest)
-    make().run(client, once=True)
+    make().run(client, once=True, interval=0.1)
     (scored,) = told
     assert len(party.jobs) == 1
     found = Finder(Path(scored.results.folder.parent, "checkpoints"), "", 0.1).look()

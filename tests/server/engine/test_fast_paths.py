@@ -198,6 +198,7 @@ def test_pools_cut_from_larger_ones_have_the_layout_that_was_captured(bench: Ben
     assert bench.calls == calls + 2, "both halves went down the path"
 
 
+@pytest.mark.process
 def test_more_shapes_than_places_keep_the_places_that_are_used(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

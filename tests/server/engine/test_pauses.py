@@ -89,7 +89,7 @@ def test_a_request_is_answered_in_the_middle_of_a_jobs_call(bench: Bench) -> Non
 
 def test_a_jobs_call_took_only_its_own_time(bench: Bench) -> None:
     began = time.perf_counter()
-    bench.beside_a_job(lambda _: time.sleep(0.5))
+    bench.beside_a_job(lambda _: time.sleep(0.2))
     wait_until(lambda: bench.seconds("job") > 0)
     taken = bench.seconds("job") + bench.seconds("interactive")
     assert taken <= time.perf_counter() - began

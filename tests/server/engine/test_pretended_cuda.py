@@ -81,7 +81,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
 context = DeviceContext
 
 
-@pytest.mark.parametrize("mode", unit(MODES, NumericMode.FP32, NumericMode.TF32))
+@pytest.mark.parametrize("mode", unit(MODES, NumericMode.FP32))
 def test_a_device_call_is_one_copy_in_and_one_out(
     engine: DeviceClient, model: FrozenJepa, mode: NumericMode
 ) -> None:
@@ -178,7 +178,7 @@ KINDS: list[VisualChange] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", unit(KINDS, *KINDS[:2]), ids=lambda spec: spec.kind)
+@pytest.mark.parametrize("spec", unit(KINDS, KINDS[0]), ids=lambda spec: spec.kind)
 def test_views_are_drawn_and_encoded_without_the_host(
     engine: DeviceClient, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
 ) -> None:

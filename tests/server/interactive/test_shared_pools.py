@@ -149,7 +149,12 @@ def mixed(rng: np.random.Generator) -> Question:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
+    "seed",
+    [
+        pytest.param(0, marks=pytest.mark.process),
+        1,
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12)),
+    ],
 )
 def test_whatever_pools_wait_together_are_answered_as_they_are_alone(
     world: PlanningWorld, seed: int

@@ -15,6 +15,7 @@ from acpc_server.jobs.runs import RunningJobs
 from acpc_server.observe import Metrics
 
 TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)
+BRIEF = LeaseTerms(heartbeat=0.05, lease=0.2)
 A = Host("a", "process-1", "folder-1")
 
 
@@ -66,11 +67,13 @@ def test_beats_are_counted_from_the_last_that_moved() -> None:
     assert seen.count({"a": None}) == {"a": 1}
 
 
-def lease(hosts: Hosts, evicted: Callable[[], None] = lambda: None) -> Lease:
+def lease(
+    hosts: Hosts, evicted: Callable[[], None] = lambda: None, terms: LeaseTerms = TERMS
+) -> Lease:
     return Lease(
         hosts,
         RunningJobs(Metrics(), lambda _: None),
-        terms=TERMS,
+        terms=terms,
         on_queued=lambda *_: None,
         on_evicted=evicted,
     )
@@ -82,7 +85,7 @@ def test_a_name_is_free_after_its_holder_left_or_died(hosts: Hosts) -> None:
     gone.leave()
     lease(hosts).acquire("a", "folder-2")
     lease(hosts).acquire("a", "folder-2")  # that folder is ours now, so its process is dead
-    lease(hosts).acquire("a", "folder-3")  # nobody beat for the length of the lease
+    lease(hosts, terms=BRIEF).acquire("a", "folder-3")  # nobody beat for the length of the lease
 
 
 def test_a_name_is_taken_though_another_host_removes_its_row_meanwhile(

@@ -124,6 +124,7 @@ def test_a_caller_who_reads_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatc
     served.endpoint.stop()
 
 
+@pytest.mark.process
 def test_held_connections_take_no_threads_and_keep_no_probe_out(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

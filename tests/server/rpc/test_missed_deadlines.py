@@ -75,7 +75,7 @@ def test_a_call_that_waits_for_others_is_rejected_before_its_deadline(
 ) -> None:
     """Whether it waits at work, or in line for a thread."""
     monkeypatch.setattr("acpc_server.rpc.call.LAST_SHARE", 0.999)
-    monkeypatch.setattr("acpc_server.rpc.call.LAST_SECONDS", 0.999 * GENEROUS_SECONDS)
+    monkeypatch.setattr("acpc_server.rpc.call.LAST_SECONDS", 2 * GENEROUS_SECONDS)
     first, second = Blocked(), Blocked(waits=True)
     others = {SERVICE: first, DATASETS: second}
     with served(others, threads=threads) as address, channel(address) as opened:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import time
 import weakref
@@ -295,6 +294,5 @@ def test_an_idle_device_holds_no_model() -> None:
     engine.encode(model, frames(1.0), job(), FP32)
     gone = weakref.ref(model)
     del model
-    gc.collect()
     wait_until(lambda: gone() is None)
     engine.close()

@@ -155,7 +155,7 @@ def same_score(result: Json, other: Json) -> None:
     assert receipts[0] == receipts[1]
 
 
-@pytest.mark.parametrize("origin", ["dataset", "set"])
+@pytest.mark.parametrize("origin", [pytest.param("dataset", marks=pytest.mark.process), "set"])
 def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
     desk: Desk, origin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +189,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("acpc_server.scoring.run.take_look", look)
 
 
+@pytest.mark.process
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(
     desk: Desk, undecided: tuple[ScoreSpec, Json, list[Json]]
 ) -> None:

@@ -52,10 +52,7 @@ def test_shuffles_reach_every_other_order() -> None:
     assert len(found) == 5
 
 
-@given(
-    trajectories=st.lists(st.integers(0, 40), min_size=1, max_size=60),
-    groups=st.integers(1, 8),
-)
+@given(trajectories=st.lists(st.integers(0, 40), min_size=1, max_size=60), groups=st.integers(1, 8))
 def test_groups_are_disjoint_even_and_by_first_appearance(
     trajectories: list[int], groups: int
 ) -> None:

@@ -9,15 +9,7 @@ from acpc_client import Outcome
 
 from acpc_lab.plotting import light, logarithmic
 from acpc_lab.report.figures.levels import ir_relative, separation
-from acpc_lab.report.figures.plate import (
-    Hues,
-    Key,
-    Panel,
-    Plate,
-    ends,
-    mark,
-    threshold,
-)
+from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, ends, mark, threshold
 from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:

@@ -12,17 +12,7 @@ from acpc_client.errors import FailedPrecondition
 from numpy.typing import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.plotting import (
-    INK,
-    RULE,
-    SOFT,
-    hue,
-    joined,
-    logarithmic,
-    marker,
-    panels,
-    zero_line,
-)
+from acpc_lab.plotting import INK, RULE, SOFT, hue, joined, logarithmic, marker, panels, zero_line
 from acpc_lab.studies.base import Spread
 from acpc_lab.studies.catalogue import Evidence
 from acpc_lab.studies.drift import DriftCell
@@ -35,11 +25,7 @@ from acpc_lab.studies.geometry import (
     tsne,
 )
 from acpc_lab.studies.planner import PlannerCell
-from acpc_lab.studies.sensitivity import (
-    METHODS,
-    Sensitivity,
-    SensitivityRatio,
-)
+from acpc_lab.studies.sensitivity import METHODS, Sensitivity, SensitivityRatio
 from acpc_lab.tables import Arrays, groups
 
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ import numpy as np
 
 from acpc_lab.plotting import INK, SOFT, hue, light, marker, panels, swatch, zero_line
 from acpc_lab.studies.catalogue import Evidence
-from acpc_lab.studies.collapse import (
-    CollapseLine,
-)
+from acpc_lab.studies.collapse import CollapseLine
 from acpc_lab.studies.horizons import IrReduction
 from acpc_lab.studies.recovery import (
     ThresholdPair,
