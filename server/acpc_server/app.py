@@ -56,7 +56,7 @@ SERVICES = (
 # is not.
 LIVENESS = "liveness"
 EVICTED = 1
-# How long the device may compute nothing before it is tried.
+# How often the device is asked for a product of known result.
 CANARY_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
 # What calls of some methods count as, besides calls and streams.

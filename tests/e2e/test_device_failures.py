@@ -80,7 +80,7 @@ def told(answer: Callable[[], object]) -> tuple[str, str]:
     return status.code, status.reason
 
 
-@pytest.mark.parametrize("fault", ["poison", "exit"])
+@pytest.mark.parametrize("fault", ["poison", "exit", "nan"])
 def test_a_device_that_fails_takes_the_server_out(faulty: FaultyWorld, fault: str) -> None:
     with asked(faulty.server(fault)) as server:
         names = ["", LIVENESS, *SERVICES]

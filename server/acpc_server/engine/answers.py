@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -33,6 +34,8 @@ _ACCELERATOR = re.compile(
 # A call that asked for the impossible leaves the accelerator as it was.
 _HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
 CHANNELS, KERNEL = 8, 3
+# A checkpoint that diverges costs at most one known product in so many seconds.
+PRODUCT_SECONDS = 1.0
 # oneDNN keeps what it has prepared for a shape; a shape that was not just used is prepared again.
 _sizes = itertools.cycle(range(8, 64))
 
@@ -86,39 +89,50 @@ def share_rows(answers: Tensor, *columns: Tensor) -> Tensor:
     return answers if first is None else answers[first]
 
 
-def repeatable(
-    compute: Callable[..., Tensor],
-    primitive: str,
-    device: torch.device,
-    metrics: Metrics,
-    *inputs: Tensor,
-) -> Tensor:
-    """Compute on the CPU; again when finite inputs give a non-finite answer.
+class FiniteCheck:
+    """Looks whether answers of a device are finite; for the device's thread only.
 
-    Where the answers differ, a product of known result decides whether the device is at fault or a
-    model that does not repeat itself, with which a caller must not end the server.
-
-    Raises:
-        DeviceFailed: The two answers differ, and the device gets the known product wrong.
-        Unavailable: The two answers differ.
+    Attributes:
+        not_finite: Number of answers so far that were not.
     """
-    answer = compute(*inputs)
-    finite = _finite(answer)
-    if finite.all() or not all(_finite(x).all() for x in inputs):
-        return answer
-    again = compute(*inputs)
-    outcome = "repeated" if torch.equal(_finite(again), finite) else "changed"
-    metrics.not_finite.labels(primitive, outcome).inc()
-    log.warning("answer_not_finite", primitive=primitive, rows=len(answer), again=outcome)
-    if outcome == "changed":
-        if wrong := wrong_answer(device):
-            raise DeviceFailed(wrong)
-        raise Unavailable(
-            "an answer was not finite, and another when it was computed again; try again",
-            reason="ANSWER_CHANGED",
-            retry_after=RETRY_SECONDS,
-        )
-    return again
+
+    def __init__(self, device: torch.device, metrics: Metrics) -> None:
+        self.device, self._metrics = device, metrics
+        self._product_due = 0.0
+        self.not_finite = 0
+
+    def compute(self, once: Callable[..., Tensor], primitive: str, *inputs: Tensor) -> Tensor:
+        """Compute on the CPU; again when finite inputs give a non-finite answer.
+
+        A product of known result then decides whether the device is at fault or the model, with
+        which a caller must not end the server. Answers that repeat ask for it once in a while.
+
+        Raises:
+            DeviceFailed: The device gets the known product wrong.
+            Unavailable: The two answers differ.
+        """
+        answer = once(*inputs)
+        finite = _finite(answer)
+        if finite.all():
+            return answer
+        self.not_finite += 1
+        if not all(_finite(x).all() for x in inputs):
+            return answer
+        again = once(*inputs)
+        outcome = "repeated" if torch.equal(_finite(again), finite) else "changed"
+        self._metrics.not_finite.labels(primitive, outcome).inc()
+        log.warning("answer_not_finite", primitive=primitive, rows=len(answer), again=outcome)
+        if outcome == "changed" or time.monotonic() >= self._product_due:
+            if wrong := wrong_answer(self.device):
+                raise DeviceFailed(wrong)
+            self._product_due = time.monotonic() + PRODUCT_SECONDS
+        if outcome == "changed":
+            raise Unavailable(
+                "an answer was not finite, and another when it was computed again; try again",
+                reason="ANSWER_CHANGED",
+                retry_after=RETRY_SECONDS,
+            )
+        return again
 
 
 def _finite(rows: Tensor) -> Bool[Tensor, "n"]:

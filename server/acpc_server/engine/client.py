@@ -84,7 +84,12 @@ class DeviceClient:
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._device = Device(device, metrics, graph_after=graph_after)
         self.owner = DeviceOwner(
-            device, metrics, self._queue, admission.latency, threads=threads, on_failed=on_failed
+            self._device.check,
+            metrics,
+            self._queue,
+            admission.latency,
+            threads=threads,
+            on_failed=on_failed,
         )
 
     def limit_latents(self, most: int) -> None:

@@ -11,7 +11,7 @@ from acpc.contract import NumericMode
 from torch import Tensor
 
 from acpc_server.engine.accelerator import to_device, to_host
-from acpc_server.engine.answers import by_rows, repeatable
+from acpc_server.engine.answers import FiniteCheck, by_rows
 from acpc_server.engine.arithmetic import arithmetic, latent_dtype
 from acpc_server.engine.fast_paths import FastPaths, pool_computation
 from acpc_server.models import (
@@ -44,7 +44,7 @@ class Device:
     def __init__(self, device: torch.device, metrics: Metrics, *, graph_after: int) -> None:
         self.device = device
         self.fast = FastPaths(device, metrics, after=graph_after)
-        self._metrics = metrics
+        self.check = FiniteCheck(device, metrics)
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         if device.type == "cpu":
@@ -63,7 +63,7 @@ class Device:
         """Compute payloads as one batch in ``mode``; return each one's rows, on the CPU.
 
         Raises:
-            DeviceFailed, Unavailable: As :func:`repeatable`.
+            DeviceFailed, Unavailable: As :meth:`FiniteCheck.compute`.
         """
         dtype = latent_dtype(mode)
 
@@ -71,8 +71,7 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        again = partial(repeatable, once, primitive, self.device, self._metrics)
-        return by_rows(again, payloads)
+        return by_rows(partial(self.check.compute, once, primitive), payloads)
 
     def pool(
         self,

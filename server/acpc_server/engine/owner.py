@@ -17,7 +17,7 @@ import structlog
 import torch
 from acpc import tracing
 
-from acpc_server.engine.answers import accelerator_failed, wrong_answer
+from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
 from acpc_server.engine.host import own_threads
 from acpc_server.errors import (
     AcpcError,
@@ -56,7 +56,7 @@ class DeviceOwner:
 
     def __init__(
         self,
-        device: torch.device,
+        check: FiniteCheck,
         metrics: Metrics,
         queue: BatchQueue,
         latency: LatencyModel,
@@ -64,7 +64,7 @@ class DeviceOwner:
         threads: int,
         on_failed: Callable[[str], None],
     ) -> None:
-        self._device = device
+        self._check, self._device = check, check.device
         self._metrics = metrics
         self._queue = queue
         self._latency = latency
@@ -76,7 +76,7 @@ class DeviceOwner:
         self._under_way = ""
         self._canary: Future[None] | None = None
         self._trouble = ""
-        self._last_success = time.monotonic()
+        self._last_success = self._last_canary = time.monotonic()
         self._thread = threading.Thread(
             target=self._own_device, args=(threads,), name="device", daemon=True
         )
@@ -89,18 +89,20 @@ class DeviceOwner:
         """The device call under way, with another text for every call; '' for none."""
         return self._under_way
 
-    def trouble(self, max_idle_seconds: float) -> str:
+    def trouble(self, canary_seconds: float) -> str:
         """Return what was wrong with the last product of known result, or ''; never waits.
 
-        Sends another one when the device has computed nothing for so long.
+        Sends another one when the last right one is so long ago, whatever the device computes:
+        answers that are finite and wrong show nowhere else.
         """
         if self._canary is not None and self._canary.done():
             error = self._canary.exception()
             self._trouble = "" if error is None else f"the device does not compute: {error}"
             self._canary = None
-        if time.monotonic() - self._last_success < max_idle_seconds:
+        now = time.monotonic()
+        if now - self._last_success < canary_seconds:
             self._trouble = ""
-        elif self._canary is None:
+        if self._canary is None and now - self._last_canary >= canary_seconds:
             self._send_canary()
         return self._trouble
 
@@ -169,6 +171,7 @@ class DeviceOwner:
         first = batch[0]
         rows = sum(chunk.rows for chunk in batch)
         started, away = time.perf_counter(), self._away
+        not_finite = self._check.not_finite
         self._calls += 1
         self._under_way = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
@@ -187,8 +190,11 @@ class DeviceOwner:
         finally:
             self._under_way = ""
         seconds = time.perf_counter() - started - (self._away - away)
-        self._last_success = time.monotonic()
-        if first.primitive != CANARY:
+        if self._check.not_finite == not_finite:
+            self._last_success = time.monotonic()
+        if first.primitive == CANARY:
+            self._last_canary = time.monotonic()
+        else:
             self._observe(batch, rows, started, seconds)
         for chunk, outcome in zip(batch, outcomes, strict=True):
             chunk.answer(outcome)

@@ -14,6 +14,7 @@ from acpc_server.models.config import JsonObject
 from acpc_server.models.families import FAMILIES
 from acpc_server.models.weights import StateReader
 from torch import Tensor
+from torch.nn import functional as F
 
 TARGET = "acpc_faulty.Model"
 POISON = "CUDA error: an illegal memory access was encountered"
@@ -35,6 +36,8 @@ class Faulty:
             raise RuntimeError(POISON)
         if fault == "bug":
             raise ValueError("a bug of this family")
+        if fault == "nan":
+            break_products()
         if fault == "exit":
             raise SystemExit(3)
         if fault == "primitive":
@@ -51,6 +54,13 @@ class Faulty:
         """The fault of this call; ``hang 5`` is that of the fifth."""
         fault, _, first = _fault().partition(" ")
         return fault if self._calls >= int(first or 0) else ""
+
+
+def break_products() -> None:
+    """Have products of the process come out as NaN, as on a broken device."""
+    for name in ("conv2d", "linear"):
+        right = getattr(F, name)
+        setattr(F, name, lambda *given, right=right: right(*given) * torch.nan)
 
 
 class FaultyFamily:
