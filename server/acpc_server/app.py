@@ -21,7 +21,7 @@ from acpc_server.data import DatasetStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
     CheckpointCache,
-    DeviceEngine,
+    DeviceClient,
     choose_device,
     device_name,
     report_memory,
@@ -135,10 +135,10 @@ class Server:
         self._door = self._build(scoring, studies, readers)
         self._watchdog = self._build_watchdog()
 
-    def _start_engine(self) -> DeviceEngine:
+    def _start_engine(self) -> DeviceClient:
         settings = self._settings
         report_memory(self._device, self.metrics)
-        engine = DeviceEngine(
+        engine = DeviceClient(
             self._device,
             self.metrics,
             admission=self._admission,

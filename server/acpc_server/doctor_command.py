@@ -17,7 +17,7 @@ from rich.table import Table
 
 from acpc_server.engine import (
     UNTRIED,
-    DeviceEngine,
+    DeviceClient,
     Examined,
     choose_device,
     examine,
@@ -68,7 +68,7 @@ def doctor(
     with _written(json_file):
         if json_file is not None:
             json_file.open("a").close()  # before minutes of work
-    engine = DeviceEngine(chosen, Metrics())
+    engine = DeviceClient(chosen, Metrics())
     try:
         found = list(
             examine(

@@ -18,7 +18,7 @@ from acpc.contract import (
     PerturbationSet,
     PlanStart,
 )
-from acpc_server.engine import CheckpointCache, DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import CheckpointCache, DeviceClient, LoadedCheckpoint
 from acpc_server.interactive import EncodedMoment, Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -81,7 +81,7 @@ class PlanningWorld:
         for seed in SEEDS:
             write_checkpoint(root / f"m{seed}", public_config(), seed=seed)
         recorded = Metrics()
-        self.engine = DeviceEngine(CPU, recorded, threads=threads)
+        self.engine = DeviceClient(CPU, recorded, threads=threads)
         self._checkpoints = CheckpointCache(
             root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
         )

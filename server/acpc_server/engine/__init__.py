@@ -22,5 +22,3 @@ from acpc_server.engine.sizes import (
     pool_rows_per_call,
     rollouts_per_call,
 )
-
-DeviceEngine = DeviceClient

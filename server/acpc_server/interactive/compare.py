@@ -32,7 +32,7 @@ from acpc_server.encoding import (
     views_digest,
 )
 from acpc_server.engine import (
-    DeviceEngine,
+    DeviceClient,
     LoadedCheckpoint,
     equal_rows,
     held_rows,
@@ -67,7 +67,7 @@ class _Measured(NamedTuple):
 class PairComparer:
     """Computes pairwise ACPC on the engine; encodes ``max_frames`` a request, views included."""
 
-    def __init__(self, engine: DeviceEngine, max_frames: int) -> None:
+    def __init__(self, engine: DeviceClient, max_frames: int) -> None:
         self._engine = engine
         self._encoder = HistoryEncoder(engine, max_frames)
 

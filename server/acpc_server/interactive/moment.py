@@ -33,7 +33,7 @@ from acpc_server.encoding import (
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, equal_rows
+from acpc_server.engine import DeviceClient, LoadedCheckpoint, equal_rows
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.tally import Tally
@@ -53,7 +53,7 @@ class Moment:
     :class:`PlanStart`, if it is one. The tally goes on when the moment is encoded.
     """
 
-    engine: DeviceEngine
+    engine: DeviceClient
     checkpoint: LoadedCheckpoint
     request: PlannerMoment
     encoder: HistoryEncoder | None = None  # none where latents come from elsewhere

@@ -121,7 +121,7 @@ def check_held(moment: Moment, horizon: int, field: str) -> None:
 def room_for(
     moment: Moment, rows: int, horizon: int, context: RequestContext
 ) -> AbstractContextManager[None]:
-    """Take a place to hold pieces of so many rollouts; raises as :meth:`DeviceEngine.place`."""
+    """Take a place to hold pieces of so many rollouts; raises as :meth:`DeviceClient.place`."""
     return moment.engine.place(rows * horizon * moment.card.latent_dim, context)
 
 

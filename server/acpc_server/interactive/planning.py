@@ -18,7 +18,7 @@ from acpc_server.encoding import (
     check_history_frames,
     check_latents,
 )
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint, require_mode
+from acpc_server.engine import DeviceClient, LoadedCheckpoint, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
@@ -39,7 +39,7 @@ class Planner:
 
     def __init__(
         self,
-        engine: DeviceEngine,
+        engine: DeviceClient,
         *,
         max_frames: int,
         max_predictions: int,

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, distinct_views, encode_frames
-from acpc_server.engine import DeviceEngine, computes_float64, held_rows
+from acpc_server.engine import DeviceClient, computes_float64, held_rows
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel, ModelCard, Widens
@@ -116,7 +116,7 @@ def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
 class Measurement:
     """A checkpoint, the anchors it is measured on, and the job that asks for it."""
 
-    engine: DeviceEngine
+    engine: DeviceClient
     model: FrozenWorldModel
     anchors: Anchors
     spec: ScoreSpec

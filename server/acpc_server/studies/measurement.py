@@ -14,7 +14,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, View, check_predictions
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import DeviceClient, LoadedCheckpoint
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.scheduling import RequestContext
 
@@ -68,7 +68,7 @@ class Bench:
         anchors: What it measures on; their history may be longer than the study's.
     """
 
-    engine: DeviceEngine
+    engine: DeviceClient
     checkpoint: LoadedCheckpoint
     anchors: Anchors
     mode: NumericMode

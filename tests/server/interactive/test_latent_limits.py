@@ -21,7 +21,7 @@ from acpc.contract import (
     PairRequest,
     PoolCertificate,
 )
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import InvalidArgument, ResourceExhausted
 from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool, check_budget
 from acpc_server.interactive.pieces import Piece, Rolls
@@ -100,14 +100,14 @@ def test_a_pair_in_pieces_is_the_same_pair(
     """Five distinct rows, two at a time, with error drift; an unchanged view stays at zero."""
     whole = compare(world)
     held: list[int] = []
-    rollout = DeviceEngine.rollout
+    rollout = DeviceClient.rollout
 
     def watched(*given: object) -> torch.Tensor:
         found: torch.Tensor = rollout(*given)  # type: ignore[arg-type]
         held.append(len(found))
         return found
 
-    monkeypatch.setattr(DeviceEngine, "rollout", watched)
+    monkeypatch.setattr(DeviceClient, "rollout", watched)
     monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", 2 * 5 * DIM)
     monkeypatch.setattr("acpc_server.engine.sizes.MIN_ROLLOUTS", 1)
     cut = compare(world)

@@ -20,7 +20,7 @@ from acpc.contract import (
     PlanStart,
     PoolCertificate,
 )
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool, cover_pool
 from acpc_server.interactive.pieces import (
@@ -61,14 +61,14 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Coordinates of the predictions that came back at a time."""
     sizes: list[int] = []
-    rollout_pool = DeviceEngine.rollout_pool
+    rollout_pool = DeviceClient.rollout_pool
 
     def watched(*given: object) -> torch.Tensor:
         found: torch.Tensor = rollout_pool(*given)  # type: ignore[arg-type]
         sizes.append(found.numel())
         return found
 
-    monkeypatch.setattr(DeviceEngine, "rollout_pool", watched)
+    monkeypatch.setattr(DeviceClient, "rollout_pool", watched)
     return sizes
 
 

@@ -23,7 +23,7 @@ from acpc.contract import (
     Registered,
     Resize,
 )
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import PairComparer
 from acpc_server.models.folder import CheckpointLimits
@@ -66,7 +66,7 @@ class Bench:
     def __init__(self, root: Path, latent_bytes: int = 0) -> None:
         write_checkpoint(root / "one", public_config(), seed=1)
         self.metrics = Metrics()
-        self.engine = DeviceEngine(CPU, self.metrics, latent_bytes=latent_bytes)
+        self.engine = DeviceClient(CPU, self.metrics, latent_bytes=latent_bytes)
         cache = CheckpointCache(
             root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
         )

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
@@ -36,7 +36,7 @@ class Bench:
     def __init__(self, max_queue: int = 256, latency: LatencyModel | None = None) -> None:
         self.metrics = Metrics()
         admission = AdmissionController(latency, max_queue=max_queue)
-        self.engine = DeviceEngine(CPU, self.metrics, admission=admission)
+        self.engine = DeviceClient(CPU, self.metrics, admission=admission)
         self.held = Held()
         self.model = PlainModel(self.held)
         self._pool = ThreadPoolExecutor(32)
@@ -275,7 +275,7 @@ def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:
         if (error := errors.get(float(seen.flatten()[0]))) is not None:
             raise error
 
-    engine = DeviceEngine(CPU, Metrics())
+    engine = DeviceClient(CPU, Metrics())
     model = PlainModel(fail)
     with pytest.raises(ValueError, match="no"):
         engine.encode(model, frames(1.0), interactive(), FP32)
@@ -289,7 +289,7 @@ def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:
 
 
 def test_an_idle_device_holds_no_model() -> None:
-    engine = DeviceEngine(CPU, Metrics())
+    engine = DeviceClient(CPU, Metrics())
     model = PlainModel()
     engine.encode(model, frames(1.0), job(), FP32)
     gone = weakref.ref(model)

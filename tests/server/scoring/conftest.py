@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import torch
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel, load_checkpoint
 from acpc_server.observe import Metrics
 from public_checkpoint import public_config, write_checkpoint
@@ -21,8 +21,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics())
+def engine() -> Iterator[DeviceClient]:
+    opened = DeviceClient(torch.device("cpu"), Metrics())
     yield opened
     opened.close()
 

@@ -22,7 +22,7 @@ from acpc.contract import (
 )
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
@@ -75,14 +75,14 @@ def of(*given: Any) -> Measurement:  # noqa: ANN401
 
 
 def measured(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
 ) -> ShardRecord:
     measurement = of(engine, model, anchors, asked)
     return ShardRecord.concatenate([measurement.shard(rows) for rows in asked.shards()])
 
 
 def test_every_frame_is_read_once_a_few_anchors_at_a_time(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     anchors: WatchedBatch,
     monkeypatch: pytest.MonkeyPatch,
@@ -102,7 +102,7 @@ def test_every_frame_is_read_once_a_few_anchors_at_a_time(
 
 
 def test_a_deterministic_shift_repeats_its_only_draw(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: WatchedBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch
 ) -> None:
     radius = measured(engine, model, anchors, plan(GaussianBlur(kernel_size=5))).draw_radius
     assert radius.shape == (COUNT, DRAWS)
@@ -119,7 +119,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     model: FrozenWorldModel, anchors: WatchedBatch, shift: VisualChange, threads: int
 ) -> None:
     """Exactly zero on any thread count, so that no verdict is made of rounding."""
-    engine = DeviceEngine(torch.device("cpu"), Metrics(), threads=threads)
+    engine = DeviceClient(torch.device("cpu"), Metrics(), threads=threads)
     try:
         asked = plan(shift)
         record = measured(engine, model, anchors, asked)
@@ -145,7 +145,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     [(1, PartnerPast.OWN), (5, PartnerPast.OWN), (512, PartnerPast.OWN), (5, PartnerPast.ANCHOR)],
 )
 def test_distances_of_different_states_are_the_papers_however_they_are_cut(
-    engine: DeviceEngine,
+    engine: DeviceClient,
     model: FrozenWorldModel,
     anchors: WatchedBatch,
     monkeypatch: pytest.MonkeyPatch,
@@ -180,7 +180,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
 
 
 def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     exact = replace(asked, numeric_mode=NumericMode.FP64)
@@ -221,7 +221,7 @@ def no_room() -> FrozenWorldModel:
 
 @pytest.mark.parametrize("trouble", ["memory", "not finite"])
 def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch, trouble: str
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, trouble: str
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     found = measured(engine, model, anchors, asked)
@@ -237,7 +237,7 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
 
 
 def test_a_withdrawn_job_ends_between_chunks(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: WatchedBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch
 ) -> None:
     asked, context = plan(GaussianNoise(sigma=0.1)), RequestContext(Priority.JOB)
     record = measured(engine, model, anchors, asked)

@@ -25,7 +25,7 @@ from acpc.contract import (
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorReaders, AnySource
-from acpc_server.engine import CheckpointCache, DeviceEngine
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json
@@ -62,7 +62,7 @@ class Desk:
         metrics, cpu = Metrics(), torch.device("cpu")
         self.datasets = DatasetStore(root / "datasets")
         self.sets = AnchorStore(root / "sets", LIMITS, metrics)
-        self.engine = DeviceEngine(cpu, metrics, threads=1)
+        self.engine = DeviceClient(cpu, metrics, threads=1)
         self.checkpoints = CheckpointCache(
             root / "checkpoints", cpu, metrics, limits=CheckpointLimits(), budget_bytes=2**30
         )

@@ -11,7 +11,7 @@ import torch
 from acpc.contract import CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
-from acpc_server.engine import DeviceEngine
+from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
@@ -36,7 +36,7 @@ def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> AnchorBatch:
 
 
 def scored(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> tuple[ShardRecord, dict[str, object]]:
     measurement = Measurement(engine, model, anchors, SPEC, CONTEXT)
     measured = ShardRecord.concatenate([measurement.shard(rows) for rows in SPEC.shards()])
@@ -46,19 +46,19 @@ def scored(
 
 
 def test_a_score_of_wide_latents_is_the_same_score(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     narrow, wanted = scored(engine, model, anchors)
     held: list[int] = []
-    rollout = DeviceEngine.rollout
+    rollout = DeviceClient.rollout
 
     def watched(*given: object) -> torch.Tensor:
         found: torch.Tensor = rollout(*given)  # type: ignore[arg-type]
         held.append(found.numel())
         return found
 
-    monkeypatch.setattr(DeviceEngine, "rollout", watched)
+    monkeypatch.setattr(DeviceClient, "rollout", watched)
     monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 4 * DIM - 1)
     each = (1 + DRAWS) * (HISTORY + HORIZON)
     monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", 2 * each * DIM)
@@ -72,7 +72,7 @@ def test_a_score_of_wide_latents_is_the_same_score(
 
 
 def test_a_record_without_latents_restores(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 0)
@@ -83,7 +83,7 @@ def test_a_record_without_latents_restores(
 
 
 def test_endpoints_are_known_in_the_arithmetic_of_the_job(
-    engine: DeviceEngine, model: FrozenWorldModel, anchors: AnchorBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     exact = replace(SPEC, **{"numeric_mode": NumericMode.FP64})

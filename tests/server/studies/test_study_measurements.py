@@ -16,7 +16,7 @@ from acpc.contract import (
     SensitivityStudy,
 )
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceEngine, LoadedCheckpoint
+from acpc_server.engine import DeviceClient, LoadedCheckpoint
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
@@ -37,13 +37,13 @@ SHIFTS = (GaussianNoise(sigma=0.05),)
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceEngine]:
-    opened = DeviceEngine(torch.device("cpu"), Metrics(), threads=1)
+def engine() -> Iterator[DeviceClient]:
+    opened = DeviceClient(torch.device("cpu"), Metrics(), threads=1)
     yield opened
     opened.close()
 
 
-def bench(engine: DeviceEngine, model: PlainModel) -> Bench:
+def bench(engine: DeviceClient, model: PlainModel) -> Bench:
     generator = np.random.default_rng(0)
     steps = HISTORY + HORIZON
     anchors = AnchorBatch(
@@ -78,21 +78,21 @@ class OverflowingModel(PlainModel):
         return super().encode(frames) * torch.inf
 
 
-def test_the_unchanged_view_is_unchanged(engine: DeviceEngine) -> None:
+def test_the_unchanged_view_is_unchanged(engine: DeviceClient) -> None:
     study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
     table = DriftMeasurement(bench(engine, PlainModel()), study).measure(0, N, context())
     assert table.arrays["identity_acpc"].tolist() == [0.0] * N
     assert (table.columns["acpc"] > 0).all()
 
 
-def test_a_model_that_does_not_repeat_itself_is_found_out(engine: DeviceEngine) -> None:
+def test_a_model_that_does_not_repeat_itself_is_found_out(engine: DeviceClient) -> None:
     study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
     measurement = DriftMeasurement(bench(engine, DriftingModel()), study)
     with pytest.raises(FailedPrecondition, match="does not repeat itself"):
         measurement.measure(0, N, context())
 
 
-def test_predictions_that_are_not_finite_are_refused(engine: DeviceEngine) -> None:
+def test_predictions_that_are_not_finite_are_refused(engine: DeviceClient) -> None:
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON)
     measurement = GeometryMeasurement(bench(engine, OverflowingModel()), study)
     with pytest.raises(FailedPrecondition) as caught:
@@ -100,7 +100,7 @@ def test_predictions_that_are_not_finite_are_refused(engine: DeviceEngine) -> No
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
 
 
-def test_parts_from_the_record_join_to_the_whole(engine: DeviceEngine) -> None:
+def test_parts_from_the_record_join_to_the_whole(engine: DeviceClient) -> None:
     """A record restores every bit; a row depends on its shard by no more than rounding."""
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
     measurement = GeometryMeasurement(bench(engine, PlainModel()), study)
@@ -117,7 +117,7 @@ def test_parts_from_the_record_join_to_the_whole(engine: DeviceEngine) -> None:
         np.testing.assert_allclose(joined.columns[name], values, rtol=1e-5, atol=1e-6)
 
 
-def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceEngine) -> None:
+def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceClient) -> None:
     """A step adds the same action to every history, so each row is |mean(v) / std|^2."""
     study = SensitivityStudy(probes=3, seed=4, horizon=HORIZON, step=0.01)
     measurement = SensitivityMeasurement(bench(engine, PlainModel()), study)
@@ -135,7 +135,7 @@ def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceEng
     assert columns["probe"].tolist() == [0, 1, 2] * 6
 
 
-def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceEngine) -> None:
+def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceClient) -> None:
     """Every candidate's prediction moves as its history does, so the quantiles are that move."""
     study = PlannerStudy(shifts=SHIFTS, budget=CemBudget(8, 3, 2, 2), goal_offset=HORIZON)
     tools = bench(engine, PlainModel())
