@@ -29,6 +29,7 @@ from faulty_world import FaultyWorld, write_faulty_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow  # kills servers
 ACPC = str(Path(sys.executable).with_name("acpc"))
 ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=35)
 NOISE = GaussianNoise(0.08)

@@ -16,6 +16,7 @@ from kill_series import run_series, sweep
 from server_process import ServerProcess
 from waiting import wait_until
 
+pytestmark = pytest.mark.slow  # kills servers
 JOBS = 4
 # Calls of a checkpoint after its loading in which a server of the series is killed.
 KILLS = (3, 8, 5)

@@ -7,11 +7,13 @@ import time
 from collections import Counter
 
 import grpc
+import pytest
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from job_world import JobCaller, JobWorld
 from waiting import GENEROUS_SECONDS
 
+pytestmark = pytest.mark.slow  # kills servers
 SHARDS = 2
 SOURCE = {"dataset": "rooms.h5", "task": "tworoom", "count": 10 * SHARDS, "one_per_episode": False}
 BUDGET = {"candidates": 16, "elites": 4, "iterations": 3, "horizon": 3}

@@ -31,6 +31,7 @@ from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
+pytestmark = pytest.mark.slow  # kills servers
 WORKERS = ("cpu-0", "cpu-1")
 Answer = health_pb2.HealthCheckResponse
 ALONE = [("grpc.use_local_subchannel_pool", 1)]
