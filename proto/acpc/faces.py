@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -27,12 +28,10 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
 
     def get(name: str) -> Any:  # noqa: ANN401 - whatever the package exports
         home = "" if name.startswith("__") else homes().get(name)
-        if not home or home == package:  # a module of the package
-            try:
-                return importlib.import_module(f"{package}.{name}" if name[:1] != "_" else "")
-            except (ModuleNotFoundError, ValueError) as error:
-                missing = f"module {package!r} has no attribute {name!r}"
-                raise AttributeError(missing) from error
+        if not home or home == package:  # a module of the package, whose own errors are shown
+            if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is None:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            return importlib.import_module(f"{package}.{name}")
         value = getattr(importlib.import_module(home), name)
         setattr(module, name, value)
         return value

@@ -116,11 +116,16 @@ def test_both_clients_have_the_same_methods_with_the_same_parameters(owner: type
                 assert parameter.kind == right[parameter.name].kind
 
 
-def loaded_after(statement: str) -> set[str]:
-    """Top-level packages that a fresh interpreter has loaded after a statement."""
+def modules_after(statement: str) -> set[str]:
+    """Modules that a fresh interpreter has loaded after a statement."""
     code = f"{statement}; import sys, json; print(json.dumps(list(sys.modules)))"
     shown = processes.run([sys.executable, "-c", code])
-    return {name.partition(".")[0] for name in json.loads(shown.stdout)}
+    return set(json.loads(shown.stdout))
+
+
+def loaded_after(statement: str) -> set[str]:
+    """The top-level packages among them."""
+    return {name.partition(".")[0] for name in modules_after(statement)}
 
 
 HEAVY = {
@@ -143,6 +148,15 @@ def test_the_client_loads_neither_the_workbench_nor_anything_heavy() -> None:
     loaded = loaded_after("from acpc_client import *")
     assert {"grpc", "numpy", "acpc_client"} <= loaded
     assert not loaded & (HEAVY | WORKBENCH)
+
+
+@pytest.mark.process
+def test_a_client_is_imported_without_the_records_of_its_calls() -> None:
+    """Making them takes most of the time; a call loads those it needs."""
+    loaded = modules_after("from acpc_client import AcpcClient, AsyncAcpcClient")
+    assert {"acpc_client.sync.client", "acpc_client.aio.client"} <= loaded
+    unused = {"acpc.contract.pools", "acpc.contract.scores", "acpc_client.calls.planning"}
+    assert not loaded & {*unused, "acpc_client.results.documents"}
 
 
 @pytest.mark.process
