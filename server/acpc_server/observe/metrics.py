@@ -22,7 +22,7 @@ from prometheus_client import (
 )
 
 # A series more for each labelled one, which nobody asks for.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 # From half a millisecond to a minute, so close that a quantile is a third off at most.
 LATENCY_BUCKETS = tuple(float(f"{0.0005 * 1.5**step:.3g}") for step in range(30))
 # From half a second to two hours.
