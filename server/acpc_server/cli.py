@@ -74,7 +74,7 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
         for line in problems(error, flags, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
     if settings.devices:
