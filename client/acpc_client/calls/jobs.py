@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from typing import Protocol, Unpack
 
 from acpc import contract
 from acpc.contract import (
     AnchorPreview,
     AnchorSet,
+    ArgumentError,
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
@@ -38,6 +40,8 @@ CANCEL = Method(OperationsStub, "CancelOperation", timeout=10.0)
 # A second delete would answer NOT_FOUND for an operation that the first one deleted.
 DELETE = Method(OperationsStub, "DeleteOperation", timeout=10.0, idempotent=False)
 WAIT = Method(OperationsStub, "WaitOperation", timeout=60.0)
+# Of one severity: each time its checkpoint is overwritten takes one.
+MOST_ATTEMPTS = 1000
 # Beyond the wait itself, for the answer to arrive.
 WAIT_SLACK_S = 10.0
 
@@ -67,6 +71,26 @@ def score_checkpoint(
         until_decided=options.get("until_decided"),
     )
     return send(SCORE, asked, Operation.from_message)
+
+
+def limit_names(
+    checkpoint: str | CheckpointRef,
+    anchors: DatasetAnchors | AnchorSet | str,
+    shift: Perturbation,
+    options: ScoreOptions,
+) -> Iterator[str]:
+    """Request ids of one severity of a search, to be tried in this order: equal for equal requests.
+
+    Raises:
+        ArgumentError: An argument cannot be sent as it is, or there is no reference.
+    """
+    if options.get("reference") is None:
+        raise ArgumentError("reference", "name one: without it no severity passes")
+    asked: ScoreOptions = {**options, "request_id": options.get("request_id") or "limit"}
+    request = score_checkpoint(checkpoint, anchors, shift, **asked).request
+    content = request.SerializeToString(deterministic=True)
+    prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
+    return (f"{prefix}-{attempt}" for attempt in range(1, MOST_ATTEMPTS + 1))
 
 
 class Named(Protocol):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         load_thresholds,
         save_result,
     )
+    from acpc_client.results.limit import LimitPoint, LimitSearch, SeverityLimit
     from acpc_client.results.operations import Operation
     from acpc_client.results.outcomes import PairOutcome, UploadProgress
     from acpc_client.results.studies import StudyResult

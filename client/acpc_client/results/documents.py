@@ -32,6 +32,7 @@ from acpc.contract import (
 
 from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
+from acpc_client.results.limit import SeverityLimit
 from acpc_client.results.operations import Operation
 from acpc_client.results.studies import StudyResult
 
@@ -44,6 +45,7 @@ KINDS: dict[str, type] = {
     "certificate": PoolCertificate,
     "paired_plans": PairedPlans,
     "thresholds": CalibratedThresholds,
+    "limit": SeverityLimit,
 }
 """Kinds whose answer is a record."""
 PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary")

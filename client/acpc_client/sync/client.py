@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import Array, NumericMode
+from acpc.contract import Array, NumericMode, severities_up_to
 
 from acpc_client import calls, results, sync
+from acpc_client.errors import AlreadyExists
 from acpc_client.inputs import Feed
 from acpc_client.sync.planning import PlanningMethods
 from acpc_client.sync.transport import SyncTransport
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
     )
 
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
-    from acpc_client.results import PairOutcome, Result, ScoreComparison, WorstAnchors
+    from acpc_client.results import (
+        LimitPoint,
+        PairOutcome,
+        Result,
+        ScoreComparison,
+        SeverityLimit,
+        WorstAnchors,
+    )
     from acpc_client.retries import Absence, OnAway
     from acpc_client.sync.wire import Pairs
 
@@ -185,6 +193,59 @@ class AcpcClient(PlanningMethods):
         """
         call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
         return sync.ScoreJob(self.operations, self._transport.submit(call, timeout, patience))
+
+    def find_limit(
+        self,
+        checkpoint: str | CheckpointRef,
+        anchors: DatasetAnchors | AnchorSet | str,
+        strongest: Perturbation,
+        *,
+        steps: int = 20,
+        evaluations: int = 6,
+        on_point: Callable[[LimitPoint], object] | None = None,
+        timeout: float | None = None,
+        patience: float | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> SeverityLimit:
+        """Up to which severity does this checkpoint pass the screen?
+
+        Scores one severity after another, each as a job of its own. The same call finds the jobs of
+        an interrupted one again, and goes on with them.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
+            strongest: The strongest change that may be scored; the others are weaker ones of its
+                kind.
+            steps: Into how many even steps the way to it is cut, 1 to 256.
+            evaluations: How many of them are scored at most.
+            on_point: Is given each severity when it was scored.
+            timeout: Seconds for each job; None: until it ends.
+            patience: See ``score_checkpoint``.
+            **options: See ``ScoreOptions``; ``reference`` is needed. ``request_id`` names the
+                search; None: a digest of what is asked.
+
+        Raises:
+            ArgumentError: An argument cannot be sent as it is, or there is no reference.
+            FailedPrecondition: The checkpoint or its anchors changed meanwhile.
+            AcpcError: What the server rejected, or why a job ended without a score.
+        """
+        search = results.LimitSearch(severities_up_to(strongest, steps), evaluations)
+        while (place := search.next()) is not None:
+            shift = search.shifts[place]
+            for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):
+                asked: ScoreOptions = {**options, "request_id": name}
+                try:
+                    job = self.score_checkpoint(
+                        checkpoint, anchors, shift, patience=patience, **asked
+                    )
+                except AlreadyExists:  # of a checkpoint that has been overwritten since
+                    continue
+                break
+            point = search.add(place, job.result(timeout, patience=patience), job.name)
+            if on_point is not None:
+                on_point(point)
+        return search.result()
 
     def preview_anchors(
         self,

@@ -14,6 +14,7 @@ from acpc_lab.cli.datasets import datasets, tasks
 from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.diff import diff
 from acpc_lab.cli.init import init
+from acpc_lab.cli.limit import limit
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
 from acpc_lab.cli.shifts import shifts
@@ -28,7 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for function in (
-    compare, certify, plan_paired, score, diff, watch, report, datasets, init, tasks, shifts,
+    compare, certify, plan_paired, score, limit, diff, watch, report, datasets, init, tasks, shifts,
 ):  # fmt: skip
     command(app)(function)
 app.add_typer(checkpoints.app, name="checkpoints")
@@ -66,6 +67,7 @@ def acpc(
         acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest --shift blur
         acpc diff before.json after.json
         acpc init rooms.lance --output rooms.yaml
         acpc anchors upload windows.npz

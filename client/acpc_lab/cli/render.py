@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
-from acpc.contract import Record, cell
+from acpc.contract import Record, Tabular, cell
 from acpc_client import (
     AnchorContents,
     AnchorSet,
@@ -197,11 +197,16 @@ def receipt(proof: Receipt) -> None:
     )
 
 
-def score(answer: Score) -> None:
-    """The checkpoint beside its reference with intervals, then the verdict in words."""
+def tabular(answer: Tabular) -> None:
+    """Prints an answer's table, and what its names stand for."""
     held = answer.shown()
     table(list(held), zip(*(map(cell, column) for column in held.values()), strict=True))
     prose(answer.meaning())
+
+
+def score(answer: Score) -> None:
+    """The checkpoint beside its reference with intervals, then the verdict in words."""
+    tabular(answer)
     receipt(answer.receipt)
     prose(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
     if answer.certainty:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import PairComparison, PoolCertificate, Score, WorstAnchors
+from acpc_client import PairComparison, PoolCertificate, Score, SeverityLimit, WorstAnchors
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
@@ -85,7 +87,7 @@ class Picture:
 
 
 def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
-    """The picture of a score, a certificate, a comparison or a sweep.
+    """The picture of a score, a certificate, a comparison, a limit or a sweep.
 
     Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
     """
@@ -97,6 +99,8 @@ def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
                 return Picture(_of_report(from_sweep(answer), _OF_SWEEP))
             case PoolCertificate():
                 return Picture(plotting.panel(_margins(answer), size=_SIZE))
+            case SeverityLimit():
+                return Picture(plotting.panel(_limit(answer), size=_SIZE))
             case WorstAnchors():
                 return Picture(frames(answer))
             case PairComparison():
@@ -113,6 +117,27 @@ def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:
         if key in drawn:
             return composed(drawn[key])
     raise ArgumentError("answer", "has nothing to draw: neither values per anchor nor relative IR")
+
+
+def _limit(answer: SeverityLimit) -> plotting.Draw:
+    """S with its interval at each severity that was scored, and the limit's interval as a band."""
+
+    def draw(axes: Sequence[Axes]) -> None:
+        (axis,) = axes
+        severities = [point.severity for point in answer.points]
+        axis.plot(severities, [point.score for point in answer.points], "-o", color=plotting.hue(0))
+        for point in answer.points:
+            ends = [
+                end if math.isfinite(end) else point.score for end in (point.lower, point.upper)
+            ]
+            axis.plot([point.severity] * 2, ends, color=plotting.hue(0), linewidth=0.8)
+        upper = severities[-1] if answer.breaks is None else answer.breaks
+        axis.axvspan(answer.holds, upper, color=plotting.SOFT, alpha=0.2, linewidth=0)
+        plotting.zero_line(axis)
+        axis.set(xlabel=answer.unit, ylabel="score S; passes above 0")
+        axis.set_title("\n".join(textwrap.wrap(answer.headline(), 60)))
+
+    return draw
 
 
 def _margins(answer: PoolCertificate) -> plotting.Draw:

@@ -172,8 +172,10 @@ if TYPE_CHECKING:
         kind_named,
         parse,
         parse_grid,
+        severities_up_to,
         severity_grid,
         severity_range,
+        strongest_of,
     )
     from acpc.contract.studies import (
         DriftStudy,
@@ -221,6 +223,7 @@ __all__ = [
     "frame_digests", "frames", "from_json", "from_plain", "given", "goal_kind", "has_steps",
     "html_table", "kind_named", "load_lab", "load_optional", "moment", "nearest", "normalise",
     "parse", "parse_grid", "pyarrow", "read_spec", "read_tensor", "reading_field",
-    "released_future_frames", "resolved", "seed_field", "severity_grid", "severity_range", "sized",
+    "released_future_frames", "resolved", "seed_field", "severities_up_to", "severity_grid",
+    "severity_range", "sized", "strongest_of",
     "to_json", "to_plain", "write_tensor",
 ]  # fmt: skip

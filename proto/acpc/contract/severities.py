@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from fractions import Fraction
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
@@ -73,6 +74,60 @@ def severity_grid(kind: str, values: Iterable[float], **others: float) -> list[P
         if name not in known:
             raise ArgumentError(name, f"{kind} has no such parameter; it has {first} and {known}")
     return [cls(value, **others) for value in values]
+
+
+def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
+    """Changes of one kind in even steps of its first parameter, the last of which is ``strongest``.
+
+    Steps are of six digits, of whole numbers where the parameter is one; equal ones stand once, and
+    what changes nothing does not.
+
+    Args:
+        strongest: The strongest change, a ``Perturbation``; its other parameters are those of all.
+        steps: How many, 1 to 256.
+
+    Raises:
+        ArgumentError: The kind has no severity, ``strongest`` changes nothing, or too many steps.
+    """
+    if not 1 <= steps <= _MAX_GRID:
+        raise ArgumentError("steps", f"found {steps}, wanted 1 to {_MAX_GRID}")
+    if type(strongest) not in _GRADED.values():
+        raise ArgumentError("strongest", f"{strongest} has no severity to change; {LISTED}")
+    if strongest.changes_nothing:
+        raise ArgumentError("strongest", f"{strongest} changes nothing; name the strongest change")
+    first = fields(strongest)[0].name
+    last, start = getattr(strongest, first), _neutral(strongest, first)
+    whole = get_type_hints(type(strongest))[first] is int
+    made: dict[Perturbation, None] = {}
+    for step in range(1, steps + 1):
+        value = float(f"{start + (last - start) * step / steps:.6g}") if step < steps else last
+        made[replace(strongest, **{first: round(value) if whole else value})] = None
+    return [shift for shift in made if not shift.changes_nothing]
+
+
+def strongest_of(kind: str) -> Perturbation:
+    """A change twice as far from none as the kind's example, as far as its range goes.
+
+    Raises:
+        ArgumentError: No such kind, or one without severity.
+    """
+    (usual,) = severity_grid(kind, [_GRADED[kind_named(kind)].example])
+    first = fields(usual)[0].name
+    start = _neutral(usual, first)
+    for part in (2.0, 1.5, 1.2, 1.0):
+        value = start + part * (getattr(usual, first) - start)
+        with suppress(ArgumentError):
+            return replace(usual, **{first: type(getattr(usual, first))(value)})
+    return usual
+
+
+def _neutral(shift: Any, first: str) -> float:
+    """Value of the first parameter at which a kind changes nothing."""
+    for value in (0, 1, 100):
+        with suppress(ArgumentError):
+            if replace(shift, **{first: value}).changes_nothing:
+                return value
+    raise ArgumentError("strongest", f"{shift.kind} has no value that changes nothing")
 
 
 def parse(text: str) -> Perturbation:

@@ -1,0 +1,303 @@
+"""The severity at which a checkpoint stops passing: what to score, and what it shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from acpc.contract import (
+    ArgumentError,
+    Columns,
+    FailedPrecondition,
+    Outcome,
+    Perturbation,
+    Record,
+    Score,
+    Tabular,
+)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class LimitPoint(Record):
+    """One severity that was scored.
+
+    Attributes:
+        shift: Its short form.
+        severity: In the kind's own unit.
+        outcome: The verdict of the numbers as they are.
+        sure: The confident outcome.
+        ir_relative: IR relative to the reference under the same shift.
+        sr: SR; None where no anchor takes part.
+        score: The screen score S; not negative where it passes.
+        lower: Lower end of the interval of S.
+        upper: Upper end.
+        operation: Name of the job.
+    """
+
+    shift: str
+    severity: float
+    outcome: Outcome
+    sure: Outcome
+    ir_relative: float | None
+    sr: float | None
+    score: float
+    lower: float
+    upper: float
+    operation: str = ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SeverityLimit(Tabular, Record):
+    """Up to which severity the screen passes, with an interval.
+
+    The limit is where the screen first stops passing. At the confidence stated it lies between
+    ``holds`` and ``breaks``, both of which were scored; docs/limit.md says why no further error is
+    paid for looking at several severities.
+
+    Attributes:
+        checkpoint: Name of the checkpoint.
+        reference: Name of the reference.
+        strongest: The strongest change that might have been scored, in short form.
+        unit: What a severity is called: the kind's first parameter, or ``severity``.
+        confidence: Of the interval, in (0.5, 1).
+        estimate: Where the score S crosses zero, between two severities that were scored; None
+            where it passes at the strongest.
+        holds: Largest severity at which it surely passes, and at all smaller ones that were
+            scored; 0 where it does at none.
+        breaks: Smallest severity at which it surely fails, and at all larger ones; None: at none.
+        broken_by: ``IR``, ``SR`` or ``both``: what fails at the first severity that does not pass;
+            empty where all pass.
+        monotone: Whether no severity passes above one that fails.
+        points: What was scored, by severity.
+        notes: Warnings in words.
+    """
+
+    checkpoint: str
+    reference: str
+    strongest: str
+    unit: str
+    confidence: float
+    estimate: float | None
+    holds: float
+    breaks: float | None
+    broken_by: str
+    monotone: bool
+    points: tuple[LimitPoint, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passes(self) -> bool:
+        """Whether any severity that was scored passes, all weaker ones included."""
+        return self.points[0].outcome is Outcome.PASSED
+
+    def table(self) -> Columns:
+        """A row per severity that was scored."""
+        names = ("shift", "severity", "ir_relative", "sr", "score", "lower", "upper")
+        columns: dict[str, list[Any]] = {
+            name: [getattr(point, name) for point in self.points] for name in names
+        }
+        for name in ("outcome", "sure"):
+            columns[name] = [getattr(point, name).name.lower() for point in self.points]
+        return columns
+
+    def shown(self) -> Columns:
+        """The table, with S and its ends as one column."""
+        held = self.table()
+        ends = [f"{p.score:.3g} ({p.lower:.3g} to {p.upper:.3g})" for p in self.points]
+        first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": ends}
+        sure = {"verdict": held["outcome"], "for sure": held["sure"]}
+        return {"shift": held["shift"], **first, **sure}
+
+    def headline(self) -> str:
+        """The limit in words."""
+        top = self.points[-1].severity
+        upper = f"{self.breaks:.3g}" if self.breaks is not None else f"beyond {top:.3g}"
+        ends = f"[{self.holds:.3g}, {upper}]"
+        if self.estimate is None:
+            return (
+                f"{self.checkpoint} holds up to {self.unit} {top:.3g}, the strongest scored {ends}"
+            )
+        broken = f"; breaks by {self.broken_by}" if self.broken_by else ""
+        return f"{self.checkpoint} holds up to {self.unit} {self.estimate:.3g} {ends}{broken}"
+
+    def meaning(self) -> str:
+        """What the interval says."""
+        return (
+            f"In brackets: where the limit lies at {100 * self.confidence:g} %; up to the first "
+            "number it surely passes, from the second on it surely fails."
+        )
+
+
+class LimitSearch:
+    """Chooses severities to score, one after another, and says what they show.
+
+    Three places are looked for: where S, the lower end of its interval and the upper end cross
+    zero. A place is bracketed, then halved or interpolated, until severities beside it were scored.
+
+    Args:
+        shifts: Changes of one kind by severity, none of which changes nothing.
+        most: How many of them may be scored, at least 1.
+    """
+
+    def __init__(self, shifts: Sequence[Perturbation], most: int) -> None:
+        if not most >= 1:
+            raise ArgumentError("evaluations", f"found {most}, wanted at least 1")
+        self.shifts = tuple(shifts)
+        self._most = most
+        self._scores: dict[int, tuple[Score, str]] = {}
+
+    def next(self) -> int | None:
+        """Return the place of the severity to score next; None when nothing is left to learn."""
+        if len(self._scores) >= min(self._most, len(self.shifts)):
+            return None
+        for margin, holds, first in (
+            (lambda x: _margin(x, "score"), _passes, True),
+            (lambda x: _margin(x, "lower"), _surely_passes, True),
+            (lambda x: _margin(x, "upper"), lambda x: not _surely_fails(x), False),
+        ):
+            below, above = self._bracket(holds, first=first)
+            if above - below > 1:
+                return self._between(below, above, margin)
+        return None
+
+    def add(self, place: int, score: Score, operation: str = "") -> LimitPoint:
+        """Take in what was scored at a place, and return it as a point.
+
+        Raises:
+            FailedPrecondition: Without evidence or a reference, or its checkpoint, reference or
+                anchors are not those of the severities before.
+        """
+        if score.evidence is None or score.verdict.score is None or score.evidence.score is None:
+            why = "this score has no reference or no evidence, without which there is no limit"
+            raise FailedPrecondition(why, reason="NO_EVIDENCE")
+        for before, _ in self._scores.values():
+            for name in ("checkpoint_digest", "reference_digest", "anchors_digest"):
+                if getattr(before.receipt, name) != getattr(score.receipt, name):
+                    what = name.removesuffix("_digest")
+                    problem = f"the {what} changed while severities were scored; start again"
+                    raise FailedPrecondition(problem, reason="CHECKPOINT_CHANGED")
+        self._scores[place] = score, operation
+        return self._point(place)
+
+    def result(self) -> SeverityLimit:
+        """Return what is known; raises ArgumentError before anything was scored."""
+        if not self._scores:
+            raise ArgumentError("points", "nothing was scored")
+        places = sorted(self._scores)
+        points = tuple(map(self._point, places))
+        score = self._scores[places[0]][0]
+        below, above = self._bracket(_passes, first=True)
+        sure, _ = self._bracket(_surely_passes, first=True)
+        _, broken = self._bracket(lambda x: not _surely_fails(x), first=False)
+        estimate, by = None, ""
+        if above < len(self.shifts):
+            estimate, by = self._crossing(below, above), _failing(self._scores[above][0])
+        found = score.evidence
+        assert found is not None  # noqa: S101 - as add() saw
+        assert score.reference is not None  # noqa: S101 - there is a relative IR
+        passing = [p.outcome is Outcome.PASSED for p in points]
+        return SeverityLimit(
+            checkpoint=score.checkpoint.checkpoint.name,
+            reference=score.reference.checkpoint.name,
+            strongest=str(self.shifts[-1]),
+            unit=_unit(self.shifts[-1]),
+            confidence=found.sure,
+            estimate=estimate,
+            holds=self.shifts[sure].severity if sure >= 0 else 0.0,
+            breaks=self.shifts[broken].severity if broken < len(self.shifts) else None,
+            broken_by=by,
+            monotone=passing == sorted(passing, reverse=True),
+            points=points,
+            notes=tuple(self._notes(points, passing)),
+        )
+
+    def _notes(self, points: Sequence[LimitPoint], passing: Sequence[bool]) -> Iterator[str]:
+        if list(passing) != sorted(passing, reverse=True):
+            yield (
+                "the curve is not monotone: it passes again above a severity at which it fails; "
+                "the limit is where it first fails"
+            )
+        scored = len(points)
+        if self.next() is None and scored < len(self.shifts) and scored >= self._most:
+            yield f"{scored} severities were scored, as many as were asked for; more narrow it down"
+
+    def _bracket(self, holds: Callable[[Score], bool], *, first: bool) -> tuple[int, int]:
+        """The scored places around a crossing; -1 and the count stand for the ends.
+
+        ``first``: all places up to the left one hold; otherwise none from the right one on does.
+        """
+        kept = {place: holds(score) for place, (score, _) in sorted(self._scores.items())}
+        failing = [place for place, held in kept.items() if not held]
+        holding = [place for place, held in kept.items() if held]
+        if first:
+            above = min(failing, default=len(self.shifts))
+            return max((place for place in holding if place < above), default=-1), above
+        below = max(holding, default=-1)
+        return below, min((place for place in failing if place > below), default=len(self.shifts))
+
+    def _between(self, below: int, above: int, margin: Callable[[Score], float]) -> int:
+        ends = [self._scores.get(place) for place in (below, above)]
+        values = [margin(end[0]) if end else math.nan for end in ends]
+        part = values[0] / (values[0] - values[1]) if values[0] > values[1] else 0.5
+        if not 0 <= part <= 1:  # an infinite end, or none
+            part = 0.5
+        return min(max(round(below + part * (above - below)), below + 1), above - 1)
+
+    def _crossing(self, below: int, above: int) -> float:
+        """Where S is zero between two places, as a severity; at -1 S is not known."""
+        right = self.shifts[above].severity
+        if below < 0:
+            return right / 2
+        left = self.shifts[below].severity
+        low, high = (_margin(self._scores[place][0], "score") for place in (below, above))
+        return left + (right - left) * (low / (low - high) if low > high else 0.5)
+
+    def _point(self, place: int) -> LimitPoint:
+        score, operation = self._scores[place]
+        found, shift = score.evidence, self.shifts[place]
+        assert found is not None  # noqa: S101 - as add() saw
+        return LimitPoint(
+            shift=str(shift),
+            severity=shift.severity,
+            outcome=score.verdict.outcome,
+            sure=found.confident_outcome,
+            ir_relative=score.verdict.ir_relative,
+            sr=score.checkpoint.sr,
+            score=_margin(score, "score"),
+            lower=_margin(score, "lower"),
+            upper=_margin(score, "upper"),
+            operation=operation,
+        )
+
+
+def _margin(score: Score, of: str) -> float:
+    if of == "score":
+        return math.nan if score.verdict.score is None else score.verdict.score
+    held = score.evidence.score if score.evidence else None
+    return float(getattr(held, of)) if held else math.nan
+
+
+def _passes(score: Score) -> bool:
+    return score.verdict.outcome is Outcome.PASSED
+
+
+def _surely_passes(score: Score) -> bool:
+    return score.gated("confident") is Outcome.PASSED
+
+
+def _surely_fails(score: Score) -> bool:
+    return score.gated("confident") is Outcome.FAILED
+
+
+def _failing(score: Score) -> str:
+    held = {"IR": score.verdict.ir_passed, "SR": score.verdict.sr_passed}
+    failing = [name for name, passed in held.items() if not passed]
+    return failing[0] if len(failing) == 1 else "both"
+
+
+def _unit(shift: Perturbation) -> str:
+    values: Mapping[str, object] = vars(shift)
+    first = next(iter(values), "")
+    return first if values.get(first) == shift.severity else "severity"

@@ -1,0 +1,119 @@
+"""``acpc limit``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from acpc.contract import parse, strongest_of
+from acpc_client import LimitPoint, Perturbation, save_result
+
+from acpc_lab.cli import render
+from acpc_lab.cli.options import Exit, Followed, Server, as_usage, output_option, said
+from acpc_lab.cli.progress import counted
+from acpc_lab.cli.score import Judged, Measures, Source
+
+_TRANSIENT = "the jobs go on at the server; the same command goes on with them"
+
+
+def limit(
+    *,
+    judged: Judged,
+    shift: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND[:STRONGEST]",
+            help="The visual change and the strongest of it to try, as gaussian_noise:0.2; without "
+            "a number, twice the usual one. `acpc shifts` lists all.",
+        ),
+    ],
+    source: Source,
+    measures: Measures,
+    steps: Annotated[
+        int, typer.Option(min=1, max=256, help="Even steps up to the strongest.")
+    ] = 20,
+    evaluations: Annotated[
+        int, typer.Option(min=1, help="Severities that are scored at most.")
+    ] = 6,
+    request_id: Annotated[
+        str | None, typer.Option(help="A name for the search; another one scores everything anew.")
+    ] = None,
+    output: Annotated[
+        Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg."),
+    ] = None,
+    server: Server,
+    form: Followed,
+) -> None:
+    r"""Up to which severity does this checkpoint pass?
+
+    Scores some severities of one visual change, chosen one after another, and prints the largest at
+    which the screen still passes, as an interval at the confidence asked for. Every severity is a
+    job as `acpc score` makes one. The same command goes on with the jobs of an interrupted one.
+
+    **Examples**
+
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain \
+            --dataset tworoom.h5 --task tworoom --shift gaussian_noise
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
+            --shift blur:31 --anchors 400 --picture blur.png
+
+    **Exit codes**: 0 the limit was found, or it passes even at the strongest; 3 it fails at the
+    weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
+    interrupted.
+    """
+    strongest, anchors = _strongest(shift), source.read()
+    checkpoint, reference = judged.refs()
+    if reference is None:
+        raise typer.BadParameter(
+            "name one: without it no severity passes", param_hint="--reference"
+        )
+    thresholds = measures.thresholds()
+    try:
+        with server.connect() as client, counted("scoring") as show:
+            scored = 0
+
+            def note(point: LimitPoint) -> None:
+                nonlocal scored
+                scored += 1
+                show("severities", scored, evaluations, f"{point.shift}: S {point.score:.3g}")
+
+            found = client.find_limit(
+                checkpoint,
+                anchors,
+                strongest,
+                steps=steps,
+                evaluations=evaluations,
+                on_point=note,
+                timeout=server.timeout,
+                reference=reference,
+                protocol=measures.protocol(),
+                thresholds=thresholds,
+                evidence=measures.evidence(),
+                until_decided=measures.stopping(),
+                **said(numeric_mode=measures.numeric_mode, request_id=request_id),
+            )
+    except KeyboardInterrupt as interrupt:
+        render.note(f"interrupted: {_TRANSIENT}")
+        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    if output is not None:
+        save_result(found, output)
+    if picture is not None:
+        found.plot().save(picture)
+    if form.json:
+        render.line(found.to_json(indent=2))
+    else:
+        render.line(found.headline())
+        render.tabular(found)
+        for sentence in found.notes:
+            render.note(f"note: {sentence}")
+    raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
+
+
+def _strongest(text: str) -> Perturbation:
+    with as_usage("--shift"):
+        return parse(text) if ":" in text else strongest_of(text)
