@@ -11,7 +11,7 @@ import grpc
 import processes
 import pytest
 from acpc.contract import GaussianNoise
-from acpc_client.errors import ArgumentError, TlsMismatch
+from acpc_client.errors import ArgumentError, TlsMismatch, Unavailable
 from acpc_client.transport.channel import Tls
 from client_counterparty import Counterparty, serve
 from credentials import Authority
@@ -113,8 +113,8 @@ def test_a_mistake_about_tls_is_one_sentence_and_no_second_call(
     tls = None if given is None else Tls(**{"ca_file": "cert.pem", **given})
     monkeypatch.chdir(files)
     if told:
-        for kind in (grpc.aio.AioRpcError, grpc._channel._InactiveRpcError):
-            monkeypatch.setattr(kind, "details", lambda _: told)
+        other = Unavailable(told)
+        monkeypatch.setattr("acpc_client.transport.base.from_rpc_error", lambda *_: other)
     away: list[Any] = []
     asks = get, lambda client: client.score_checkpoint("a", "0" * 64, GaussianNoise(0.08))
     for ask in asks:  # a submission does not wait either
