@@ -15,11 +15,12 @@ from acpc_server.perturb.registry import (
     register,
     require_known,
     resolve,
+    series_name,
 )
 from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
     "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "drawing_work",
     "is_stochastic", "perturb_frames", "perturb_histories", "perturbation", "register",
-    "require_known", "resolve",
+    "require_known", "resolve", "series_name",
 ]  # fmt: skip
