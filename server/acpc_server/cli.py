@@ -1,4 +1,4 @@
-"""acpc-server: serve, keys, health, doctor, check-checkpoint, import, convert."""
+"""acpc-server: serve, keys, health, doctor, check-checkpoint, import, convert, pull."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
+from acpc_server.pull_command import pull
 from acpc_server.serve_flags import problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(health)
 app.command()(doctor)
 app.command("import")(import_run)
+app.command()(pull)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -71,7 +73,7 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
         for line in problems(error, flags, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
     if settings.devices:
@@ -110,6 +112,7 @@ def check_checkpoint(
     for name, value in (
         ("family", card.family),
         ("digest", card.digest),
+        *((("model digest", card.model_digest),) if card.model_digest else ()),
         ("image size", f"{card.image_size} px"),
         ("latent width", card.latent_dim),
         ("history", f"{card.history} frames"),
