@@ -31,6 +31,15 @@ GRIDS = (
     "motion_blur:5,9,17@30",
     "shadow:0.3,0.6,0.9",
     "gamma:1.5,2.2,4",
+    "saturation:-0.3,-0.6,-1",
+    "cutout:0.08,0.15,0.25",
+    "distractor:0.1,0.2,0.4",
+    "background:0.3,0.6,1@967048@0.2",
+    "random_convolution:0.2,0.5,1",
+    "zoom:0.1,0.2,0.4",
+    "knocked_camera:2,5,10",
+    "haze:0.2,0.4,0.7",
+    "salt_and_pepper:0.01,0.03,0.1",
 )
 DRAW = 11
 GAP, CAPTION, COLUMNS = 6, 17, 2
