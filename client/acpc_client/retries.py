@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from acpc_client.errors import (
     Aborted,
@@ -130,15 +130,25 @@ class Attempts:
 
 @dataclass
 class Contact:
-    """Whether the server of a client has ever answered, or may have received anything."""
+    """Whether the server of a client has ever answered, or may have received anything.
+
+    Attributes:
+        heard: When it last answered, or was last called on a new connection, monotonic.
+    """
 
     target: str
     made: bool = False
     sent: bool = False
+    heard: float = field(default_factory=time.monotonic)
+
+    def answered(self) -> None:
+        """Takes note of an answer."""
+        self.made, self.heard = True, time.monotonic()
 
     def explained(self, error: AcpcError) -> AcpcError:
         """The error itself; of a server that never answered, where it was sought and what to do."""
-        self.made |= bool(error.domain)
+        if error.domain:
+            self.answered()
         self.sent |= self.made or not _UNSENT.search(error.message)
         if self.made:
             return error

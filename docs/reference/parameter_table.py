@@ -86,6 +86,8 @@ NO_OPTION = {
         "RunStudy, *",
         "checkpoint.digest",
     ): "a file names checkpoints; the study's folder has digests",
+    ("*", "*checkpoint.model_digest"): "the digest of the files pins more",
+    ("*", "reference.model_digest"): "the digest of the files pins more",
     ("List*", "page_*"): "the client reads page after page",
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",

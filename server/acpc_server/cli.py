@@ -111,6 +111,7 @@ def check_checkpoint(
     for name, value in (
         ("family", card.family),
         ("digest", card.digest),
+        *((("model digest", card.model_digest),) if card.model_digest else ()),
         ("image size", f"{card.image_size} px"),
         ("latent width", card.latent_dim),
         ("history", f"{card.history} frames"),

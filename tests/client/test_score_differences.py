@@ -71,6 +71,7 @@ def test_higher_confidence_is_wider_and_a_seed_gives_the_same_bytes() -> None:
         compare_scores(BEFORE, AFTER, EvidenceOptions(1.5))
 
 
+MODEL = {"model_digest": "d" * 64, "reference_model_digest": "f" * 64}
 OTHER = {"protocol": {**PROTOCOL["protocol"], "horizon": 4, "draws": 9}}
 
 
@@ -116,6 +117,18 @@ def test_what_limits_a_comparison_is_in_its_notes() -> None:
     same = score("y", 0.3, checkpoint_digest=BEFORE.receipt.checkpoint_digest, code_version="9")
     notes = " ".join(compare_scores(BEFORE, same).notes)
     assert "the same checkpoint" in notes and "code_version differs: 0.1.0 and 9" in notes
+
+
+def test_one_model_in_two_files_is_recognised() -> None:
+    first, second = (
+        score(name, 0.3, checkpoint_digest=name * 64, reference_digest=name * 64, **model)
+        for name, model in (("a", MODEL), ("b", MODEL))
+    )
+    notes = compare_scores(first, second).notes
+    assert "both are scores of the same model, whose files were written differently" in notes
+    other = score("b", 0.3, reference_digest="b" * 64, reference_model_digest="e" * 64)
+    with pytest.raises(ArgumentError, match="reference of a is aaaaaaaaaaaa, of b bbbbbbbbbbbb"):
+        compare_scores(first, other)
 
 
 def test_both_clients_compare_jobs_results_and_scores(

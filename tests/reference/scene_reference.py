@@ -92,7 +92,7 @@ def convolved(images: Array, strength: float, uniform: Numbers) -> Array:
     for n, to, y, x in np.ndindex(*values.shape):
         total = 0.5
         for source, dy, dx in np.ndindex(3, 3, 3):
-            row, column = _mirrored(y + dy - 1, height), _mirrored(x + dx - 1, width)
+            row, column = min(max(y + dy - 1, 0), height - 1), min(max(x + dx - 1, 0), width - 1)
             total += weights[to, source, dy, dx] * (values[n, source, row, column] - 0.5)
         mixed = min(max(total, 0.0), 1.0)
         out[n, to, y, x] = (1 - strength) * values[n, to, y, x] + strength * mixed
@@ -160,7 +160,3 @@ def stuttered(images: Array, chance: float, uniform: Numbers) -> Array:
         if uniform[time] < chance:
             out[time] = out[time - 1]
     return out
-
-
-def _mirrored(index: int, side: int) -> int:
-    return index if 0 <= index < side else -index if index < 0 else 2 * (side - 1) - index

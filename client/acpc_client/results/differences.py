@@ -208,7 +208,8 @@ def _reasons(first: Score, second: Score) -> Iterator[str]:
     if not {"draws", "seed"} & {*differ}:
         yield from _unlike("shift", *(receipt.perturbation_digest for receipt in receipts))
     references = [receipt.reference_digest for receipt in receipts]
-    if all(references):
+    models = [receipt.reference_model_digest for receipt in receipts]
+    if all(references) and (models[0] != models[1] or not all(models)):
         yield from _unlike("reference", *references)
     if whole and receipts[0].anchors_digest == receipts[1].anchors_digest:
         for name in ("anchor_ids", "partner"):
@@ -224,8 +225,11 @@ def _unlike(what: str, first: object, second: object) -> Iterator[str]:
 
 def _notes(first: Score, second: Score) -> Iterator[str]:
     receipts = first.receipt, second.receipt
+    models = [receipt.model_digest for receipt in receipts]
     if receipts[0].checkpoint_digest == receipts[1].checkpoint_digest:
         yield "both are scores of the same checkpoint"
+    elif models[0] and models[0] == models[1]:
+        yield "both are scores of the same model, whose files were written differently"
     for name in ("numeric_mode", "code_version"):
         found = [str(getattr(receipt, name)) for receipt in receipts]
         if found[0] != found[1]:

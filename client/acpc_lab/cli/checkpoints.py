@@ -63,6 +63,8 @@ def _print(checkpoint: Checkpoint, form: Shown) -> None:
     if form.format is not Format.NAME and checkpoint.model is not None:
         card = checkpoint.model
         render.line(f"digest {card.digest}")
+        if card.model_digest:
+            render.line(f"model  {card.model_digest}")
         render.line(
             f"{card.parameter_count} parameters, {card.image_size} px input, "
             f"latent width {card.latent_dim}, history {card.history}, "

@@ -33,6 +33,8 @@ class ModelCard(Record, Wire[pb.ModelCard]):
         parameter_count: Number of parameters.
         proprio_dim: Width of the proprioception that goes with every frame; 0: it takes none.
         latent_tokens: Tokens that a latent is made of; 0: it is one vector.
+        model_digest: sha256 over the network's own names, numbers and tensors: equal for files
+            that hold one model under other names or in another container.
     """
 
     family: str
@@ -44,6 +46,7 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     parameter_count: int
     proprio_dim: int = 0
     latent_tokens: int = 0
+    model_digest: str = ""
 
 
 @dataclass(frozen=True, repr=False)

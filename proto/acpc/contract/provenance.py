@@ -51,6 +51,8 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     parameters: Annotated[Mapping[str, Any], Codec(_load_object, _dump_object)] = field(
         default_factory=dict
     )
+    model_digest: str = ""
+    reference_model_digest: str = ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -59,17 +59,20 @@ class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
         weights: Weights file inside the folder; empty: the only one, or ``weights.pt``.
         digest: When set, the call fails unless the checkpoint has this digest; its first 8 or more
             digits will do.
+        model_digest: The same for the digest of the model, whatever files hold it.
     """
 
     name: str
     weights: str = ""
     digest: str = ""
+    model_digest: str = ""
 
     def check_rules(self) -> None:
         """There is a name, and no part is longer than 1024 characters."""
         if not self.name:
             raise ArgumentError("name", "name the checkpoint's folder")
-        if max(len(self.name), len(self.weights), len(self.digest)) > MAX_NAME:
+        parts = (self.name, self.weights, self.digest, self.model_digest)
+        if max(map(len, parts)) > MAX_NAME:
             raise ArgumentError("", f"a part is longer than {MAX_NAME} characters")
 
     @classmethod

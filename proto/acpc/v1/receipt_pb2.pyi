@@ -88,6 +88,7 @@ class CheckpointRef(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Folder path relative to the root, for example "lewm-pusht"."""
     weights: _builtins.str
@@ -96,16 +97,19 @@ class CheckpointRef(_message.Message):
     """When set, the call fails unless the checkpoint has this digest, of which the first 8 or more
     digits will do.
     """
+    model_digest: _builtins.str
+    """When set, the call fails unless the checkpoint's model_digest begins so (8 or more digits)."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         weights: _builtins.str = ...,
         digest: _builtins.str = ...,
+        model_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "model_digest", b"model_digest", "name", b"name", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -130,6 +134,8 @@ class Receipt(_message.Message):
     TORCH_VERSION_FIELD_NUMBER: _builtins.int
     IMAGE_CODEC_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    REFERENCE_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.str
     """sha256 over the configuration and every tensor of the checkpoint."""
     reference_digest: _builtins.str
@@ -160,6 +166,12 @@ class Receipt(_message.Message):
     the protocol, and each value that it, the request or a default decided.
     Empty in answers of jobs that ended before there was this field.
     """
+    model_digest: _builtins.str
+    """The checkpoint's model_digest, by which results of one model can be compared whatever files it
+    was read from.
+    """
+    reference_model_digest: _builtins.str
+    """The same for the reference checkpoint."""
     def __init__(
         self,
         *,
@@ -174,10 +186,12 @@ class Receipt(_message.Message):
         torch_version: _builtins.str = ...,
         image_codec: _builtins.str = ...,
         parameters: _builtins.str = ...,
+        model_digest: _builtins.str = ...,
+        reference_model_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "torch_version", b"torch_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "model_digest", b"model_digest", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "reference_model_digest", b"reference_model_digest", "torch_version", b"torch_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

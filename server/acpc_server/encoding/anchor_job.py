@@ -61,9 +61,9 @@ class AnchorJobSpec(JobSpec, ABC):
         """Return the groups of given views and their digests, if there are any, as JSON."""
         return {"given_views": dict(self.view_digests)} if self.view_digests else {}
 
-    def reference_digest(self) -> str:
-        """Digest of the reference checkpoint; empty without one."""
-        return ""
+    def compared_with(self) -> CheckpointRef | None:
+        """Return the reference checkpoint, if there is one."""
+        return None
 
     @abstractmethod
     def perturbation_digest(self) -> str:
@@ -83,8 +83,8 @@ class AnchorJobSpec(JobSpec, ABC):
         return make_receipt(
             self.numeric_mode,
             device,
-            checkpoint_digest=self.checkpoint.digest,
-            reference_digest=self.reference_digest(),
+            checkpoint=self.checkpoint,
+            reference=self.compared_with(),
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
@@ -104,7 +104,7 @@ class AnchorJobKind:
 
     def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
         """Load a checkpoint as it was when its job was accepted."""
-        return self._checkpoints.get(named.name, named.weights, named.digest)
+        return self._checkpoints.get(named.name, named.weights, named.digest, named.model_digest)
 
     def stamp(self, spec: AnchorJobSpec) -> str:
         """Return what changes when the anchors' data is replaced or written to."""

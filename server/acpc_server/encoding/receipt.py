@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, Receipt
+from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.engine import device_name
+from acpc_server.models import ModelCard
 from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
@@ -22,8 +23,8 @@ def make_receipt(
     mode: NumericMode,
     device: torch.device,
     *,
-    checkpoint_digest: str,
-    reference_digest: str = "",
+    checkpoint: CheckpointRef | ModelCard,
+    reference: CheckpointRef | None = None,
     anchors_digest: str,
     perturbation_digest: str,
     parameters: Mapping[str, Any],
@@ -35,8 +36,8 @@ def make_receipt(
     number; their digest is that of ``digested``, or of all.
     """
     return Receipt(
-        checkpoint_digest=checkpoint_digest,
-        reference_digest=reference_digest,
+        checkpoint_digest=checkpoint.digest,
+        reference_digest=reference.digest if reference else "",
         anchors_digest=anchors_digest,
         perturbation_digest=perturbation_digest,
         parameters_digest=digest_json(parameters if digested is None else digested),
@@ -46,6 +47,8 @@ def make_receipt(
         torch_version=torch.__version__,
         image_codec=IMAGE_CODEC,
         parameters=parameters,
+        model_digest=checkpoint.model_digest,
+        reference_model_digest=reference.model_digest if reference else "",
     )
 
 

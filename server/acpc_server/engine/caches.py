@@ -43,7 +43,8 @@ class LoadedCheckpoint:
 
     def pinned(self) -> CheckpointRef:
         """Return its name with the digest of the loaded content."""
-        return CheckpointRef(name=self.name, weights=self.weights, digest=self.model.card.digest)
+        card = self.model.card
+        return CheckpointRef(self.name, self.weights, card.digest, card.model_digest)
 
 
 class CheckpointCache:
@@ -72,21 +73,26 @@ class CheckpointCache:
         self._loaded: OrderedDict[Key, LoadedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
 
-    def get(self, name: str, weights: str = "", digest: str = "") -> LoadedCheckpoint:
+    def get(
+        self, name: str, weights: str = "", digest: str = "", model_digest: str = ""
+    ) -> LoadedCheckpoint:
         """Return a loaded checkpoint, reading it when needed.
 
         Raises:
-            FailedPrecondition: Its digest does not begin with ``digest``, of at least 8 digits,
-                or the loader rejects it.
+            FailedPrecondition: A digest does not begin as asked, with at least 8 digits, or the
+                loader rejects it.
             NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
         loaded = self._obtain(name, weights)
-        if digest and not loaded.model.card.digest.startswith(digest.ljust(_LEAST_DIGITS, "-")):
-            raise FailedPrecondition(
-                f"checkpoint {name!r} has digest {loaded.model.card.digest}, not the {digest} "
-                "asked for; its files were replaced",
-                reason="CHECKPOINT_CHANGED",
-            )
+        card = loaded.model.card
+        asked = ("digest", card.digest, digest), ("model_digest", card.model_digest, model_digest)
+        for what, found, wanted in asked:
+            if wanted and not found.startswith(wanted.ljust(_LEAST_DIGITS, "-")):
+                raise FailedPrecondition(
+                    f"checkpoint {name!r} has {what} {found}, not the {wanted} asked for; its "
+                    "files were replaced",
+                    reason="CHECKPOINT_CHANGED",
+                )
         return loaded
 
     def count_request(self, checkpoint: LoadedCheckpoint) -> None:

@@ -95,7 +95,7 @@ class PairComparer:
         receipt = make_receipt(
             mode,
             self._engine.device,
-            checkpoint_digest=model.card.digest,
+            checkpoint=model.card,
             anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},

@@ -189,7 +189,7 @@ class Moment:
         return make_receipt(
             self.mode,
             self.engine.device,
-            checkpoint_digest=self.card.digest,
+            checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.reduction, **self.request.said, **parameters},

@@ -8,10 +8,11 @@ system tables that DBOS documents, which are only read.
 This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 """
 
+import fcntl
 import logging
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import datetime
 from functools import cached_property
@@ -46,6 +47,8 @@ ENDED = [status for status, state in STATES.items() if state.done]
 RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What calls of the record and of the runner raise when the record cannot be used."""
 TIMEOUT_SECONDS = 5
+# Key of the advisory lock under which jobs are counted and one is added.
+SUBMIT_LOCK = 0x61637064
 # A host that is cut off notices within seconds; with TCP alone it would take 15 minutes.
 POSTGRES_CONNECTION = {
     "connect_timeout": f"{TIMEOUT_SECONDS}",
@@ -114,6 +117,24 @@ class Record:
         """Drop every connection."""
         self._dbos.destroy()
         self.engine.dispose()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other host that asks for the same out meanwhile; at most one thread of each.
+
+        One that stops in the middle is not awaited for longer than seconds on PostgreSQL.
+        """
+        if not self.postgres:
+            with open(f"{self.url.database}.submit", "a") as file:  # noqa: PTH123
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+            return
+        with self.engine.connect() as connection:
+            connection.execution_options(isolation_level="READ COMMITTED")
+            for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
+                connection.exec_driver_sql(f"SET LOCAL {limit} = '{TIMEOUT_SECONDS}s'")
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SUBMIT_LOCK)))
+            yield
 
     def enqueue(
         self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: Owner
@@ -201,15 +222,6 @@ class Record:
         found = self._ask(query)
         waited = [_seconds_since(oldest) for _, _, oldest in found]
         return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
-
-    def queued_of(self, owner: Owner) -> int:
-        """Return how many jobs of one caller wait for a host."""
-        query = sa.select(sa.func.count()).where(
-            *self._waiting,
-            self._is_of(owner.tenant),
-            self._jobs.c.attributes["caller"].as_string() == owner.caller,
-        )
-        return int(self._ask(query)[0][0])
 
     def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
         key = self._jobs.c.queue_partition_key

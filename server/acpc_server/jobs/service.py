@@ -1,6 +1,7 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
+import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -75,6 +76,7 @@ class JobService:
             runner.workflow(name)
         self._options = options
         self._tenants_served = False
+        self._submitting = threading.Lock()
         self._folder = StateFolder(options.state_dir)
         self._executor_id = ""
         self._record = record = Record(options.database_url)
@@ -84,9 +86,10 @@ class JobService:
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
         self._retention = Retention(record, self._kinds, options.retention_days, record.now)
-        self._lease = Lease(
+        self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
+        metrics.record_away.set_function(lambda: lease.away or lease.full)
 
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.
@@ -180,7 +183,7 @@ class JobService:
         """Queue a job of the kind its spec belongs to.
 
         The same ``request_id`` of the same tenant gives the same job; an empty one a new job every
-        time. ``max_queued``: jobs of this caller that may wait; zero: as many as the tenant's.
+        time. ``max_queued``: the caller's quota of its tenant's jobs that may wait; zero: none.
         AlreadyExists: the request id has another spec; ResourceExhausted: too many jobs wait.
         Unavailable, here and in every call below: the job record cannot be reached.
         """
@@ -190,7 +193,8 @@ class JobService:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
             if tracing.active():
                 labels = {**labels, tracing.HEADER: tracing.here()}
-            with self._reached():
+            # Counting and adding are one act, in this process and on the record.
+            with self._submitting, self._reached(), self._record.alone():
                 self._require_room(owner, max_queued)
                 if owner.tenant and not self._tenants_served:
                     self._serve_tenants()
@@ -217,8 +221,8 @@ class JobService:
         limits = [("", sum(waiting.values()), options.max_queued)]
         if owner.tenant:
             limits.append((" of your tenant", of_tenant, options.max_queued_per_tenant))
-        if 0 < max_queued <= of_tenant:  # a caller has no more than its tenant
-            limits.append((" of yours", self._record.queued_of(owner), max_queued))
+        if max_queued:
+            limits.append((" of your tenant", of_tenant, max_queued))
         for whose, found, limit in limits:
             if found >= limit:
                 raise ResourceExhausted(

@@ -22,12 +22,24 @@ from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.jepa_wm import AdaLnPredictor, JepaWmModel
 from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
-from acpc_server.models.weights import StateDict, StateReader, bad_weights, count_parameters, fill
+from acpc_server.models.weights import (
+    StateDict,
+    StateReader,
+    bad_weights,
+    canonical,
+    count_parameters,
+    fill,
+)
 
 # Of masked-image training and of classification.
 UNUSED = frozenset({
     "backbone.embeddings.mask_token", "backbone.pooler.dense.weight", "backbone.pooler.dense.bias"
 })  # fmt: skip
+# Attributes of modules that change no answer, and tensors.
+IDLE_NUMBERS = {"training", "dropout"}
+IDLE_TENSORS = ("mask_token", "num_batches_tracked")
+# Of torch's own modules, whose other numbers show in shapes or in the module around them.
+TORCH_NUMBERS = {"eps", "approximate"}
 STORED_MASK = re.compile(r"^predictor\.transformer\.layers\.\d+\.0\.bias$")
 Config = TypeVar("Config", bound=Part)
 Options = TypeVar("Options", bound=Part)
@@ -88,8 +100,32 @@ class Family(Generic[Config, Options, Network]):
         digest = state.digest
         if order := facts.pop("order", ""):  # a config's digest has none, where it matters
             digest = hashlib.sha256(f"{digest}:{order}".encode()).hexdigest()
-        card = ModelCard(family=self.name, digest=digest, parameter_count=count, **facts)
+        facts |= {"digest": digest, "model_digest": digest_network(network)}
+        card = ModelCard(family=self.name, parameter_count=count, **facts)
         return self.frozen(network, card, device)
+
+
+def digest_network(network: nn.Module) -> str:
+    """Hex sha256 over what a filled network computes with, however its files spell it.
+
+    Covers each module's name and numbers (heads, eps) and each tensor's name, shape and float32
+    values, under the names of this package.
+    """
+    sha = hashlib.sha256()
+    for name, module in network.named_modules():
+        own = type(module).__module__.startswith(__package__)
+        numbers = {
+            key: value
+            for key, value in vars(module).items()
+            if isinstance(value, int | float | str)
+            and (key not in IDLE_NUMBERS if own else key in TORCH_NUMBERS)
+        }
+        sha.update(canonical([name, numbers]))
+    for name, tensor in network.state_dict().items():
+        if not name.endswith(IDLE_TENSORS):
+            sha.update(canonical([name, list(tensor.shape)]))
+            sha.update(tensor.contiguous().numpy().data)
+    return sha.hexdigest()
 
 
 def jepa_network(config: parts.JepaConfig) -> JepaModel:

@@ -86,12 +86,12 @@ class StateReader:
         Names are sorted, so the container format and the order of keys do not enter.
         """
         sha = hashlib.sha256()
-        sha.update(_canonical(self.config))
+        sha.update(canonical(self.config))
         if self.options:
-            sha.update(_canonical(self.options))
+            sha.update(canonical(self.options))
         for name in sorted(self.tensors):
             tensor = self.tensors[name]
-            sha.update(_canonical([name, str(tensor.dtype), list(tensor.shape)]))
+            sha.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
             sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
         return sha.hexdigest()
 
@@ -286,5 +286,6 @@ def _and_more(names: list[str]) -> str:
     return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
 
 
-def _canonical(value: object) -> bytes:
+def canonical(value: object) -> bytes:
+    """JSON with sorted keys and no spaces, as digests read it."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -9,15 +9,18 @@ from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
     Perturbation,
+    drawing_work,
     is_stochastic,
     perturbation,
     register,
     require_known,
     resolve,
+    series_name,
 )
 from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
-    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "is_stochastic",
-    "perturb_frames", "perturb_histories", "perturbation", "register", "require_known", "resolve",
+    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "drawing_work",
+    "is_stochastic", "perturb_frames", "perturb_histories", "perturbation", "register",
+    "require_known", "resolve", "series_name",
 ]  # fmt: skip

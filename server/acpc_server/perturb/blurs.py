@@ -1,12 +1,15 @@
 """Blurs: weighted means of each pixel's neighbourhood, with reflected borders.
 
 The border pixel itself is not repeated. Sums run tap by tap in one order: a convolution would
-choose its algorithm, and so its rounding, by batch size.
+choose its algorithm, and so its rounding, by batch size. Sums of many taps on a CPU are products of
+Fourier transforms in float64, frame by frame.
 """
 
 import math
 from collections.abc import Iterable
 
+import numpy as np
+import scipy.fft
 import torch
 from acpc.contract import DefocusBlur, GaussianBlur, MotionBlur
 from jaxtyping import Float
@@ -20,8 +23,23 @@ from acpc_server.perturb.registry import Frames, perturbation
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
 
+# A transform and back costs as much as so many taps, and less than more.
+TRANSFORM_TAPS = 64
 
-@perturbation("gaussian_blur", parameters=GaussianBlur, stochastic=False, many=True, by_frame=True)
+
+def _passes(taps: float, reach: float) -> float:
+    """Cost of a sum; a transform covers the borders too."""
+    return min(1 + taps, TRANSFORM_TAPS + 2 * reach)
+
+
+@perturbation(
+    "gaussian_blur",
+    parameters=GaussianBlur,
+    stochastic=False,
+    passes=lambda asked: 2 * _passes(asked.kernel_size, 0),
+    many=True,
+    by_frame=True,
+)
 def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
@@ -38,12 +56,18 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Fra
     weights = [value / math.fsum(raw) for value in raw]
     across = [(0, tap, weight) for tap, weight in enumerate(weights)]
     down = [(tap, 0, weight) for tap, weight in enumerate(weights)]
-    padded = _padded(frames, reach)
-    rows = _weighted_sum(padded, across, torch.Size((padded.shape[2], frames.shape[3])))
-    return _weighted_sum(rows, down, frames.shape[2:]).to(frames.dtype)
+    rows = _weighted_sum(_padded(frames, 0, reach), across, frames.shape[2:])
+    return _weighted_sum(_padded(rows, reach, 0), down, frames.shape[2:]).to(frames.dtype)
 
 
-@perturbation("defocus_blur", parameters=DefocusBlur, stochastic=False, many=True, by_frame=True)
+@perturbation(
+    "defocus_blur",
+    parameters=DefocusBlur,
+    stochastic=False,
+    passes=lambda asked: _passes(4 * (asked.radius + 0.5) ** 2, asked.radius),
+    many=True,
+    by_frame=True,
+)
 def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
@@ -53,7 +77,14 @@ def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frame
     return _blurred(frames, reach, zip(offsets, beyond, strict=True))
 
 
-@perturbation("motion_blur", parameters=MotionBlur, stochastic=False, many=True, by_frame=True)
+@perturbation(
+    "motion_blur",
+    parameters=MotionBlur,
+    stochastic=False,
+    passes=lambda asked: _passes(2 * asked.length, asked.length / 2),
+    many=True,
+    by_frame=True,
+)
 def motion_blur(frames: Frames, parameters: MotionBlur, draws: Draws) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2
@@ -91,20 +122,40 @@ def _blurred(frames: Frames, reach: int, beyond: Iterable[tuple[tuple[int, int],
     raw = [(y + reach, x + reach, 1 - d) for (y, x), d in beyond if d < 1]
     total = math.fsum(weight for _, _, weight in raw)
     taps = [(y, x, weight / total) for y, x, weight in raw]
-    return _weighted_sum(_padded(frames, reach), taps, frames.shape[2:]).to(frames.dtype)
+    padded = _padded(frames, reach, reach)
+    return _weighted_sum(padded, taps, frames.shape[2:]).to(frames.dtype)
 
 
-def _padded(frames: Frames, reach: int) -> Float[Tensor, "n 3 out_h out_w"]:
+def _padded(frames: Frames, down: int, across: int) -> Float[Tensor, "n 3 out_h out_w"]:
     wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-    return functional.pad(wide, (reach, reach, reach, reach), mode="reflect")
+    return functional.pad(wide, (across, across, down, down), mode="reflect")
 
 
 def _weighted_sum(padded: Frames, taps: Taps, size: torch.Size) -> Float[Tensor, "n 3 out_h out_w"]:
     height, width = size
+    if len(taps) > TRANSFORM_TAPS and padded.device.type == "cpu":
+        return _transformed(padded, taps, size)
     total = padded.new_zeros(*padded.shape[:2], height, width)
     product = torch.empty_like(total)
     for top, left, weight in taps:  # a fused multiply-add would round by memory layout
         total += torch.mul(
             padded[..., top : top + height, left : left + width], weight, out=product
         )
+    return total
+
+
+def _transformed(padded: Frames, taps: Taps, size: torch.Size) -> Float[Tensor, "n 3 out_h out_w"]:
+    """Compute :func:`_weighted_sum`; sums around the far edge are wrong, and are cut off."""
+    axes = [axis for axis in (-2, -1) if padded.shape[axis] != size[axis]]
+    sides = [scipy.fft.next_fast_len(padded.shape[axis], real=True) for axis in axes]
+    kernel = np.zeros([padded.shape[axis] - size[axis] + 1 for axis in (-2, -1)])
+    for top, left, weight in taps:
+        kernel[top, left] = weight
+    response = scipy.fft.rfftn(kernel, sides, axes).conj()
+    total = padded.new_empty(*padded.shape[:2], *size)
+    for frame, out in zip(padded.detach(), total, strict=True):  # each with the bits it has alone
+        spectrum = scipy.fft.rfftn(frame.double().numpy(), sides, axes)
+        spectrum *= response
+        found = scipy.fft.irfftn(spectrum, sides, axes)[:, : size[0], : size[1]]
+        out.copy_(torch.from_numpy(found))
     return total

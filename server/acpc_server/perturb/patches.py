@@ -10,7 +10,9 @@ from acpc_server.perturb.draws import Draws, below
 from acpc_server.perturb.registry import Frames, perturbation
 
 
-@perturbation("occlusion", parameters=Occlusion, stochastic=True, many=True, by_frame=True)
+@perturbation(
+    "occlusion", parameters=Occlusion, stochastic=True, passes=2, many=True, by_frame=True
+)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
 
@@ -19,13 +21,13 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     return _covered(frames, parameters.size, 1, draws)
 
 
-@perturbation("cutout", parameters=Cutout, stochastic=True, many=True, by_frame=True)
+@perturbation("cutout", parameters=Cutout, stochastic=True, passes=4, many=True, by_frame=True)
 def cutout(frames: Frames, parameters: Cutout, draws: Draws) -> Frames:
     """Cover several such rectangles, each at a place of its own."""
     return _covered(frames, parameters.size, parameters.patches, draws)
 
 
-@perturbation("distractor", parameters=Distractor, stochastic=True, many=True)
+@perturbation("distractor", parameters=Distractor, stochastic=True, passes=10, many=True)
 def distractor(frames: Frames, parameters: Distractor, draws: Draws) -> Frames:
     """Move a disk of one colour; a pixel d from its centre is covered by radius - d of [0, 1].
 

@@ -38,25 +38,31 @@ JITTER_REACH = 0.8
 JITTER_TURNS = 0.2
 
 
-@perturbation("brightness", parameters=Brightness, stochastic=False, many=True, by_frame=True)
+@perturbation(
+    "brightness", parameters=Brightness, stochastic=False, passes=5, many=True, by_frame=True
+)
 def brightness(frames: Frames, parameters: Brightness, draws: Draws) -> Frames:
     """``p (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), 0.0)])
 
 
-@perturbation("contrast", parameters=Contrast, stochastic=False, many=True, by_frame=True)
+@perturbation("contrast", parameters=Contrast, stochastic=False, passes=5, many=True, by_frame=True)
 def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
     """``0.5 + (p - 0.5) (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), -0.5 * parameters.change)])
 
 
-@perturbation("saturation", parameters=Saturation, stochastic=False, many=True, by_frame=True)
+@perturbation(
+    "saturation", parameters=Saturation, stochastic=False, passes=5, many=True, by_frame=True
+)
 def saturation(frames: Frames, parameters: Saturation, draws: Draws) -> Frames:
     """``l + (p - l) (1 + change)`` with the luminance l."""
     return _recoloured(frames, [(_chroma_change(parameters.change, 0.0), 0.0)])
 
 
-@perturbation("color_jitter", parameters=ColorJitter, stochastic=True, many=True, by_frame=True)
+@perturbation(
+    "color_jitter", parameters=ColorJitter, stochastic=True, passes=30, many=True, by_frame=True
+)
 def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
     """Change brightness, contrast, saturation and hue in turn, each by a uniform number."""
 
@@ -74,7 +80,7 @@ def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frame
     return frames
 
 
-@perturbation("jpeg", parameters=Jpeg, stochastic=False, many=True, by_frame=True)
+@perturbation("jpeg", parameters=Jpeg, stochastic=False, passes=60, many=True, by_frame=True)
 def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     """Round to 8 bits, encode with 4:2:0 chroma subsampling and decode, frame by frame."""
     if parameters.quality == 100:
@@ -91,7 +97,7 @@ def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     return view.to(frames.device, frames.dtype)
 
 
-@perturbation("gamma", parameters=Gamma, stochastic=False, many=True, by_frame=True)
+@perturbation("gamma", parameters=Gamma, stochastic=False, passes=35, many=True, by_frame=True)
 def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     """``p ** exponent`` at the 256 byte values, linear between them.
 
@@ -108,7 +114,7 @@ def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     return ((start + (end - start) * (levels - below) - mean) / std).to(frames.dtype)
 
 
-@perturbation("shadow", parameters=Shadow, stochastic=True, many=True, by_frame=True)
+@perturbation("shadow", parameters=Shadow, stochastic=True, passes=4, many=True, by_frame=True)
 def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
     """``p (1 - strength)`` on one side of a line through the middle half of the frame.
 

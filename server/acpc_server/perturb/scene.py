@@ -19,7 +19,9 @@ REACH = math.sqrt(3 / 27)  # of a weight, so that the 27 of a channel have varia
 AIRLIGHT = 0.8
 
 
-@perturbation("background", parameters=Background, stochastic=True, many=True, by_frame=True)
+@perturbation(
+    "background", parameters=Background, stochastic=True, passes=25, many=True, by_frame=True
+)
 def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     """``p + strength m (b - p)``: b is a random field of each channel, m marks the background.
 
@@ -34,7 +36,7 @@ def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     return view.add_((_each_frame(fields, view) - view) * behind).to(frames.dtype)
 
 
-@perturbation("haze", parameters=Haze, stochastic=True, many=True, by_frame=True)
+@perturbation("haze", parameters=Haze, stochastic=True, passes=12, many=True, by_frame=True)
 def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
     """``p + strength d (0.8 - p)``: the density d is 1/2 plus half a random field."""
     view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
@@ -44,19 +46,24 @@ def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
 
 
 @perturbation(
-    "random_convolution", parameters=RandomConvolution, stochastic=True, many=True, by_frame=True
+    "random_convolution",
+    parameters=RandomConvolution,
+    stochastic=True,
+    passes=40,
+    many=True,
+    by_frame=True,
 )
 def random_convolution(frames: Frames, parameters: RandomConvolution, draws: Draws) -> Frames:
     """``p + strength (c - p)``: c is a random 3 x 3 convolution of p - 0.5, plus 0.5, saturating.
 
     Weights are uniform of variance 1/27, drawn in the order (to, from, row, column). The border is
-    reflected. Sums run tap by tap, as those of blurs.
+    repeated. Sums run tap by tap, as those of blurs.
     """
     view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
     std, mean = per_channel(IMAGENET_STD, view), per_channel(IMAGENET_MEAN, view)
     parts = torch.split(view, len(view) // draws.views)
     for seen, numbers in zip(parts, draws.numbers(81).tolist(), strict=True):
-        centred = functional.pad(seen * std + (mean - 0.5), (1, 1, 1, 1), mode="reflect")
+        centred = functional.pad(seen * std + (mean - 0.5), (1, 1, 1, 1), mode="replicate")
         weights = [REACH * (2.0 * number - 1.0) for number in numbers]
         mixed = torch.stack([_convolved(centred, weights[to : to + 27]) for to in (0, 27, 54)], 1)
         mixed = ((mixed + 0.5).clamp_(0.0, 1.0) - mean) / std

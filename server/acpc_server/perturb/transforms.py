@@ -80,13 +80,13 @@ def _perturbed(
     return torch.split(view.to(dtype), len(histories[0]))
 
 
-@perturbation("identity", parameters=Identity, stochastic=False, many=True, by_frame=True)
+@perturbation("identity", parameters=Identity, stochastic=False, passes=2, many=True, by_frame=True)
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """Copy the frames."""
     return frames.clone()
 
 
-@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True, many=True)
+@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True, passes=20, many=True)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
     noise = draws.normals(frames.shape)
@@ -95,7 +95,7 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> F
     return noise.to(frames.dtype).add_(frames)
 
 
-@perturbation("resize", parameters=Resize, stochastic=False, many=True, by_frame=True)
+@perturbation("resize", parameters=Resize, stochastic=False, passes=6, many=True, by_frame=True)
 def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """Resize down and back up: bilinear, ``align_corners`` false, without antialiasing.
 
@@ -107,7 +107,7 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     return functional.interpolate(down, size=(height, width), mode="bilinear")
 
 
-@perturbation("given_views", parameters=GivenViews, stochastic=True)
+@perturbation("given_views", parameters=GivenViews, stochastic=True, passes=2)
 def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
     """Raise InvalidArgument: jobs read these views from their anchor set."""
     raise InvalidArgument("", NOT_DRAWN)

@@ -15,7 +15,9 @@ Homography = Sequence[Sequence[float]]
 """3 x 3: from a pixel of the view to that of the frame, counted from the centre."""
 
 
-@perturbation("random_shift", parameters=RandomShift, stochastic=True, many=True, by_frame=True)
+@perturbation(
+    "random_shift", parameters=RandomShift, stochastic=True, passes=4, many=True, by_frame=True
+)
 def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
     """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
 
@@ -41,7 +43,7 @@ def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
     return frames
 
 
-@perturbation("zoom", parameters=Zoom, stochastic=True, many=True, by_frame=True)
+@perturbation("zoom", parameters=Zoom, stochastic=True, passes=20, many=True, by_frame=True)
 def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     """Enlarge a part of the frame to the whole; the row is drawn first, then the column.
 
@@ -60,7 +62,9 @@ def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     return _mapped(frames, maps) if parameters.cut else frames.clone()
 
 
-@perturbation("knocked_camera", parameters=KnockedCamera, stochastic=True, many=True, by_frame=True)
+@perturbation(
+    "knocked_camera", parameters=KnockedCamera, stochastic=True, passes=20, many=True, by_frame=True
+)
 def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> Frames:
     """Turn a pinhole camera: a pixel shows what the frame shows in its direction, turned.
 

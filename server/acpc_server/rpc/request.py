@@ -110,7 +110,7 @@ def load(
 ) -> LoadedCheckpoint:
     """Load the checkpoint that the request's ``field`` names."""
     try:
-        loaded = checkpoints.get(ref.name, ref.weights, ref.digest)
+        loaded = checkpoints.get(ref.name, ref.weights, ref.digest, ref.model_digest)
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
     if field == "checkpoint":

@@ -10,6 +10,7 @@ from acpc_server.encoding import AnchorJobKind, receipt_to_json
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.numerics import pairing, screening
+from acpc_server.perturb import series_name
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import Measurement, ShardRecord
@@ -165,7 +166,7 @@ class ScoreRun:
         verdict = score.judge(spec, dict(scores))
         engine.metrics.record_verdict(
             spec.checkpoint.name,
-            spec.perturbation.kind,
+            series_name(spec.perturbation),
             str(verdict.outcome),
             ir_relative=verdict.ir_relative,
             sr=scores["checkpoint"]["sr"],

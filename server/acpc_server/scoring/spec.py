@@ -87,9 +87,9 @@ class ScoreSpec(AnchorJobSpec):
         """Return the horizons of raw IR, each once; the main one last unless asked for."""
         return list(dict.fromkeys((*self.protocol.extra_horizons, self.protocol.horizon)))
 
-    def reference_digest(self) -> str:
-        """Return the digest of the reference checkpoint; empty without one."""
-        return self.reference.digest if self.reference else ""
+    def compared_with(self) -> CheckpointRef | None:
+        """Return the reference checkpoint, if there is one."""
+        return self.reference
 
     def parameters(self) -> dict[str, object]:
         """Return the protocol, how windows are drawn, the thresholds, and how sure it is made."""

@@ -2,8 +2,10 @@
 
 import json
 import sqlite3
+import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -124,10 +126,29 @@ def test_queued_jobs_are_bounded(
     assert again.job_id == queued[0], "what is on record is answered"
     if "max_queued" not in limits:
         service.submit(LONG, "", BEN, quota)
-    if quota:
-        service.submit(LONG, "", Owner("a", "anton"), quota)
+    with pytest.raises(ResourceExhausted, match=f"{at_most} may be"):
+        service.submit(LONG, "another key of the tenant", Owner("a", "anton"), quota)
     service.cancel(queued[0], "a")
     service.submit(LONG, "over", ANN, quota)
+
+
+def test_submissions_at_once_on_several_hosts_do_not_pass_the_quota(either: Desk) -> None:
+    hosts = [either.started(), either.service(), either.service()]  # the first runs jobs for all
+    running = hosts[0].submit(LONG, "running", ANN).job_id
+    wait_until(lambda: hosts[0].get(running, "a").state is JobState.RUNNING)
+    start = threading.Barrier(12)
+
+    def submit(n: int) -> bool:
+        start.wait()
+        try:
+            hosts[n % 3].submit(LONG, "", Owner("a", f"key-{n % 4}"), 5)
+        except ResourceExhausted:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(submit, range(12))) == 5
+    assert len(hosts[0].list(0, 50, tenant="a")) == 1 + 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,6 +170,50 @@ def test_digest_sees_every_tensor_and_the_config(tmp_path: Path) -> None:
     assert len(seen) == 5
 
 
+def model(root: Path, name: str = "run", weights: str = "") -> str:
+    return load_checkpoint(root, name, weights, device=CPU).card.model_digest
+
+
+def test_one_model_has_one_digest_whatever_files_hold_it(tmp_path: Path) -> None:
+    state = dict(random_state_dict(public_config()))
+    folder = write_checkpoint(tmp_path / "run", state=state)
+    found = {model(tmp_path)}
+    for form, write in FORMS.items():
+        write_checkpoint(tmp_path / form, state=write(dict(state)))
+        found.add(model(tmp_path, form))
+    for edit in (original_repository, early, hydra_keys, training_keys):
+        edit(config := public_config())
+        write_checkpoint(tmp_path / edit.__name__, config, state)
+        found.add(model(tmp_path, edit.__name__))
+    safetensors.torch.save_file(state, folder / "weights.safetensors")
+    found.add(model(tmp_path, weights="weights.safetensors"))
+    assert len(found) == 1
+    # A golden value: receipts of one release stay comparable with those of the next.
+    counted = {n: torch.arange(t.numel()).reshape(t.shape) % 7 / 7.0 for n, t in state.items()}
+    write_checkpoint(tmp_path / "golden", state=counted)
+    assert model(tmp_path, "golden")[:16] == "60a5912a2fd49e53"
+
+
+def test_another_model_has_another_digest(tmp_path: Path) -> None:
+    state = dict(random_state_dict(public_config()))
+    write_checkpoint(tmp_path / "run", state=state)
+    name = "encoder.embeddings.cls_token"
+    write_checkpoint(tmp_path / "tensor", state={**state, name: state[name] + 1})
+    first, second = (f"encoder.layers.{i}.layernorm_after.bias" for i in (0, 1))
+    write_checkpoint(
+        tmp_path / "swapped", state={**state, first: state[second], second: state[first]}
+    )
+    for key, field, value in (
+        ("encoder", "layer_norm_eps", 1e-6),
+        ("encoder", "num_attention_heads", 1),
+    ):
+        config = public_config()
+        config[key][field] = value
+        write_checkpoint(tmp_path / field, config, state)
+    names = ("run", "tensor", "swapped", "layer_norm_eps", "num_attention_heads")
+    assert len({model(tmp_path, each) for each in names}) == len(names)
+
+
 def test_choice_of_weights(tmp_path: Path) -> None:
     """weights.pt unless another is named; a lone file needs no name."""
     for seed, filename in enumerate(("weights.pt", "weights_epoch_1.pt", "weights_epoch_2.pt")):

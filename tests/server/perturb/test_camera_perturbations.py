@@ -13,16 +13,20 @@ from acpc.contract import (
     Contrast,
     DefocusBlur,
     Gamma,
+    GaussianBlur,
     Jpeg,
     MotionBlur,
     Occlusion,
     RandomShift,
     Shadow,
     VisualChange,
+    example,
+    parse,
 )
+from acpc.contract.perturbations import KINDS
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import to_model_input
-from acpc_server.perturb import DrawKey, Draws, perturb_frames
+from acpc_server.perturb import DrawKey, Draws, blurs, drawing_work, perturb_frames
 from numpy.typing import NDArray
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 2}
@@ -150,6 +154,33 @@ def test_motion_blur(length: float, angle: float) -> None:
     frames = photos()
     expected = reference.moved(frames.double().numpy(), length, angle)
     assert_close(frames, MotionBlur(length=length, angle=angle), expected)
+
+
+@pytest.mark.parametrize(
+    "spec", [GaussianBlur(kernel_size=69), DefocusBlur(radius=9.5), MotionBlur(length=40, angle=30)]
+)
+def test_a_transform_gives_the_sum_of_the_taps(
+    spec: VisualChange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = photos(3, 35, 37)
+    narrow = perturb_frames(frames, spec, **KEY)
+    assert torch.equal(narrow[1:2], perturb_frames(frames[1:2], spec, **KEY))
+    found = perturb_frames(frames.double(), spec, **KEY)
+    monkeypatch.setattr(blurs, "TRANSFORM_TAPS", 10**9)
+    expected = perturb_frames(frames.double(), spec, **KEY)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert not torch.equal(found, expected)  # so two ways were compared
+    torch.testing.assert_close(narrow.double(), expected, rtol=0, atol=1e-6)
+
+
+def test_views_have_a_price_before_they_are_drawn() -> None:
+    """It grows with what is asked for, to what a transform costs."""
+    radii = [DefocusBlur(radius=radius) for radius in (0.0, 1.0, 2.5, 6.0, 31.0)]
+    prices = [drawing_work(spec, 2, 50) for spec in radii]
+    assert prices == sorted(prices) and prices[0] < prices[2] < prices[3] < 30 * prices[2]
+    assert drawing_work(radii[2], 6, 100) == 6 * prices[2]
+    known = [drawing_work(parse(example(cls)), 1, 1) for cls in KINDS.values() if cls.example]
+    assert len(known) > 10 and all(0 < price < 100 for price in known)
 
 
 def test_motion_at_45_degrees_points_up_and_right() -> None:
