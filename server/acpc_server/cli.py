@@ -1,4 +1,4 @@
-"""acpc-server: serve, keys, health, doctor, check-checkpoint, convert."""
+"""acpc-server: serve, keys, health, doctor, check-checkpoint, convert, pull."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
+from acpc_server.pull_command import pull
 from acpc_server.serve_flags import problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
@@ -38,6 +39,7 @@ app = typer.Typer(
 )
 app.command()(health)
 app.command()(doctor)
+app.command()(pull)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -72,7 +74,7 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
         for line in problems(error, flags, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
     if settings.devices:

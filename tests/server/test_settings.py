@@ -279,6 +279,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
         ("[jobs]\nx = 3", "there is no setting 'jobs'"),
         ("zzz = 3", "there is no setting 'zzz'; acpc-server serve --help lists all"),
         ("port =", "acpc.toml: not TOML"),
+        ("port = " + "[" * 50_000, "acpc.toml: not TOML"),
         ("rpc_threads = 3", "acpc.toml: rpc_threads: Input should be greater than or equal to"),
     ],
 )

@@ -27,6 +27,7 @@ from acpc_server.errors import (
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
 
 PREFERRED_WEIGHTS = "weights.pt"
+HUB_PREFIX = "hf:"
 WEIGHTS_SUFFIXES = (".pt", ".safetensors")
 OBJECT_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
@@ -73,6 +74,15 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         UnknownName: No such folder.
         FailedPrecondition: ``root`` itself cannot be opened.
     """
+    if name.startswith(HUB_PREFIX):
+        repo = name.removeprefix(HUB_PREFIX)
+        folder = repo.partition("@")[0].rpartition("/")[2]
+        raise InvalidArgument(
+            "checkpoint.name",
+            f"{name!r:.200} lies on the Hub, where the server does not go; on its host: "
+            f"acpc-server pull {repo:.200} CHECKPOINT_ROOT/{folder:.200}",
+            reason="CHECKPOINT_ON_HUB",
+        )
     parts = name.split("/")
     for part in parts:
         _check_part("checkpoint.name", name, part)
