@@ -1,4 +1,4 @@
-"""Every perturbation of a single frame at a mild, a medium and a strong severity, as docs/perturbations.png.
+"""Every perturbation that a single frame shows, at three severities, as docs/perturbations.png.
 
 Run by hand when a perturbation changes: python examples/perturbation_gallery.py
 """

@@ -71,7 +71,7 @@ class Background(VisualChange, Wire[pb.Background]):
         tolerance: How far each channel of a pixel may be from it, of [0, 1]; a pixel up to twice as
             far counts less. In [0.01, 1].
         plate: A frame of the empty scene, uint8 (height, width, 3) in C order, of the camera's
-            aspect, at most 3 MiB.
+            aspect.
         plate_width: Pixels in a row of the plate, at most 4096; 0 without one.
     """
 

@@ -25,7 +25,7 @@ _MAX_GRID = 256
 
 
 def _choice(kind: str) -> str:
-    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind])[:2])
+    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind])[:3])
 
 
 CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
