@@ -112,11 +112,3 @@ def _mapped(frames: Frames, maps: Sequence[Homography]) -> Frames:
             )
         )
     return torch.cat(views).to(frames.dtype)
-
-
-def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
-    for axis, shift in zip((2, 3), by, strict=True):
-        side = frames.shape[axis]
-        source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
-        frames = frames.index_select(axis, source)
-    return frames
