@@ -27,7 +27,7 @@ from acpc_server.models import (
     load_checkpoint,
 )
 from acpc_server.pull_command import pull
-from acpc_server.serve_flags import problems, with_settings
+from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
 
@@ -61,7 +61,7 @@ def acpc_server(
 
 @app.command()
 @with_settings
-def serve(flags: dict[str, Any], config: Path | None) -> None:
+def serve(flags: dict[str, Any], config: Path | None, print_config: bool) -> None:
     """Run the server.
 
     Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE, and a key of --config, as
@@ -76,6 +76,9 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
+    if print_config:
+        typer.echo("\n".join(in_force(settings, flags, config)))
+        raise typer.Exit
     if settings.devices:
         supervise(settings)
     serve_until_stopped(settings)
