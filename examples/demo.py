@@ -22,6 +22,7 @@ from acpc_client import (
     Outcome,
     Pair,
     Score,
+    SeverityLimit,
 )
 from acpc_server.data import Anchors, DatasetStore
 from picture import Noise, draw
@@ -39,6 +40,8 @@ CHECKPOINTS = {
 GOOD = "two-room-augmented"
 SIGMA = 0.05
 ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 100, 20
+# Where the good one breaks: severities tried, up to the strongest.
+STRONGEST, STEPS, EVALUATIONS = 0.4, 20, 6
 # Anchors of one episode resemble each other, so there are more episodes than anchors.
 EPISODES = 400
 
@@ -67,6 +70,20 @@ def score_all(client: AcpcClient, console: Console) -> tuple[dict[str, Score], S
             scores.append(job.result())
     *verdicts, few = scores
     return dict(zip(CHECKPOINTS, verdicts, strict=True)), few
+
+
+def limit_of(client: AcpcClient, console: Console) -> SeverityLimit:
+    """Up to which noise the good one passes."""
+    with console.status("Looking for the noise at which it breaks") as status:
+        return client.find_limit(
+            GOOD,
+            DatasetAnchors("two-room.h5", "two-room.yaml", count=ANCHORS),
+            GaussianNoise(STRONGEST),
+            reference=REFERENCE,
+            steps=STEPS,
+            evaluations=EVALUATIONS,
+            on_point=lambda point: status.update(f"{point.shift}: {point.outcome.name.lower()}"),
+        )
 
 
 def steps_of(client: AcpcClient, anchors: Anchors, score: Score) -> list[float]:
@@ -192,12 +209,16 @@ def main() -> None:
         AcpcClient(address) as client,
     ):
         scores, few = score_all(client, console)
+        limit = limit_of(client, console)
         steps = {name: steps_of(client, anchors, score) for name, score in scores.items()}
     explain(scores, few, console)
+    console.print(f"\n[bold]Where it breaks.[/bold] {limit.headline()}. {limit.meaning()}")
     results = out / "results.json"
     verdicts = [row(name, score) for name, score in scores.items()]
     verdicts.append(row(GOOD, few, FEW_ANCHORS))
-    results.write_text(json.dumps({"verdicts": verdicts}, indent=2) + "\n")
+    results.write_text(
+        json.dumps({"verdicts": verdicts, "limit": limit.to_dict()}, indent=2) + "\n"
+    )
     picture = out / "verdicts.png"
     draw(
         picture,

@@ -47,7 +47,7 @@ def test_the_same_search_finds_its_jobs_again(client: AcpcClient, server: Server
         assert math.isclose(kept.verdict.score or 0.0, point.score)
 
     async def again() -> object:
-        async with AsyncAcpcClient(server.target) as other:
+        async with AsyncAcpcClient(server.address) as other:
             return await other.find_limit(
                 "lewm", ANCHORS, GaussianNoise(0.4), steps=8, evaluations=3, **ASKED
             )
@@ -65,7 +65,7 @@ def test_the_command_prints_the_limit_and_its_curve(server: ServerProcess, tmp_p
     words = [
         "limit", "lewm", "--reference", "lewm-base", "--dataset", NAME, "--task", "tworoom",
         "--anchors", str(COUNT), "--t-ir", "1.0", "--t-sr", "1e-9", "--shift", "gaussian_noise:0.4",
-        "--steps", "8", "--evaluations", "2", "--target", server.target,
+        "--steps", "8", "--evaluations", "2", "--target", server.address,
         "--output", str(tmp_path / "limit.json"), "--picture", str(tmp_path / "limit.png"),
     ]  # fmt: skip
     done = CliRunner().invoke(app, words)

@@ -134,7 +134,7 @@ class LimitSearch:
     """Chooses severities to score, one after another, and says what they show.
 
     Three places are looked for: where S, the lower end of its interval and the upper end cross
-    zero. A place is bracketed, then halved or interpolated, until severities beside it were scored.
+    zero. The widest bracket is cut next, where its margins say the crossing is, or in the middle.
 
     Args:
         shifts: Changes of one kind by severity, none of which changes nothing.
@@ -152,15 +152,13 @@ class LimitSearch:
         """Return the place of the severity to score next; None when nothing is left to learn."""
         if len(self._scores) >= min(self._most, len(self.shifts)):
             return None
-        for margin, holds, first in (
-            (lambda x: _margin(x, "score"), _passes, True),
-            (lambda x: _margin(x, "lower"), _surely_passes, True),
-            (lambda x: _margin(x, "upper"), lambda x: not _surely_fails(x), False),
-        ):
-            below, above = self._bracket(holds, first=first)
-            if above - below > 1:
-                return self._between(below, above, margin)
-        return None
+        sought = [
+            ("lower", self._bracket(_surely_passes, first=True)),
+            ("upper", self._bracket(_may_pass, first=False)),
+            ("score", self._bracket(_passes, first=True)),
+        ]
+        margin, (below, above) = max(sought, key=lambda item: item[1][1] - item[1][0])
+        return self._between(below, above, margin) if above - below > 1 else None
 
     def add(self, place: int, score: Score, operation: str = "") -> LimitPoint:
         """Take in what was scored at a place, and return it as a point.
@@ -190,7 +188,7 @@ class LimitSearch:
         score = self._scores[places[0]][0]
         below, above = self._bracket(_passes, first=True)
         sure, _ = self._bracket(_surely_passes, first=True)
-        _, broken = self._bracket(lambda x: not _surely_fails(x), first=False)
+        _, broken = self._bracket(_may_pass, first=False)
         estimate, by = None, ""
         if above < len(self.shifts):
             estimate, by = self._crossing(below, above), _failing(self._scores[above][0])
@@ -237,9 +235,9 @@ class LimitSearch:
         below = max(holding, default=-1)
         return below, min((place for place in failing if place > below), default=len(self.shifts))
 
-    def _between(self, below: int, above: int, margin: Callable[[Score], float]) -> int:
+    def _between(self, below: int, above: int, margin: str) -> int:
         ends = [self._scores.get(place) for place in (below, above)]
-        values = [margin(end[0]) if end else math.nan for end in ends]
+        values = [_margin(end[0], margin) if end else math.nan for end in ends]
         part = values[0] / (values[0] - values[1]) if values[0] > values[1] else 0.5
         if not 0 <= part <= 1:  # an infinite end, or none
             part = 0.5
@@ -287,8 +285,8 @@ def _surely_passes(score: Score) -> bool:
     return score.gated("confident") is Outcome.PASSED
 
 
-def _surely_fails(score: Score) -> bool:
-    return score.gated("confident") is Outcome.FAILED
+def _may_pass(score: Score) -> bool:
+    return score.gated("confident") is not Outcome.FAILED
 
 
 def _failing(score: Score) -> str:

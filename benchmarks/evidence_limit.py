@@ -1,0 +1,136 @@
+"""``find_limit`` on synthetic checkpoints whose limit is known: how often the interval holds it.
+
+Radii grow in proportion to the severity, with the same random numbers at every severity.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import common  # noqa: F401 - the harness is beside the tests
+import numpy as np
+from acpc.contract import (
+    EvidenceOptions,
+    Outcome,
+    Score,
+    ScoreProtocol,
+    Thresholds,
+    parse,
+    severities_up_to,
+)
+from acpc_client.results import LimitSearch, SeverityLimit
+from acpc_server.evidence import AnchorSample
+from acpc_server.evidence.confident import ConfidentVerdict
+from acpc_server.evidence.numbers import Numbers
+from acpc_server.numerics.verdict import screen_score
+from report_samples import judged
+from report_samples import side as side_score
+from synthetic_scores import MARGIN, Population, experiment, truth, with_sr
+
+TOP, STEPS, EVALUATIONS, LIMIT = 0.2, 20, 6, 0.093
+# What is at its threshold at the limit: factors of the thresholds there, as of the intervals.
+BREAKS_BY = {"IR": (1.0, 0.5), "SR": (3.0, 1.0), "both": (1.0, 1.0)}
+POPULATIONS = {
+    "300 anchors, a trajectory each": (lambda: with_sr(Population(300), 0.9), "SR"),
+    "300 anchors of 75": (
+        lambda: with_sr(Population(300, per_trajectory=4, within=0.5), 0.9),
+        "both",
+    ),
+    "10 % bad of 100": (
+        lambda: with_sr(Population(300, per_trajectory=3, within=0.3, bad=0.1), 0.9),
+        "IR",
+    ),
+    "10 % bad of 50": (
+        lambda: with_sr(Population(100, per_trajectory=2, within=0.3, bad=0.1), 0.9),
+        "both",
+    ),
+}
+
+
+def report(
+    experiments: int = 1000, resamples: int = 1000, seed: int = 1, only: str = ""
+) -> dict[str, Any]:
+    """A row per population."""
+    rows = {}
+    for name, (make, breaks_by) in POPULATIONS.items():
+        if only in ("", name):
+            rows[name] = _measured(make(), breaks_by, experiments, resamples, seed)
+            print(name, rows[name], file=sys.stderr, flush=True)
+    asked = {"experiments": experiments, "resamples": resamples, "seed": seed}
+    return {**asked, "limit": LIMIT, "steps": STEPS, "evaluations": EVALUATIONS, "rows": rows}
+
+
+def _measured(
+    population: Population, breaks_by: str, experiments: int, resamples: int, seed: int
+) -> dict[str, Any]:
+    true, (ir, sr) = truth(population), BREAKS_BY[breaks_by]
+    thresholds = Thresholds(ir * true.ir_relative, min(1.0, sr * true.sr))
+    generator, options = np.random.default_rng(seed), EvidenceOptions(resamples=resamples)
+    shifts = severities_up_to(parse(f"gaussian_noise:{TOP}"), STEPS)
+    sample = judged(side_score("a-b", 0.2, 50.0), side_score("a-c", 1.0, 50.0), sure=True)
+    counts, widths, errors, jobs = Counter[str](), [], [], []
+    for _ in range(experiments):
+        own, reference = experiment(population, generator)
+        search = LimitSearch(shifts, EVALUATIONS)
+        while (place := search.next()) is not None:
+            share = shifts[place].severity / LIMIT
+            scored = _scored(sample, own, reference, share, thresholds, options)
+            search.add(place, scored)
+        found = search.result()
+        counts[_held(found)] += 1
+        counts["not monotone"] += not found.monotone
+        widths.append((TOP if found.breaks is None else found.breaks) - found.holds)
+        errors.append(abs((found.estimate or TOP) - LIMIT))
+        jobs.append(len(found.points))
+    return {
+        **{name: times / experiments for name, times in sorted(counts.items())},
+        "median_width": median(widths),
+        "median_error": median(errors),
+        "mean_jobs": float(np.mean(jobs)),
+        "most_jobs": max(jobs),
+    }
+
+
+def _held(found: SeverityLimit) -> str:
+    if found.holds > LIMIT:
+        return "above"
+    return "below" if found.breaks is not None and found.breaks < LIMIT else "covers"
+
+
+def _scored(
+    sample: Score,
+    own: AnchorSample,
+    reference: AnchorSample,
+    share: float,
+    thresholds: Thresholds,
+    options: EvidenceOptions,
+) -> Score:
+    """What the server's own code says of the anchors at this share of the limit."""
+    protocol = ScoreProtocol()
+    own = replace(own, radius=own.radius * share)
+    numbers = Numbers.of(own, reference, protocol, options)
+    sure = ConfidentVerdict(numbers, thresholds, 1 - options.confidence, protocol.quantile)
+    ir_raw, against = (np.quantile(x.radius, protocol.quantile) for x in (own, reference))
+    relative = float(ir_raw / against)
+    sr = float((own.distance[own.eligible] > ir_raw + MARGIN).mean())
+    margin = float(screen_score(relative, sr, thresholds.ir, thresholds.sr))
+    ends: Any = sure.score()
+    evidence: Any = sample.evidence
+    held = replace(evidence.score, lower=ends.lower, upper=ends.upper)
+    return replace(
+        sample,
+        checkpoint=replace(sample.checkpoint, sr=sr),
+        verdict=replace(
+            sample.verdict,
+            outcome=Outcome.PASSED if margin >= 0 else Outcome.FAILED,
+            ir_relative=relative,
+            score=margin,
+            ir_passed=relative <= thresholds.ir,
+            sr_passed=sr >= thresholds.sr,
+        ),
+        evidence=replace(evidence, score=held, confident_outcome=sure.outcome()[0]),
+    )
