@@ -174,6 +174,13 @@ class Moment:
                 reason="TOO_MANY_PREDICTIONS",
             )
 
+    def work(self) -> tuple[float, float]:
+        """Price what is to be encoded, as :meth:`HistoryEncoder.work`."""
+        if self.encoder is None:
+            return 0.0, 0.0
+        missing = (source for source in self.sources.all if source.key not in self.held)
+        return self.encoder.work(self.checkpoint.model, missing)
+
     def slot(self, context: RequestContext) -> AbstractContextManager[None]:
         """Take a slot to work on the moment; raises as :meth:`Slots.slot`."""
         return self.engine.limiter.slot(context)
@@ -221,6 +228,10 @@ class EncodedMoment(Moment):
         """How far each view asked for moved the latents, (views,)."""
         rows = [row for _, row in self.view_rows]
         return consistency.encoder_shift(self.clean[None], self.views)[rows]
+
+    def work(self) -> tuple[float, float]:
+        """Return nothing: it is encoded."""
+        return 0.0, 0.0
 
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.
