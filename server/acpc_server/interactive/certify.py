@@ -82,19 +82,12 @@ def certify_pool(
         candidates.shape, moment.reduction, moment.request.endpoint_tolerance,
         moment.elite_count, moment.kept_elites, moment.weights, alone,
     )  # fmt: skip
-    calls, drawing = moment.work()
-    context.price(calls + pool_calls(moment, rows, horizon))
+    drawing = moment.price(context, pool_calls(moment, rows, horizon))
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
-            "pool",
-            kind,
-            asked,
-            _measure,
-            context,
-            rows=asked.rows(most),
-            max_rows=most,
-            drawing=drawing,
-        )
+            "pool", kind, asked, _measure, context,
+            rows=asked.rows(most), max_rows=most, drawing=drawing,
+        )  # fmt: skip
     encoded, order = measured.moment, measured.order
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
     top1 = [view.top1.certified for view in views]

@@ -174,12 +174,15 @@ class Moment:
                 reason="TOO_MANY_PREDICTIONS",
             )
 
-    def work(self) -> tuple[float, float]:
-        """Price what is to be encoded, as :meth:`HistoryEncoder.work`."""
-        if self.encoder is None:
-            return 0.0, 0.0
-        missing = (source for source in self.sources.all if source.key not in self.held)
-        return self.encoder.work(self.checkpoint.model, missing)
+    def price(self, context: RequestContext, calls: float = 0.0) -> float:
+        """Price what is to be encoded and so many calls; return the work of drawing its views."""
+        drawing = 0.0
+        if self.encoder is not None and not isinstance(self, EncodedMoment):
+            missing = (source for source in self.sources.all if source.key not in self.held)
+            encoding, drawing = self.encoder.work(self.checkpoint.model, missing)
+            calls += encoding
+        context.price(calls)
+        return drawing
 
     def slot(self, context: RequestContext) -> AbstractContextManager[None]:
         """Take a slot to work on the moment; raises as :meth:`Slots.slot`."""
@@ -228,10 +231,6 @@ class EncodedMoment(Moment):
         """How far each view asked for moved the latents, (views,)."""
         rows = [row for _, row in self.view_rows]
         return consistency.encoder_shift(self.clean[None], self.views)[rows]
-
-    def work(self) -> tuple[float, float]:
-        """Return nothing: it is encoded."""
-        return 0.0, 0.0
 
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.

@@ -209,7 +209,7 @@ class ConcurrencyLimiter(Slots):
     def take_turns(self, context: RequestContext) -> None:
         """Let whoever waits have the slot first; raises as :meth:`slot`."""
         context.check()
-        if self._line:
+        if self._line and context.holds_slot:  # a job holds none
             self._leave(context)
             self._enter(context)
 
