@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import AcpcError
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 app.command()(health)
 app.command()(doctor)
+app.command("dev-certificates")(dev_certificates)
 app.command()(pull)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
