@@ -75,7 +75,7 @@ class RetryPolicy:
 
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
-        safe = isinstance(error, Unavailable) or (
+        safe = (isinstance(error, Unavailable) and passing(error)) or (
             isinstance(error, (ResourceExhausted, Aborted)) and error.retry_after is not None
         )
         if not safe or failures >= self.attempts:
@@ -163,7 +163,7 @@ class Contact:
 
 def remedy(why: str = "") -> str:
     """What helps where no server answers."""
-    if "handshake" in why:
+    if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
         return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
     return (
         "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
@@ -201,7 +201,7 @@ class Absence:
             AcpcError: ``error`` itself, where it will not pass.
             ServerAway: The server has been away for too long.
         """
-        if not passing(error):
+        if not passing(error) and not isinstance(error, ServerAway):
             self.answered()
         self._contact.made |= bool(error.domain)
         limit = self._limit()

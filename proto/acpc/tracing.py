@@ -36,6 +36,11 @@ class Span:
         """The trace it is part of; empty without one."""
         return self.traceparent[3:35]
 
+    @property
+    def sampled(self) -> bool:
+        """Whether the trace is kept, so that its id can be looked up."""
+        return int(self.traceparent[-2:] or "0", 16) & 1 == 1
+
     def entered(self) -> AbstractContextManager[object]:
         """Make it the parent of the spans that this thread or task begins within."""
         return nullcontext()

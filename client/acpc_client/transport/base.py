@@ -15,6 +15,8 @@ from acpc_client.errors import (
     ArgumentError,
     ClientClosed,
     DeadlineExceeded,
+    TlsMismatch,
+    Unavailable,
     from_rpc_error,
 )
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
@@ -99,6 +101,11 @@ class Transport(ABC):
         error = from_rpc_error(raised, request_id)
         if isinstance(error, DeadlineExceeded) and not error.domain:
             self._unheard()
+        if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
+            from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
+
+            if fault := tls_fault(self.target, self.options.get("tls")):
+                return TlsMismatch(f"{self.target}: {fault}", why=fault, sent=False)
         return self.contact.explained(error)
 
     def overdue(self, limit: float, request_id: str) -> DeadlineExceeded:

@@ -82,6 +82,7 @@ class Reloaded(Generic[Value]):
         self._load = load
         self._files = files
         self._reloads = metrics.access_reloads
+        self._stale = metrics.access_stale.labels(what)
         self.value = load()
         self._seen = self._stamps()
 
@@ -90,6 +91,7 @@ class Reloaded(Generic[Value]):
         stamps = self._stamps()
         if stamps.items() <= self._seen.items() and not force:
             return
+        self._stale.set(1)  # and stays so if the files cannot be used, or their reader has a bug
         try:
             self.value = self._load()
         except AcpcError as error:
@@ -100,6 +102,7 @@ class Reloaded(Generic[Value]):
         # The new value may name other files; of the same ones the time before reading counts.
         self._seen = {**self._stamps(), **stamps}
         log.info("reloaded", what=self._what)
+        self._stale.set(0)
         self._reloads.labels(self._what, "succeeded").inc()
 
     def _stamps(self) -> dict[Path, tuple[int, ...]]:

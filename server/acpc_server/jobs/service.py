@@ -86,9 +86,10 @@ class JobService:
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
         self._retention = Retention(record, self._kinds, options.retention_days, record.now)
-        self._lease = Lease(
+        self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
+        metrics.record_away.set_function(lambda: lease.away or lease.full)
 
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.

@@ -4,7 +4,7 @@ The contract declares the built-in kinds; this package has the function of each 
 plug-ins.
 """
 
-from acpc_server.perturb import blurs
+from acpc_server.perturb import blurs, patches, scene, sensor, viewpoint
 from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
@@ -15,11 +15,12 @@ from acpc_server.perturb.registry import (
     register,
     require_known,
     resolve,
+    series_name,
 )
 from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
     "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "drawing_work",
     "is_stochastic", "perturb_frames", "perturb_histories", "perturbation", "register",
-    "require_known", "resolve",
+    "require_known", "resolve", "series_name",
 ]  # fmt: skip

@@ -153,3 +153,11 @@ def _load(name: str) -> Perturbation:
             f"entry point {name!r} ({entry.value}) must be a Perturbation with that name"
         )
     return loaded
+
+
+def series_name(spec: VisualChange) -> str:
+    """What the metrics call a perturbation: its short form, which has its severity.
+
+    Of a plug-in's the severity alone: its other parameters are a caller's text.
+    """
+    return f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)

@@ -53,6 +53,7 @@ class Method:
         self.metrics = metrics
         self.started = metrics.rpc_started.labels(*self.labels)
         self.handling = metrics.rpc_handling.labels(*self.labels)
+        self.messages = metrics.stream_message.labels(*self.labels) if self.streams else None
         self._request: Any = GetMessageClass(descriptor.input_type)
 
     def parse(self, data: bytes | None) -> Any:  # noqa: ANN401 - a message of any type
@@ -113,6 +114,11 @@ class CallRecord:
         if self._method.audited:
             self._subject.update(subject(message))
 
+    def answered(self, began: float) -> None:
+        """Record that a message of a stream, taken at a moment of ``time.monotonic``, is done."""
+        if self._method.messages is not None:
+            self._method.messages.observe(time.monotonic() - began, self._exemplar)
+
     def end(self, code: str) -> None:
         """Write everything, once: the one place where a call ends."""
         with self._lock:
@@ -128,7 +134,7 @@ class CallRecord:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
         trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
-        method.handling.observe(seconds, trace or None)
+        method.handling.observe(seconds, self._exemplar)
         self.span.end(code)
         self._audit(code)
         if method.probes:
@@ -157,6 +163,11 @@ class CallRecord:
             "tenant": principal.tenant,
             "user_agent": self._agent,
         }
+
+    @property
+    def _exemplar(self) -> dict[str, str] | None:
+        """The call's trace, for a bucket of a histogram; None where no trace is kept."""
+        return {"trace_id": self.span.trace_id} if self.span.sampled else None
 
     @property
     def _agent(self) -> str:

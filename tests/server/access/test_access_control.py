@@ -257,6 +257,7 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
     wait_until(lambda: admitted(access, second))
     revoke_key(keys, first.split("_")[1])
     wait_until(lambda: not admitted(access, first))
+    kept = keys.read_text()
     keys.write_text("broken")
 
     def failures() -> float | None:
@@ -265,6 +266,11 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
 
     wait_until(failures)
     assert admitted(access, second)
+    assert metrics.registry.get_sample_value("acpc_access_stale", {"what": "keys"}) == 1
+    keys.write_text(kept)
+    wait_until(
+        lambda: metrics.registry.get_sample_value("acpc_access_stale", {"what": "keys"}) == 0
+    )
     access.stop()
 
 
