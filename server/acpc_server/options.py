@@ -94,10 +94,15 @@ def lane(settings: Settings) -> Lane:
     )
     slots = max(2, settings.receiving_mib // settings.max_message_mib)
     return Lane(
-        Receiver(slots),
+        Receiver(slots, memory=message_memory(settings)),
         CallerLimits(total, caller_quota(settings)),
         ReadLimit(settings.message_seconds),
     )
+
+
+def message_memory(settings: Settings) -> int:
+    """Return the bytes that a message may take while it is received: gRPC's, and its copy."""
+    return 2 * settings.max_message_mib * MEBIBYTE
 
 
 def health_lane() -> Lane:

@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from acpc_server.access import AUDITED, Principal, subject
 from acpc_server.errors import InvalidArgument
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
@@ -62,6 +63,8 @@ class Method:
         try:
             return self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
+            if memory_short(len(data)):  # the parser, too, says no more than that it failed
+                raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
