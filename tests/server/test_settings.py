@@ -110,7 +110,8 @@ SHELL = typer.Typer(pretty_exceptions_enable=False)
 
 @SHELL.command()
 @with_settings
-def serve(given: dict[str, Any], config: Path | None) -> None:
+def serve(given: dict[str, Any], config: Path | None, print_config: bool) -> None:
+    assert not print_config
     PARSED.append(read_settings(given, config))
 
 
@@ -150,6 +151,41 @@ def test_help_has_a_panel_for_every_group() -> None:
     assert places == sorted(places)
     assert GROUPS.keys() <= Settings.model_fields.keys()
     assert next(iter(GROUPS)) == next(iter(Settings.model_fields)), "every setting has a group"
+
+
+def test_what_is_in_force_is_printed_with_where_it_comes_from(
+    needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TOML that means the same, but for secrets; a flag is named where it wins."""
+    file = tmp_path / "acpc.toml"
+    file.write_text("max_queue = 7\nport = 1\nlisten = ['unix:/run/a.sock']\n")
+    monkeypatch.setenv("ACPC_PORT", "2")
+    monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
+    monkeypatch.setenv("ACPC_OTLP_ENDPOINT", "https://cret@collector:4317")
+    given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
+    arguments = [*flags(given), "--config", str(file), "--print-config"]
+    shown = CliRunner().invoke(app, ["serve", *arguments])
+    assert shown.exit_code == 0
+    assert "cret" not in shown.stdout
+    lines = shown.stdout.splitlines()
+    for line in (
+        f'checkpoint_root = "{needed["checkpoint_root"]}"  # flag --checkpoint-root',
+        "port = 2  # environment ACPC_PORT",
+        f"max_queue = 7  # file {file}",
+        f'listen = ["unix:/run/a.sock"]  # file {file}',
+        'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
+        'otlp_endpoint = "https://***@collector:4317"  # environment ACPC_OTLP_ENDPOINT',
+        "reflection = true  # default",
+        "# tls_key: not set",
+    ):
+        assert line in lines
+    for name in ("ACPC_PORT", "acpc_jobs_url", "ACPC_OTLP_ENDPOINT"):
+        monkeypatch.delenv(name)
+    file.write_text(shown.stdout)
+    again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])
+    assert [line.partition("  #")[0] for line in again.stdout.splitlines()] == [
+        line.partition("  #")[0] for line in lines
+    ]
 
 
 BAD = {

@@ -15,7 +15,19 @@ from typing import Annotated, Any, TypeAlias, get_args
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded
 from acpc.contract.messages import Codec, Wire
-from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+from acpc.contract.scene_changes import (
+    Background,
+    Cutout,
+    Distractor,
+    Haze,
+    KnockedCamera,
+    RandomConvolution,
+    SaltAndPepper,
+    Saturation,
+    Stutter,
+    Zoom,
+)
+from acpc.contract.visual_changes import GivenViews, Registered, Signed, VisualChange
 from acpc.v1 import perturbation_pb2 as pb
 
 
@@ -89,15 +101,8 @@ class Resize(VisualChange, Wire[pb.Resize]):
         return 1.0 - self.scale
 
 
-class _Signed(VisualChange):
-    @property
-    def severity(self) -> float:
-        """Size of the change: a grid of both signs is one grid."""
-        return float(abs(self._first()))
-
-
 @dataclass(frozen=True)
-class Brightness(_Signed, Wire[pb.Brightness]):
+class Brightness(Signed, Wire[pb.Brightness]):
     """Every pixel times ``1 + change``, saturating at black and white.
 
     Attributes:
@@ -110,7 +115,7 @@ class Brightness(_Signed, Wire[pb.Brightness]):
 
 
 @dataclass(frozen=True)
-class Contrast(_Signed, Wire[pb.Contrast]):
+class Contrast(Signed, Wire[pb.Contrast]):
     """Distance of every pixel from mid-grey times ``1 + change``, saturating.
 
     Attributes:
@@ -257,6 +262,16 @@ Perturbation: TypeAlias = (
     | MotionBlur
     | Shadow
     | Gamma
+    | Saturation
+    | Cutout
+    | Distractor
+    | Background
+    | RandomConvolution
+    | Zoom
+    | KnockedCamera
+    | Haze
+    | SaltAndPepper
+    | Stutter
     | Registered
     | GivenViews
 )

@@ -4,7 +4,7 @@ The contract declares the built-in kinds; this package has the function of each 
 plug-ins.
 """
 
-from acpc_server.perturb import blurs
+from acpc_server.perturb import blurs, patches, scene, sensor, viewpoint
 from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (

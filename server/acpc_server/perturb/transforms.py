@@ -1,4 +1,4 @@
-"""Views of histories: the paper's identity, noise and resize, and two of a random position.
+"""Views of histories, and the paper's identity, noise and resize.
 
 All perturbations act on normalised model input. Every step is element by element, torch's own
 interpolation or a codec for one frame at a time, so a frame's result does not depend on the frames
@@ -12,15 +12,13 @@ from acpc.contract import (
     GaussianNoise,
     GivenViews,
     Identity,
-    Occlusion,
-    RandomShift,
     Resize,
     VisualChange,
 )
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
+from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
 from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve
 
@@ -113,57 +111,3 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
 def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
     """Raise InvalidArgument: jobs read these views from their anchor set."""
     raise InvalidArgument("", NOT_DRAWN)
-
-
-@perturbation(
-    "occlusion", parameters=Occlusion, stochastic=True, passes=2, many=True, by_frame=True
-)
-def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
-    """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
-
-    Its position is uniform over those inside the frame; the row is drawn first, then the column.
-    """
-    height, width = frames.shape[2:]
-    tall, wide = (round(side * parameters.size) for side in (height, width))
-    places = [
-        (_below(row, height - tall + 1), _below(column, width - wide + 1))
-        for row, column in draws.numbers(2).tolist()
-    ]
-    view = frames.clone()
-    grey = [(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)]
-    for seen, (top, left) in zip(torch.split(view, len(view) // len(places)), places, strict=True):
-        seen[:, :, top : top + tall, left : left + wide] = per_channel(grey, seen)
-    return view
-
-
-@perturbation(
-    "random_shift", parameters=RandomShift, stochastic=True, passes=4, many=True, by_frame=True
-)
-def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
-    """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
-
-    So does DrQ's random crop of a padded frame.
-    """
-    pixels, shorter = parameters.pixels, min(frames.shape[2:])
-    if pixels >= shorter:
-        raise InvalidArgument(
-            "pixels",
-            f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
-            f"{shorter - 1}",
-        )
-    by = [[_below(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
-    parts = torch.split(frames, len(frames) // draws.views)
-    return torch.cat([_shifted(part, shift) for part, shift in zip(parts, by, strict=True)])
-
-
-def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
-    for axis, shift in zip((2, 3), by, strict=True):
-        side = frames.shape[axis]
-        source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
-        frames = frames.index_select(axis, source)
-    return frames
-
-
-def _below(number: float, stop: int) -> int:
-    """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
-    return int(number * stop)

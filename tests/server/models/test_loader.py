@@ -242,6 +242,7 @@ def test_listing(tmp_path: Path) -> None:
     (root / "pickled").mkdir()
     (root / "pickled" / "config.json").write_text("{}")
     (root / "pickled" / "run_object.ckpt").write_bytes(b"x")
+    write_checkpoint(root / "c", weights="last.ckpt")
     (root / "pipe").mkdir()
     (root / "pipe" / "weights.pt").write_bytes(b"x")
     os.mkfifo(root / "pipe" / "config.json")
@@ -252,6 +253,7 @@ def test_listing(tmp_path: Path) -> None:
         ("b/seed0", "weights_epoch_1.pt"),
         ("b/seed0", "weights_epoch_2.pt"),
         ("b/seed1", "weights.pt"),
+        ("c", "last.ckpt"),
     ]
     for entry in found:
         assert find_checkpoint(root, entry.name, entry.weights) == entry
