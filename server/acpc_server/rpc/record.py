@@ -86,7 +86,7 @@ class CallRecord:
         self.span = tracing.OFF
         if tracing.active() and not method.probes:
             parent = self._header(tracing.HEADER)
-            self.span = tracing.begin(f"server {method.name}", parent, "SERVER")
+            self.span = tracing.begin_call("SERVER", method.labels[1], method.name, parent)
         self._method = method
         self._began = time.monotonic()
         self._id = ""
@@ -135,6 +135,8 @@ class CallRecord:
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
         trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
         method.handling.observe(seconds, self._exemplar)
+        if self.span is not tracing.OFF:
+            self.span.describe(**{"acpc.request_id": self.request_id})
         self.span.end(code)
         self._audit(code)
         if method.probes:
