@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from acpc_server.access import AUDITED, Principal, subject
 from acpc_server.errors import InvalidArgument
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
@@ -62,6 +63,8 @@ class Method:
         try:
             return self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
+            if memory_short(len(data)):  # the parser, too, says no more than that it failed
+                raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
@@ -83,7 +86,7 @@ class CallRecord:
         self.span = tracing.OFF
         if tracing.active() and not method.probes:
             parent = self._header(tracing.HEADER)
-            self.span = tracing.begin(f"server {method.name}", parent, "SERVER")
+            self.span = tracing.begin_call("SERVER", method.labels[1], method.name, parent)
         self._method = method
         self._began = time.monotonic()
         self._id = ""
@@ -131,6 +134,8 @@ class CallRecord:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
         method.handling.observe(seconds, self._exemplar)
+        if self.span is not tracing.OFF:
+            self.span.describe(**{"acpc.request_id": self.request_id})
         self.span.end(code)
         self._audit(code)
         if method.probes:
