@@ -11,7 +11,7 @@ LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
-ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,parquet,tsne,lint,docs,dev]'
+ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,parquet,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two.
 PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal

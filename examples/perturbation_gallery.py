@@ -1,4 +1,4 @@
-"""Every perturbation at a mild, a medium and a strong severity, as docs/perturbations.png.
+"""Every perturbation that a single frame shows, at three severities, as docs/perturbations.png.
 
 Run by hand when a perturbation changes: python examples/perturbation_gallery.py
 """
@@ -31,9 +31,18 @@ GRIDS = (
     "motion_blur:5,9,17@30",
     "shadow:0.3,0.6,0.9",
     "gamma:1.5,2.2,4",
+    "saturation:-0.3,-0.6,-1",
+    "cutout:0.08,0.15,0.25",
+    "distractor:0.1,0.2,0.4",
+    "background:0.3,0.6,1@a07850",
+    "random_convolution:0.2,0.5,1",
+    "zoom:0.1,0.2,0.4",
+    "knocked_camera:2,5,10",
+    "haze:0.2,0.4,0.7",
+    "salt_and_pepper:0.01,0.03,0.1",
 )
 DRAW = 11
-GAP, CAPTION, COLUMNS = 6, 17, 2
+GAP, CAPTION, COLUMNS = 6, 17, 3
 INK = (40, 40, 40)
 
 
@@ -102,7 +111,8 @@ def main() -> None:
     place(0, 0, Image.fromarray(frame), "the frame")
     for index, grid in enumerate(rows, start=1):
         for column, shift in enumerate(grid):
-            place(index, column, seen(frame, shift), str(shift))
+            caption = str(shift) if not column else str(shift).partition(":")[2]
+            place(index, column, seen(frame, shift), caption)
     sheet.save(TARGET, optimize=True)
     print(f"wrote {TARGET}: {TARGET.stat().st_size / 1000:.0f} kB")
 

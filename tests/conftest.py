@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import signal
 import threading
@@ -20,11 +21,8 @@ import processes
 import pytest
 import structlog
 import tiers
-import torch
-import typer.testing
 from postgres_server import PostgresServer, find_programs
 from programs import missing
-from shapes import check_shapes
 from waiting import wait_until
 
 # The packages whose signatures carry shapes.
@@ -40,7 +38,6 @@ CHECKED = (
     "studies",
 )
 gc.disable()  # while tests are collected: nothing that is imported goes away
-torch.set_num_threads(1)
 processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
@@ -49,19 +46,27 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback),
     ]
 )
-# Making the tree of a program's commands takes as long as most commands: once is enough.
-typer.testing._get_command = functools.cache(typer.main.get_command)  # type: ignore[attr-defined]
 # A run in the background inherits an ignored SIGINT, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No law has a time limit; a busy machine is not a fault.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, print_blob=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("quick")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
+    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+        return  # its workers run the tests, and start the sooner
+    import torch
+    import typer.testing
+    from shapes import check_shapes
+
+    torch.set_num_threads(1)
+    # Making the tree of a program's commands takes as long as most commands: once is enough.
+    cached = functools.cache(typer.main.get_command)
+    typer.testing._get_command = cached  # type: ignore[attr-defined]
     if "unit" in tiers.selected(config.option.markexpr):
         packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
         check_shapes(packages)
@@ -130,6 +135,17 @@ def nothing_is_left_behind() -> Iterator[None]:
         ]
 
     wait_until(lambda: not left(), "threads that go on: " + ", ".join(left()))
+
+
+@pytest.fixture
+def logged() -> Iterator[list[logging.LogRecord]]:
+    """What reaches the root logger while a test runs."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    yield records
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

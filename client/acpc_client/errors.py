@@ -9,6 +9,7 @@ Internal
 └── MalformedAnswer  INTERNAL             an answer this client cannot read
 RunEnded
 └── ServerAway       UNAVAILABLE          the server was away for longer than the caller's patience
+    └── TlsMismatch  UNAVAILABLE          client and server do not agree on TLS
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "ArgumentError", "Cancelled", "ClientClosed",
     "DataLoss", "DeadlineExceeded", "FailedPrecondition", "FieldViolation", "Internal",
     "InvalidArgument", "MalformedAnswer", "NotFound", "OutOfRange", "PermissionDenied",
-    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed", "Unauthenticated",
-    "Unavailable", "Unimplemented", "Unknown", "extended", "from_rpc_error", "from_status",
-    "passing",
+    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed", "TlsMismatch",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "extended", "from_rpc_error",
+    "from_status", "passing",
 ]  # fmt: skip
 
 # What the caller can set here, which the server does not know.
@@ -97,10 +98,17 @@ class ServerAway(RunEnded, Unavailable):
         self.sent = sent
 
 
+class TlsMismatch(ServerAway):
+    """One side speaks TLS and the other does not, or a certificate does not count."""
+
+    default_reason = "TLS_MISMATCH"
+
+
 def passing(error: AcpcError) -> bool:
     """Whether the same call may succeed later, with nothing changed but the time."""
     busy = isinstance(error, ResourceExhausted) and error.retry_after is not None
-    return busy or isinstance(error, Unavailable | DeadlineExceeded)
+    away = isinstance(error, Unavailable | DeadlineExceeded) and not isinstance(error, TlsMismatch)
+    return busy or away
 
 
 def extended(error: AcpcError, words: str) -> AcpcError:

@@ -8,7 +8,7 @@ import random
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from acpc_client.errors import (
     Aborted,
@@ -75,7 +75,7 @@ class RetryPolicy:
 
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
-        safe = isinstance(error, Unavailable) or (
+        safe = (isinstance(error, Unavailable) and passing(error)) or (
             isinstance(error, (ResourceExhausted, Aborted)) and error.retry_after is not None
         )
         if not safe or failures >= self.attempts:
@@ -130,15 +130,25 @@ class Attempts:
 
 @dataclass
 class Contact:
-    """Whether the server of a client has ever answered, or may have received anything."""
+    """Whether the server of a client has ever answered, or may have received anything.
+
+    Attributes:
+        heard: When it last answered, or was last called on a new connection, monotonic.
+    """
 
     target: str
     made: bool = False
     sent: bool = False
+    heard: float = field(default_factory=time.monotonic)
+
+    def answered(self) -> None:
+        """Takes note of an answer."""
+        self.made, self.heard = True, time.monotonic()
 
     def explained(self, error: AcpcError) -> AcpcError:
         """The error itself; of a server that never answered, where it was sought and what to do."""
-        self.made |= bool(error.domain)
+        if error.domain:
+            self.answered()
         self.sent |= self.made or not _UNSENT.search(error.message)
         if self.made:
             return error
@@ -153,7 +163,7 @@ class Contact:
 
 def remedy(why: str = "") -> str:
     """What helps where no server answers."""
-    if "handshake" in why:
+    if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
         return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
     return (
         "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
@@ -191,7 +201,7 @@ class Absence:
             AcpcError: ``error`` itself, where it will not pass.
             ServerAway: The server has been away for too long.
         """
-        if not passing(error):
+        if not passing(error) and not isinstance(error, ServerAway):
             self.answered()
         self._contact.made |= bool(error.domain)
         limit = self._limit()

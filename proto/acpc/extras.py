@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from types import ModuleType
@@ -9,6 +10,7 @@ from types import ModuleType
 _OURS = ("acpc", "acpc_client", "acpc_lab", "acpc_server")
 
 
+@functools.cache  # reading the version takes milliseconds, and every reader of a file asks
 def install_line(extra: str) -> str:
     """How to install ``acpc[extra]``. The name is on no package index, so a path is needed."""
     from importlib import metadata  # noqa: PLC0415 - an error's, and it takes long to import

@@ -18,9 +18,14 @@ def main() -> None:
     # The OpenMP library reads it once, when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    # gRPC's C library reads it once too. Its lines are no JSON, and say what callers did wrong.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
         _say_loading()
-    load_command("acpc-server", "acpc_server.cli", "server").main()
+    # An import loads torch only once it has looked through the files.
+    alone = sys.argv[1:2] == ["import"]
+    module = "acpc_server.import_command" if alone else "acpc_server.cli"
+    load_command("acpc-server", module, "server").main()
 
 
 def _say_loading() -> None:

@@ -1,8 +1,7 @@
-"""acpc-server: serve, keys, health, doctor, check-checkpoint, convert."""
+"""acpc-server: serve, keys, health, doctor, check-checkpoint, import, convert, pull."""
 
 from __future__ import annotations
 
-import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +12,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
-from acpc_server.errors import AcpcError
 from acpc_server.health_check import health
+from acpc_server.import_command import answered, import_run
 from acpc_server.keys_command import keys
 from acpc_server.models import (
     CheckpointLimits,
@@ -24,11 +24,11 @@ from acpc_server.models import (
     DtypeName,
     FrozenWorldModel,
     check_model,
-    convert_object,
     convert_weights,
     load_checkpoint,
 )
-from acpc_server.serve_flags import problems, with_settings
+from acpc_server.pull_command import pull
+from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
 
@@ -38,6 +38,9 @@ app = typer.Typer(
 )
 app.command()(health)
 app.command()(doctor)
+app.command("dev-certificates")(dev_certificates)
+app.command("import")(import_run)
+app.command()(pull)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -60,7 +63,7 @@ def acpc_server(
 
 @app.command()
 @with_settings
-def serve(flags: dict[str, Any], config: Path | None) -> None:
+def serve(flags: dict[str, Any], config: Path | None, print_config: bool) -> None:
     """Run the server.
 
     Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE, and a key of --config, as
@@ -72,9 +75,12 @@ def serve(flags: dict[str, Any], config: Path | None) -> None:
         for line in problems(error, flags, config):
             error_console.print(line, markup=False)
         raise typer.Exit(2) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         error_console.print(f"{config}: not TOML ({error})", markup=False)
         raise typer.Exit(2) from None
+    if print_config:
+        typer.echo("\n".join(in_force(settings, flags, config)))
+        raise typer.Exit
     if settings.devices:
         supervise(settings)
     serve_until_stopped(settings)
@@ -141,47 +147,20 @@ def _show_conformance(model: FrozenWorldModel) -> None:
 
 @app.command()
 def convert(
-    source: Annotated[
-        Path, typer.Argument(exists=True, help="checkpoint folder, or a *_object.ckpt file")
-    ],
+    source: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="checkpoint folder")],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
     weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
     dtype: Annotated[DtypeName, typer.Option(help="stored precision of the weights")] = "float32",
     container: Annotated[Container, typer.Option(help="format of the weights file")] = "pt",
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="config.json of a *_object.ckpt, which holds none"
-        ),
-    ] = None,
-    execute: Annotated[
-        bool,
-        typer.Option(
-            help="UNPICKLE the *_object.ckpt, which RUNS ANY CODE IN IT; only for files you trust"
-        ),
-    ] = False,
 ) -> None:
-    """Rewrite a checkpoint in the folder format the server reads. Runs offline.
-
-    Old releases pickled the whole module (*_object.ckpt). Reading such a file executes it, which
-    the server never does; this command does so only with --execute, and needs --config.
-    """
-    if source.is_dir():
-        card = convert_weights(
-            source.absolute(), target, weights=weights, dtype=dtype, container=container
-        )
-    elif config is None:
-        raise typer.BadParameter("a pickled module holds no config; give --config config.json")
-    else:
-        card = convert_object(source, target, config=config, execute=execute, container=container)
+    """Rewrite a checkpoint folder in another precision or container. Runs offline."""
+    card = convert_weights(
+        source.absolute(), target, weights=weights, dtype=dtype, container=container
+    )
     wrote = f"wrote {target} ({card.family}, digest {card.digest})"
     Console(soft_wrap=True).print(wrote, markup=False)
 
 
 def main() -> None:
     """Entry point of ``acpc-server``."""
-    try:
-        app()
-    except AcpcError as error:
-        error_console.print(f"{error.code}: {error.message}", markup=False)
-        sys.exit(1)
+    answered(app)

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from acpc_server.access import (
+    KEY_USES,
     AccessControl,
     AccessOptions,
     TlsFiles,
@@ -53,6 +54,9 @@ def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str,
         ("grpc.max_allowed_incoming_connections", max_connections(settings)),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),
+        # After 30 s gRPC cancels a call that the door has not taken up, which on a busy machine is
+        # what a burst of calls meets. The door has limits of its own, whose errors say more.
+        ("grpc.server_max_unrequested_time_in_server", 3600),
         ("grpc.server_handshake_timeout_ms", 10_000),
         ("grpc.http2.settings_timeout", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -91,10 +95,15 @@ def lane(settings: Settings) -> Lane:
     )
     slots = max(2, settings.receiving_mib // settings.max_message_mib)
     return Lane(
-        Receiver(slots),
+        Receiver(slots, memory=message_memory(settings)),
         CallerLimits(total, caller_quota(settings)),
         ReadLimit(settings.message_seconds),
     )
+
+
+def message_memory(settings: Settings) -> int:
+    """Return the bytes that a message may take while it is received: gRPC's, and its copy."""
+    return 2 * settings.max_message_mib * MEBIBYTE
 
 
 def health_lane() -> Lane:
@@ -115,6 +124,7 @@ def access_options(settings: Settings) -> AccessOptions:
     options = AccessOptions(
         access_file=settings.access_file,
         keys_file=settings.keys_file,
+        key_uses=settings.state_dir / KEY_USES,
         tls=tls,
         revocations=settings.tls_crl,
         quota=caller_quota(settings),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -41,15 +43,26 @@ Config = Annotated[
         help="TOML file with any of the settings below, as max_queue = 256",
     ),
 ]
+PrintConfig = Annotated[
+    bool,
+    typer.Option(
+        "--print-config",
+        help="Print every setting as TOML, and whether it comes from a flag, the environment, the "
+        "file or a default; do not serve. Passwords in URLs are hidden.",
+    ),
+]
 
 
 def with_settings(function: Callable[..., None]) -> Callable[..., None]:
     """The command with every setting as a flag; it is given the values of those that were set."""
 
-    def called(config: Path | None = None, **flags: Any) -> None:  # noqa: ANN401
-        function(flags, config)
+    def called(config: Path | None = None, print_config: bool = False, **flags: Any) -> None:  # noqa: ANN401
+        function(flags, config, print_config)
 
-    parameters = [inspect.Parameter("config", _KEYWORD, default=None, annotation=Config)]
+    parameters = [
+        inspect.Parameter("config", _KEYWORD, default=None, annotation=Config),
+        inspect.Parameter("print_config", _KEYWORD, default=False, annotation=PrintConfig),
+    ]
     parameters += _flags()
     called.__doc__, called.__name__ = function.__doc__, function.__name__
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -99,9 +112,36 @@ def _default(field: FieldInfo) -> str:
     return "" if usual in (None, "", ()) else f" (default {usual})"
 
 
+def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) -> Iterator[str]:
+    """Every setting as a line of TOML that says where its value comes from, without secrets."""
+    file, variables = _written(config), {name.upper() for name in os.environ}
+    for name, value in settings.model_dump(mode="json").items():
+        source = "default"
+        if flags.get(name) not in (None, []):
+            source = f"flag --{name.replace('_', '-')}"
+        elif f"ACPC_{name.upper()}" in variables:
+            source = f"environment ACPC_{name.upper()}"
+        elif name in file:
+            source = f"file {config}"
+        shown = json.dumps(_without_secrets(value), ensure_ascii=False)
+        yield f"# {name}: not set" if value is None else f"{name} = {shown}  # {source}"
+
+
+def _without_secrets(value: Any) -> Any:  # noqa: ANN401 - of whichever type the setting is
+    """A URL without who logs in, and without parameters that name a secret."""
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    value = re.sub(r"://.*@", "://***@", value)
+    return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", r"\1***", value)
+
+
+def _written(config: Path | None) -> dict[str, Any]:
+    return {} if config is None else tomllib.loads(config.read_text())
+
+
 def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | None) -> list[str]:
     """A line for each value that is wrong: where it was given, and what to give instead."""
-    written = {} if config is None else tomllib.loads(config.read_text())
+    written = _written(config)
     lines = []
     for problem in error.errors():
         what = problem["msg"].removeprefix("Value error, ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any
 
 import structlog
@@ -19,7 +21,39 @@ STDERR = 2
 READ_BYTES = 2**16
 # What a worker wrote before its end is read for so long.
 LAST_WORDS_SECONDS = 2.0
+# Time that counts between two questions: a host that slept, and we with it, has heard no silence.
+MAX_COUNTED_SECONDS = 2.0
+# A native call may keep Python's lock while it computes; a second of that counts as a part of one.
+COMPUTING = 1 / 6
+# A process that takes this share of a core computes.
+LEAST_LOAD = 0.1
 _writing = threading.Lock()
+
+
+class Pulse:
+    """How long a process has been silent: since it last spoke, or until it is first ready."""
+
+    def __init__(self, pid: int, silent_seconds: float, start_seconds: float) -> None:
+        self._pid = pid
+        self._limits = start_seconds, silent_seconds
+        self.ready = False
+        self._silent = 0.0
+        self._last, self._cpu = time.monotonic(), 0.0
+
+    def heard(self, *, ready: bool) -> None:
+        """Take note that it spoke."""
+        self.ready = self.ready or ready
+        if self.ready:
+            self._silent = 0.0
+
+    def hangs(self) -> bool:
+        """Look, and return whether it has been silent for too long."""
+        now, cpu = time.monotonic(), _cpu_seconds(self._pid)
+        elapsed = min(now - self._last, MAX_COUNTED_SECONDS)
+        computes = self.ready and not cpu - self._cpu < LEAST_LOAD * elapsed  # or untold
+        self._silent += elapsed * (COMPUTING if computes else 1.0)
+        self._last, self._cpu = now, cpu
+        return self._silent > self._limits[self.ready]
 
 
 class WorkerProcess:
@@ -32,7 +66,9 @@ class WorkerProcess:
         back_off: Seconds until the second start, twice as long each further time.
         steady: Seconds it must have served for its death to count as the first again.
         most: Deaths in a row after which it is given up.
-        most_unanswered: Questions in a row without an answer after which it is killed.
+        silent_seconds: Silence after which one that was ready is killed; six times as long while
+            it computes.
+        start_seconds: Time to become ready, after which it is killed.
     """
 
     def __init__(
@@ -45,7 +81,8 @@ class WorkerProcess:
         back_off: float = 1.0,
         steady: float = 60.0,
         most: int = 5,
-        most_unanswered: int = 60,
+        silent_seconds: float = 10.0,
+        start_seconds: float = 300.0,
     ) -> None:
         self.name = name
         self._command = list(command)
@@ -58,9 +95,8 @@ class WorkerProcess:
         # Above 128 for a signal; after :meth:`stop`, 0 where nothing ran.
         self.exit_code: int | None = None
         self.given_up = False  # it died before it ever served, or too often
-        # Questions since it last spoke; none while its process is starting, and reads none.
-        self._most_unanswered = most_unanswered
-        self._unanswered: int | None = None
+        self._patience = silent_seconds, start_seconds
+        self._pulse: Pulse | None = None
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._telling = threading.Lock()
@@ -102,15 +138,11 @@ class WorkerProcess:
 
     def ask(self, line: str) -> None:
         """Say a line that it answers with its state; one that answers no more is killed."""
-        with self._telling:
-            if self._unanswered is None:
-                return
-            self._unanswered += 1
-            hung = self._unanswered > self._most_unanswered
-        if hung:
+        pulse = self._pulse
+        if pulse is not None and pulse.hangs():
             log.error("worker_hung", of=self.name)
             self.kill()
-        else:
+        elif pulse is not None and pulse.ready:  # one that starts reads nothing yet
             self.tell(line)
 
     def _keep(self) -> None:
@@ -142,6 +174,7 @@ class WorkerProcess:
             log.error("worker_not_started", of=self.name, cause=str(error))
             self.exit_code = 1
             return
+        self._pulse = Pulse(process.pid, *self._patience)
         pumps = [
             threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True),
             threading.Thread(target=self._listen, args=(process.stdout,), daemon=True),
@@ -160,7 +193,7 @@ class WorkerProcess:
         for pump in pumps:
             pump.join(LAST_WORDS_SECONDS)
         with self._telling, suppress(OSError):
-            self._process, self._unanswered = None, None
+            self._process = self._pulse = None
             process.stdin.close()
         self.exit_code = 128 - code if code < 0 else code
         self.ready, self.metrics_port = False, None
@@ -178,7 +211,8 @@ class WorkerProcess:
         except (ValueError, KeyError, TypeError):  # a library that prints
             _write(line.encode())
             return
-        self._unanswered = 0
+        if pulse := self._pulse:
+            pulse.heard(ready=self.ready)
         self.served = self.served or self.ready
         if before != (self.ready, self.metrics_port):
             self._on_change()
@@ -197,6 +231,15 @@ def _pass_on(source: IO[str]) -> None:
                 kept += data
     if kept:
         _write(kept + b"\n")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process so far; NaN where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return math.nan
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _write(data: bytes) -> None:

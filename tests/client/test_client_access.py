@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import logging
 import os
 import re
 from pathlib import Path
@@ -233,14 +234,14 @@ def test_the_environment_means_what_the_flags_mean(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_key_that_everyone_can_read_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, logged: list[logging.LogRecord]
 ) -> None:
     key = tmp_path / "key.pem"
     key.write_text("a key")
     key.chmod(0o644)
     Tls(certificate_file=key, key_file=key).credentials()
-    assert "chmod 600" in caplog.text
-    caplog.clear()
+    (told,) = logged
+    assert "chmod 600" in told.getMessage()
     key.chmod(0o640)
     Tls(certificate_file=key, key_file=key).credentials()
-    assert not caplog.text
+    assert logged == [told]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
 import pytest
+from acpc.contract import GaussianBlur
 from acpc_client.calls import Method
-from acpc_client.errors import ArgumentError
+from acpc_client.errors import ArgumentError, DeadlineExceeded
 from acpc_client.sync.client import AcpcClient
+from acpc_client.transport import base
 from acpc_client.transport.connections import BUSY_CALLS, Connection, Connections
+from client_counterparty import Counterparty
 
 MAX_CONNECTIONS = 8
+BLUR = GaussianBlur(15)
 
 
 def connections() -> tuple[Connections, list[bool]]:
@@ -73,3 +78,27 @@ def test_a_client_has_one_connection_unless_it_is_told() -> None:
     assert one.least_busy() is first
     with pytest.raises(ArgumentError, match="connections: found 0, wanted 1 or more"):
         AcpcClient("localhost:1", connections=0)
+
+
+@pytest.mark.parametrize(("unheard", "connections"), [(0.0, 2), (1e9, 1)])
+def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
+    unheard: float,
+    connections: int,
+    counterparty: Counterparty,
+    target: str,
+    history: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(base, "UNHEARD_S", unheard)
+    pool = np.zeros((3, 2, 2), np.float32)
+    with AcpcClient(target) as client:
+        for stalled in (True, False):
+            with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
+                if stalled:
+                    counterparty.stalled.set()
+                    with pytest.raises(DeadlineExceeded):
+                        session.certify(pool, timeout=0.05)
+                    counterparty.stalled.clear()
+                else:
+                    assert session.certify(pool)
+    assert len(set(counterparty.peers["Plan"])) == connections

@@ -1,26 +1,40 @@
 """Perturbations: short forms, grids, and what travels."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from acpc.contract import (
     CHOICES,
     KINDS,
+    Background,
     Brightness,
     ColorJitter,
+    Composition,
     Contrast,
+    Cutout,
     DefocusBlur,
+    Distractor,
     Gamma,
     GaussianBlur,
     GaussianNoise,
     GivenViews,
+    Haze,
     Identity,
     Jpeg,
+    KnockedCamera,
     MotionBlur,
     Occlusion,
     Perturbation,
+    RandomConvolution,
     RandomShift,
     Registered,
     Resize,
+    SaltAndPepper,
+    Saturation,
     Shadow,
+    Stutter,
+    Zoom,
     example,
     parse,
     parse_grid,
@@ -46,6 +60,27 @@ SPECS = {
     "shadow:0.5": (Shadow(0.5), {"shadow": {"strength": 0.5, "softness": 0.25}}),
     "shadow:0.5@0": (Shadow(0.5, 0.0), {"shadow": {"strength": 0.5, "softness": 0.0}}),
     "gamma:1.5": (Gamma(1.5), {"gamma": {"exponent": 1.5}}),
+    "saturation:-1": (Saturation(-1), {"saturation": {"change": -1}}),
+    "cutout:0.1": (Cutout(0.1), {"cutout": {"size": 0.1, "patches": 4}}),
+    "cutout:0.1@9": (Cutout(0.1, 9), {"cutout": {"size": 0.1, "patches": 9}}),
+    "distractor:0.2": (Distractor(0.2), {"distractor": {"size": 0.2, "speed": 0.1}}),
+    "background:1@c4d0d8": (
+        Background(1, "c4d0d8"),
+        {"background": {"strength": 1, "key": "c4d0d8", "tolerance": 0.1}},
+    ),
+    "random_convolution:0.3": (RandomConvolution(0.3), {"random_convolution": {"strength": 0.3}}),
+    "zoom:0.15": (Zoom(0.15), {"zoom": {"cut": 0.15}}),
+    "knocked_camera:4": (
+        KnockedCamera(4),
+        {"knocked_camera": {"degrees": 4, "field_of_view": 60}},
+    ),
+    "haze:0.4": (Haze(0.4), {"haze": {"strength": 0.4}}),
+    "salt_and_pepper:0.02": (SaltAndPepper(0.02), {"salt_and_pepper": {"share": 0.02}}),
+    "stutter:0.5": (Stutter(0.5), {"stutter": {"chance": 0.5}}),
+    "zoom:0.1+jpeg:30": (
+        Composition((Zoom(0.1), Jpeg(30))),
+        {"composition": {"parts": [{"zoom": {"cut": 0.1}}, {"jpeg": {"quality": 30}}]}},
+    ),
     "identity": (Identity(), {"identity": {}}),
 }
 
@@ -64,7 +99,7 @@ def test_short_form_value_and_message_agree(
 def test_every_kind_of_the_contract_has_a_class_and_a_short_form() -> None:
     kinds = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields}
     assert kinds == {value.kind for value, _ in SPECS.values()} | {"registered"}
-    assert {choice.partition(":")[0] for choice in CHOICES} == kinds - {"registered"}
+    assert {choice.partition(":")[0] for choice in CHOICES} == kinds - {"registered", "composition"}
 
 
 def test_a_registered_perturbation_carries_its_parameters() -> None:
@@ -115,6 +150,7 @@ BAD = [
     "", "noise", "gaussian_noise", "gaussian_noise:x", "blur:1.5", "blur:-3", "identity:1",
     "gaussian_noise:0.1@30", "gaussian_noise:0.1..0.2", "gaussian_noise:0.1..0.2/1",
     "gaussian_noise:0.1..0.2/1000000000", "gaussian_noise:1/0..2/3", "gaussian_noise:0..nan/3",
+    "cutout:0.1@1.5", "background:0.5", "background:0.5@c4d0d8@0.1@2", "background:0.5@no.npy",
     "blur:3..4/3", "motion_blur:@3", "motion_blur:9@", "registered:fog", ":", "gaussian_noise:1,",
 ]  # fmt: skip
 
@@ -150,8 +186,19 @@ def test_an_error_says_what_is_missing(text: str, told: str) -> None:
 
 def test_the_example_of_every_kind_can_be_asked_for() -> None:
     for cls in KINDS.values():
-        if cls is not Registered:
+        if cls not in (Registered, Composition):
             assert isinstance(parse(example(cls)), cls)
+
+
+def test_a_plate_is_read_from_a_file_of_numpy(tmp_path: Path) -> None:
+    plate = np.arange(2 * 5 * 3, dtype=np.uint8).reshape(2, 5, 3)
+    np.save(tmp_path / "plate.npy", plate)
+    mild, strong = parse_grid(f"background:0.2,1@{tmp_path}/plate.npy")
+    assert strong == Background(1.0, plate=plate.tobytes(), plate_width=5)
+    assert (mild.severity, str(mild).partition("@")[2]) == (0.2, str(strong).partition("@")[2])
+    np.save(tmp_path / "grey.npy", plate[..., 0])
+    with pytest.raises(ArgumentError, match=r"holds uint8 \(2, 5\), wanted uint8 \(height, width"):
+        parse(f"background:0.2@{tmp_path}/grey.npy")
 
 
 def test_one_severity_is_wanted_where_one_is_asked_for() -> None:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,17 @@ from typing import Any
 import grpc
 import processes
 import pytest
-from acpc_client.errors import ArgumentError, Unavailable
-from acpc_client.retries import RetryPolicy
+from acpc.contract import GaussianNoise
+from acpc_client.errors import ArgumentError, TlsMismatch, Unavailable
 from acpc_client.transport.channel import Tls
 from client_counterparty import Counterparty, serve
+from credentials import Authority
 
 pytestmark = pytest.mark.process
+
+
+def get(client: Any) -> Any:
+    return client.checkpoints.get("a")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +35,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         ]
     )  # fmt: skip
     return key, pem
+
+
+@pytest.fixture
+def files(certificate: tuple[Path, Path]) -> Path:
+    """Folder of the certificate, cert.pem, and of another authority."""
+    folder = certificate[1].parent
+    (folder / "other").write_bytes(Authority().pem)
+    return folder
 
 
 @pytest.fixture
@@ -52,11 +66,6 @@ def test_the_name_in_the_certificate_may_be_given_for_an_address(
     side_of: Any, tls_target: str, certificate: tuple[Path, Path]
 ) -> None:
     target = tls_target.replace("localhost", "ipv4:127.0.0.1")
-    once = {"retry": RetryPolicy(attempts=1)}
-    with pytest.raises(Unavailable):
-        side_of(target).ask(
-            lambda client: client.checkpoints.get("a"), tls=Tls(certificate[1]), **once
-        )
     tls = Tls(certificate[1], server_name="localhost")
     assert side_of(target).ask(lambda client: client.checkpoints.get("a"), tls=tls).name == "a"
 
@@ -69,17 +78,51 @@ def test_a_certificate_of_the_clients_own_lets_it_in(
     mutual = grpc.ssl_server_credentials([pair], pem.read_bytes(), require_client_auth=True)
     server, target = serve(counterparty, mutual)
     try:
-        get = lambda client: client.checkpoints.get("a")  # noqa: E731
-        with pytest.raises(Unavailable):
-            side_of(target).ask(get, tls=Tls(pem), retry=RetryPolicy(attempts=1))
+        with pytest.raises(TlsMismatch, match="wants a client certificate"):
+            side_of(target).ask(get, tls=Tls(pem))
         assert side_of(target).ask(get, tls=Tls(pem, pem, key)).name == "a"
     finally:
         server.stop(None).wait()
 
 
-def test_no_tls_against_a_tls_server_is_unavailable(side_of: Any, tls_target: str) -> None:
-    with pytest.raises(Unavailable):
-        side_of(tls_target).ask(lambda client: client.checkpoints.get("a"))
+@pytest.fixture
+def port(request: pytest.FixtureRequest) -> str:
+    """Of a server that speaks TLS or plain text, as the test says."""
+    found: str = request.getfixturevalue(request.param)
+    return found.rpartition(":")[2]
+
+
+TLS, PLAIN = "tls_target", "target"
+MISTAKES = {
+    "no TLS at a port of TLS": (TLS, None, "this port speaks TLS: set ACPC_TLS_CA"),
+    "TLS at a port of plain text": (PLAIN, {}, "this port speaks plain text, not TLS"),
+    "another authority": (TLS, {"ca_file": "other"}, "is not signed by .*other.*: set ACPC_TLS_CA"),
+    "another name": (TLS, {"server_name": "a.b"}, "is for localhost, not for a.b: .*ACPC_TLS_NAME"),
+}
+
+
+@pytest.mark.parametrize("told", [None, "words of another release"])
+@pytest.mark.parametrize(
+    ("port", "given", "words"), MISTAKES.values(), ids=MISTAKES, indirect=["port"]
+)
+def test_a_mistake_about_tls_is_one_sentence_and_no_second_call(
+    side_of: Any, port: str, files: Path, told: str | None, given: dict[str, str] | None,
+    words: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Whatever gRPC says of it, which changes with its releases."""
+    tls = None if given is None else Tls(**{"ca_file": "cert.pem", **given})
+    monkeypatch.chdir(files)
+    if told:
+        other = Unavailable(told)
+        monkeypatch.setattr("acpc_client.transport.base.from_rpc_error", lambda *_: other)
+    away: list[Any] = []
+    asks = get, lambda client: client.score_checkpoint("a", "0" * 64, GaussianNoise(0.08))
+    for ask in asks:  # a submission does not wait either
+        with pytest.raises(TlsMismatch, match=words) as raised:
+            side_of(f"localhost:{port}").ask(ask, tls=tls, on_away=away.append)
+        error = raised.value
+        assert (error.retry_after, error.sent, away) == (None, False, [])
+        assert not re.search(r"handshake|ipv4:|\n|SSL_|try again|last error", error.message)
 
 
 def test_unreadable_or_half_given_files_are_refused_by_name(side_of: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,6 +15,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
+from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
@@ -118,6 +120,20 @@ def test_unknown_methods(channel: grpc.Channel, path: str) -> None:
     refused = send(channel, path, b"", streams_in=False, streams_out=False)
     assert refused is not None
     assert refused.code == "UNIMPLEMENTED"
+
+
+def test_a_compressed_message_leaves_no_line_that_is_not_json(
+    world: ServedWorld, tmp_path: Path
+) -> None:
+    """What gRPC's C library says of callers' mistakes stays out of the log."""
+    roots = world.checkpoint_root, world.dataset_root
+    with ServerProcess(*roots, tmp_path / "state", fresh=True) as server:
+        with grpc.insecure_channel(server.address, compression=grpc.Compression.Gzip) as channel:
+            refused = wire.refusal(lambda: DiagnosticServiceStub(channel).ComparePair(wire.pair()))
+        assert refused is not None
+        assert refused.code == "UNIMPLEMENTED"
+        assert server.terminate() == 0
+        assert [line for line in server.log() if "timestamp" not in line] == []
 
 
 @pytest.fixture

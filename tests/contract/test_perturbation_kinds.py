@@ -12,14 +12,21 @@ GRIDS = [
     "identity", "gaussian_noise:0..0.08/5", "gaussian_blur:1,5,15", "resize:1,0.5,0.25",
     "brightness:-0.3,0,0.3", "contrast:-0.3,0,0.3", "color_jitter:0..1/3", "jpeg:100,95,10",
     "occlusion:0..0.5/3", "random_shift:0,4,8", "defocus_blur:0..4/3", "motion_blur:0,5,9@30",
-    "shadow:0,0.5,1@0.1", "gamma:1,1.5,0.5",
+    "shadow:0,0.5,1@0.1", "gamma:1,1.5,0.5", "saturation:-1,0,0.5", "cutout:0,0.1,0.3@8",
+    "distractor:0..0.4/3@0.2", "background:0,0.5,1@c4d0d8@0.2", "random_convolution:0,0.5,1",
+    "zoom:0,0.1,0.3", "knocked_camera:0,4,8@45", "haze:0,0.4,0.8", "salt_and_pepper:0,0.01,0.1",
+    "stutter:0,0.3,0.6",
 ]  # fmt: skip
 
 
 def test_every_kind_of_the_message_has_a_class_and_a_function() -> None:
     fields = pb.PerturbationSpec.DESCRIPTOR.oneofs_by_name["kind"].fields
     assert {field.name for field in fields} == set(KINDS)
-    own = {"registered", "given_views"}  # what others define or bring
+    own = {
+        "registered",
+        "given_views",
+        "composition",
+    }  # what others define, and what is made of them
     assert {text.partition(":")[0] for text in GRIDS} == set(KINDS) - own
     for text in GRIDS:
         (first, *_) = parse_grid(text)
@@ -54,4 +61,4 @@ def test_an_even_kernel_is_the_next_odd_one_on_both_sides() -> None:
 def test_the_first_of_each_grid_is_the_identity() -> None:
     first = [read_spec(parse_grid(text)[0].to_spec()) for text in GRIDS]
     mild = {spec.kind for spec in first if not spec.changes_nothing}
-    assert mild == {"brightness", "contrast"}  # their grids start at the other sign
+    assert mild == {"brightness", "contrast", "saturation"}  # their grids start at the other sign

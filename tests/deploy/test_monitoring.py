@@ -88,6 +88,23 @@ def test_every_series_of_the_server_is_on_a_dashboard() -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES)
+def test_rates_are_of_counters(query: str) -> None:
+    """Of a gauge that falls they show a growth that never was."""
+    rated = re.findall(r"\b(?:rate|increase)\((\w+)", query)
+    assert all(name.endswith(("_total", "_bucket", "_sum", "_count")) for name in rated)
+
+
+def test_latencies_are_of_calls_that_do_not_wait_on_purpose() -> None:
+    for query in dashboard_queries():
+        if "grpc_server_handling_seconds_bucket" in query:
+            (_, matchers), *_ = selectors(query)
+            assert matchers["grpc_type"] == "unary"  # no watches, no life of a stream
+            diagnostic = matchers["grpc_service"] == "acpc.v1.DiagnosticService"
+            assert diagnostic or matchers["grpc_method"] == "WaitOperation"
+            assert diagnostic or 'grpc_service!~"grpc[.].*"' in query  # nor probes
+
+
+@pytest.mark.parametrize("query", QUERIES)
 def test_every_query_names_the_job(query: str) -> None:
     """Another service has series of the same names, which must not count."""
     jobs = {matchers.get("job") for _, matchers in selectors(query)}

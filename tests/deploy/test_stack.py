@@ -1,9 +1,11 @@
 """Compose file, Prometheus target and systemd unit agree with the server and with each other."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 from acpc_server.settings import Settings
 from deployment_files import COMPOSE, DEPLOY, ROOT, read_yaml
@@ -97,6 +99,16 @@ def test_the_server_may_drain_before_it_is_killed() -> None:
     assert float(SERVICES["server"]["stop_grace_period"].removesuffix("s")) > drain
     (stop,) = re.findall(r"TimeoutStopSec=(\d+)", UNIT)
     assert float(stop) > drain
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
+@pytest.mark.parametrize("name", ["acpc-server", "acpc-watch"])
+def test_a_unit_leaves_a_service_few_rights(name: str) -> None:
+    """Of the exposure that systemd finds, 0 to 10, at most 2; 9 is a service without limits."""
+    unit = DEPLOY / "systemd" / f"{name}.service"
+    check = ("systemd-analyze", "security", "--offline=true", "--threshold=20", str(unit))
+    processes.run([*check, "--no-pager"])
 
 
 def test_the_server_is_confined() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from google.rpc import code_pb2
 from job_hosts import Hosts, small
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of
 from postgres_server import PostgresServer
+from server_process import ServerProcess
 from waiting import wait_until
 from wire import refusal
 
@@ -186,6 +188,11 @@ def test_a_name_or_folder_that_is_in_use_is_refused(
     hosts.caller(hosts.servers[0]).submit(small("still", 0))
 
 
+def reported_away(server: ServerProcess) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
+        return b"\nacpc_job_record_away 1.0\n" in page.read()
+
+
 def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
     hosts: Hosts, postgres: PostgresServer, undisturbed: bytes
 ) -> None:
@@ -200,9 +207,11 @@ def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
             assert away is not None
             assert (away.code, away.reason) == ("UNAVAILABLE", "JOB_RECORD_AWAY")
             assert away.retry_after
+        assert all(reported_away(server) for server in hosts.servers)
     finally:
         postgres.start()
     wait_until(lambda: refusal(lambda: caller.get(name)) is None, "the database is back")
+    wait_until(lambda: not any(reported_away(server) for server in hosts.servers))
     done = caller.finished(name)
     assert done.response.SerializeToString() == undisturbed
     assert metadata(done).attempts == 1

@@ -9,6 +9,7 @@ import re
 import signal
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -172,6 +173,25 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         pids = [int(str(of("worker_started", name, server)[-1]["pid"])) for name in WORKERS]
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(running, pids)), "workers outlive their supervisor")
+
+
+def test_a_frozen_worker_is_killed_and_blocks_nobody_for_long(
+    world: ServedWorld, tmp_path: Path
+) -> None:
+    """Within the usual time of a call, on connections that are open and on new ones."""
+    with several(world, tmp_path, "cpu,cpu") as server, ExitStack() as opened:
+        clients = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
+        for client in clients:
+            assert client.checkpoints.list()
+        frozen = int(str(of("worker_started", "cpu-1", server)[-1]["pid"]))
+        os.kill(frozen, signal.SIGSTOP)
+        fresh = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = pool.map(lambda client: client.checkpoints.list(), clients + fresh)
+            assert all(map(list, answers))
+        server.wait_for_log(lambda line: line["event"] == "worker_hung")
+        wait_until(lambda: len(of("worker_serving", "cpu-1", server)) == 2)
+        assert server.bugs() == []
 
 
 def test_clients_outlast_the_only_worker_and_are_told_of_the_end(

@@ -44,6 +44,7 @@ class Counterparty(
 
     Attributes:
         requests: Every request that arrived, by method.
+        peers: Address each came from, by method.
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
         refusals: Statuses to answer with before answering properly, by method; those of
             "PlanUnread" before the first request of a session is read.
@@ -59,6 +60,7 @@ class Counterparty(
 
     def __init__(self) -> None:
         self.requests: dict[str, list[Any]] = defaultdict(list)
+        self.peers: dict[str, list[str]] = defaultdict(list)
         self.deadlines: dict[str, list[float | None]] = defaultdict(list)
         self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
@@ -72,6 +74,7 @@ class Counterparty(
 
     def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         self.requests[method].append(request)
+        self.peers[method].append(context.peer())
         self.deadlines[method].append(context.time_remaining())
         self._refuse(method, context)
 

@@ -13,6 +13,7 @@ import camera_reference as camera
 import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
+import scene_reference as scene
 import torch
 from acpc.v1 import perturbation_pb2
 from acpc_server.perturb import DrawKey, Draws
@@ -39,8 +40,16 @@ def perturbed(
 ) -> Array:
     """One view of normalised images under a spec."""
     kind = spec.WhichOneof("kind")
+    if kind == "composition":
+        for part in spec.composition.parts:
+            images = perturbed(images, part, seed=seed, anchor=anchor, draw=draw)
+        return images
     chosen = getattr(spec, kind)
     draws = Draws(kind, [DrawKey(seed, anchor, draw)], torch.device("cpu"))
+
+    def uniforms(*shape: int) -> Array:
+        return draws.uniforms((1, *shape))[0].double().numpy()
+
     views: dict[str, Callable[[], Array]] = {
         "identity": lambda: images,
         "gaussian_noise": lambda: pixels.noisy(
@@ -60,8 +69,39 @@ def perturbed(
         "gamma": lambda: camera.powered(images, chosen.exponent),
         "defocus_blur": lambda: camera.defocused(images, chosen.radius),
         "motion_blur": lambda: camera.moved(images, chosen.length, chosen.angle),
+        "saturation": lambda: scene.colourful(images, chosen.change),
+        "cutout": lambda: scene.cut_out(
+            images, chosen.size, chosen.patches, draws.numbers(2 * chosen.patches)[0]
+        ),
+        "distractor": lambda: scene.distracted(
+            images, chosen.size, chosen.speed, draws.numbers(6)[0]
+        ),
+        "background": lambda: scene.another_background(
+            images, chosen.strength, empty(images, chosen), chosen.tolerance, uniforms(3, 4, 4)
+        ),
+        "random_convolution": lambda: scene.convolved(
+            images, chosen.strength, draws.numbers(81)[0]
+        ),
+        "zoom": lambda: scene.zoomed(images, chosen.cut, draws.numbers(2)[0]),
+        "knocked_camera": lambda: scene.knocked(
+            images, chosen.degrees, chosen.field_of_view, draws.numbers(3)[0]
+        ),
+        "haze": lambda: scene.hazy(images, chosen.strength, uniforms(4, 4)),
+        "salt_and_pepper": lambda: scene.peppered(
+            images, chosen.share, uniforms(len(images), *images.shape[2:])
+        ),
+        "stutter": lambda: scene.stuttered(images, chosen.chance, draws.numbers(len(images))[0]),
     }
     return views[kind]()
+
+
+def empty(images: Array, chosen: perturbation_pb2.Background) -> Array:
+    """What a background is known by, in [0, 1], (3, height, width)."""
+    if chosen.key:
+        rgb = np.frombuffer(bytes.fromhex(chosen.key), np.uint8) / 255
+        return np.broadcast_to(rgb[:, None, None], images.shape[1:])
+    plate = np.frombuffer(chosen.plate, np.uint8).reshape(1, -1, chosen.plate_width, 3)
+    return camera.pixels(pixels.model_input(plate, min(images.shape[2:])))[0]
 
 
 def compare(

@@ -15,7 +15,7 @@ import pytest
 import torch
 from acpc_server.cli import app, main
 from acpc_server.models.loader import load_checkpoint
-from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
@@ -50,7 +50,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def test_help_names_every_command() -> None:
     shown = CliRunner().invoke(app, ["--help"])
     assert shown.exit_code == 0
-    for command in ("serve", "health", "check-checkpoint", "convert"):
+    for command in ("serve", "health", "check-checkpoint", "import", "convert"):
         assert command in shown.stdout
 
 
@@ -113,24 +113,6 @@ def test_convert_keeps_the_numbers_and_never_overwrites(
     assert again.returncode == 1
     assert len(again.stderr.splitlines()) == 1
     assert digest(target) == digest(checkpoint)
-
-
-def test_a_pickled_module_needs_a_config_and_consent(run: Run, tmp_path: Path) -> None:
-    source, config = tmp_path / "model_object.ckpt", tmp_path / "config.json"
-    torch.save(random_state_dict(public_config()), source)
-    config.write_text(json.dumps(public_config()))
-    bare = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / "out")])
-    assert bare.exit_code == 2
-    assert "--config" in bare.output
-    gone = tmp_path / "gone"
-    for arguments in ((gone, "--config", config), (source, "--config", gone)):
-        given, *others = map(str, arguments)
-        absent = CliRunner().invoke(app, ["convert", given, str(tmp_path / "out"), *others])
-        assert (absent.exit_code, "Invalid value" in absent.stderr) == (2, True)
-    careful = run("convert", source, tmp_path / "out", "--config", config)
-    assert careful.returncode == 1
-    assert "--execute" in careful.stderr or "execute" in careful.stderr
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.process

@@ -32,5 +32,7 @@ def test_threads_sleep_soon_unless_the_operator_says_how_they_wait(
         return SimpleNamespace(main=lambda: None)
 
     monkeypatch.setattr(__main__, "load_command", load)
+    monkeypatch.setenv("GRPC_VERBOSITY", "INFO")  # the operator's word holds
     __main__.main()
     assert seen == [expected]
+    assert os.environ["GRPC_VERBOSITY"] == "INFO"

@@ -47,20 +47,26 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def needed(tmp_path: Path) -> dict[str, str]:
-    """Settings without which none can be made, and the TLS files, of which one needs the other."""
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("settings")
     for name in (*FOLDERS, "other"):
-        (tmp_path / name).mkdir()
+        (root / name).mkdir()
     for name in (*FILES, "file"):
-        (tmp_path / name).write_text("PEM")
-    return {name: str(tmp_path / name) for name in PATHS}
+        (root / name).write_text("PEM")
+    return root
 
 
-def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
+@pytest.fixture
+def needed(root: Path) -> dict[str, str]:
+    """Settings without which none can be made, and the TLS files, of which one needs the other."""
+    return {name: str(root / name) for name in PATHS}
+
+
+def other_value(name: str, field: FieldInfo, root: Path) -> object:
     """A good value that is not the default."""
     if name in PATHS:
-        return tmp_path / ("file" if name in FILES else "other")
+        return root / ("file" if name in FILES else "other")
     if name in CHOSEN:
         return CHOSEN[name]
     if name == "listen":
@@ -104,7 +110,8 @@ SHELL = typer.Typer(pretty_exceptions_enable=False)
 
 @SHELL.command()
 @with_settings
-def serve(given: dict[str, Any], config: Path | None) -> None:
+def serve(given: dict[str, Any], config: Path | None, print_config: bool) -> None:
+    assert not print_config
     PARSED.append(read_settings(given, config))
 
 
@@ -117,10 +124,10 @@ def shown_help() -> str:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
-    name: str, needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, needed: dict[str, str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     field = Settings.model_fields[name]
-    wanted = other_value(name, field, tmp_path)
+    wanted = other_value(name, field, root)
     usual = getattr(Settings(**needed), name)
     assert wanted != usual
     text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
@@ -144,6 +151,41 @@ def test_help_has_a_panel_for_every_group() -> None:
     assert places == sorted(places)
     assert GROUPS.keys() <= Settings.model_fields.keys()
     assert next(iter(GROUPS)) == next(iter(Settings.model_fields)), "every setting has a group"
+
+
+def test_what_is_in_force_is_printed_with_where_it_comes_from(
+    needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As TOML that means the same, but for secrets; a flag is named where it wins."""
+    file = tmp_path / "acpc.toml"
+    file.write_text("max_queue = 7\nport = 1\nlisten = ['unix:/run/a.sock']\n")
+    monkeypatch.setenv("ACPC_PORT", "2")
+    monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
+    monkeypatch.setenv("ACPC_OTLP_ENDPOINT", "https://cret@collector:4317")
+    given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
+    arguments = [*flags(given), "--config", str(file), "--print-config"]
+    shown = CliRunner().invoke(app, ["serve", *arguments])
+    assert shown.exit_code == 0
+    assert "cret" not in shown.stdout
+    lines = shown.stdout.splitlines()
+    for line in (
+        f'checkpoint_root = "{needed["checkpoint_root"]}"  # flag --checkpoint-root',
+        "port = 2  # environment ACPC_PORT",
+        f"max_queue = 7  # file {file}",
+        f'listen = ["unix:/run/a.sock"]  # file {file}',
+        'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
+        'otlp_endpoint = "https://***@collector:4317"  # environment ACPC_OTLP_ENDPOINT',
+        "reflection = true  # default",
+        "# tls_key: not set",
+    ):
+        assert line in lines
+    for name in ("ACPC_PORT", "acpc_jobs_url", "ACPC_OTLP_ENDPOINT"):
+        monkeypatch.delenv(name)
+    file.write_text(shown.stdout)
+    again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])
+    assert [line.partition("  #")[0] for line in again.stdout.splitlines()] == [
+        line.partition("  #")[0] for line in lines
+    ]
 
 
 BAD = {
@@ -237,13 +279,13 @@ def test_all_bad_values_are_told_at_once() -> None:
 
 
 def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
-    needed: dict[str, str], tmp_path: Path
+    needed: dict[str, str], root: Path
 ) -> None:
     inside = parse(needed).database_url
-    assert inside == f"sqlite:///{tmp_path / 'state_dir' / 'jobs.sqlite'}"
-    assert parse(needed).anchor_folder == tmp_path / "anchor_dir"
+    assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
+    assert parse(needed).anchor_folder == root / "anchor_dir"
     bare = {name: value for name, value in needed.items() if name != "anchor_dir"}
-    assert parse(bare).anchor_folder == tmp_path / "state_dir" / "anchors"
+    assert parse(bare).anchor_folder == root / "state_dir" / "anchors"
     url = "postgresql://me@host/jobs"
     assert parse({**needed, "jobs_url": url}).database_url == url
 
@@ -258,11 +300,11 @@ def config(needed: dict[str, str], tmp_path: Path) -> Path:
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["--config", str(config)]
     read = parse({}, *given)
-    assert read.checkpoint_root == tmp_path / "checkpoint_root"
+    assert read.checkpoint_root == root / "checkpoint_root"
     assert (read.port, read.max_queue, read.log_level) == (1, 2, "ERROR")
     monkeypatch.setenv("ACPC_PORT", "7")
     assert (parse({}, *given).port, parse({}, *given).max_queue) == (7, 2)
@@ -279,6 +321,7 @@ def test_flags_win_over_variables_and_variables_over_the_file(
         ("[jobs]\nx = 3", "there is no setting 'jobs'"),
         ("zzz = 3", "there is no setting 'zzz'; acpc-server serve --help lists all"),
         ("port =", "acpc.toml: not TOML"),
+        ("port = " + "[" * 50_000, "acpc.toml: not TOML"),
         ("rpc_threads = 3", "acpc.toml: rpc_threads: Input should be greater than or equal to"),
     ],
 )

@@ -95,25 +95,57 @@ def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> 
     assert lines.count("a library prints this") == 2
 
 
-def test_one_that_answers_no_more_is_killed_and_started_again() -> None:
-    mute = SERVE + "[sys.stdin.readline() for _ in iter(int, 1)]"
-    with worker(mute, most_unanswered=3) as one:
-        one.ask("too early to be heard")
-        wait_until(lambda: one.ready)
-        for _ in range(3):
+@pytest.mark.parametrize(
+    ("program", "serves"),
+    [(SERVE + "[sys.stdin.readline() for _ in iter(int, 1)]", True), ("input(); input()", False)],
+    ids=["while it serves", "while it starts"],
+)
+def test_one_that_hangs_is_killed(program: str, *, serves: bool) -> None:
+    with worker(program, silent_seconds=0.1, start_seconds=100.0 if serves else 0.1) as one:
+
+        def asked() -> bool:
             one.ask("well?")
-        assert one.starts == 1
-        one.ask("well?")
-        wait_until(lambda: one.starts == 2 and one.ready)
+            return one.starts == 2 if serves else one.over
+
+        wait_until(lambda: one.ready or not serves)
+        wait_until(asked)
+        assert one.exit_code == 128 + 9
+        assert one.given_up is not serves
 
 
 def test_one_that_answers_is_asked_for_ever() -> None:
-    with worker(ANSWERING, most_unanswered=1) as one:
+    with worker(ANSWERING) as one:
         wait_until(lambda: one.ready)
         for port in range(8, 20):
             one.ask(f"port {port}")
             wait_until(lambda port=port: one.metrics_port == port)
         assert one.starts == 1
+
+
+@pytest.mark.parametrize(
+    ("ready", "load", "step", "looks"),
+    [
+        (True, 0.0, 1.0, 11),
+        (True, 0.5, 1.0, 61),
+        (True, float("nan"), 1.0, 61),
+        (False, 0.5, 1.0, 301),
+        (True, 0.0, 3600.0, 6),  # the host sleeps between any two looks
+    ],
+)
+def test_silence_counts_as_far_as_both_could_run(
+    monkeypatch: pytest.MonkeyPatch, *, ready: bool, load: float, step: float, looks: int
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(worker_process.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(worker_process, "_cpu_seconds", lambda _: load * now[0])
+    pulse = worker_process.Pulse(1, 10.0, 300.0)
+    pulse.hangs()
+    pulse.heard(ready=ready)
+    counted = 0
+    while not pulse.hangs():
+        now[0] += step
+        counted += 1
+    assert abs(counted - looks) <= 1
 
 
 def test_its_end_is_seen_though_a_process_that_it_started_holds_its_pipes() -> None:

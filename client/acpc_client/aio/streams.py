@@ -20,7 +20,7 @@ from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import planning
 from acpc_client.results import UploadProgress
 from acpc_client.sync import SyncTransport, send_upload
-from acpc_client.transport import GOODBYE_S, Ending, overdue
+from acpc_client.transport import GOODBYE_S, Ending
 from acpc_client.uploads import UploadOptions
 
 
@@ -40,7 +40,7 @@ class AsyncPlanStream:
                     await self._stream.write(request)
                 answer = await self._stream.read()
         except TimeoutError:
-            raise overdue(limit, self._request_id) from None
+            raise self._transport.overdue(limit, self._request_id) from None
         except grpc.RpcError as raised:
             ended = await self._ending.behind(raised)
             raise self._transport.error(ended, self._request_id) from None

@@ -29,7 +29,7 @@ class AsyncTransport(AsyncWire):
             rpc = self.rpc(call.method)
             try:
                 answer = await rpc(call.request, timeout=attempts.remaining())
-                self.contact.made = True
+                self.contact.answered()
                 return call.read(answer)
             except grpc.RpcError as raised:
                 error = self.error(raised, call.request_id)

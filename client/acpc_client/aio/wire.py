@@ -39,7 +39,7 @@ class AsyncWire(Transport):
         ending = Ending(stream)
         try:
             async for answer in stream:
-                self.contact.made = True
+                self.contact.answered()
                 yield feed.read(answer)
             feed.check()
         except grpc.RpcError as raised:

@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,21 @@ def _suffix(path: Path) -> str:
 
 
 def _from_json(content: bytes) -> Read:
-    return _parsed(content), {}
+    document = _parsed(content)
+    left: list[tuple[str, Any]] = [("", document)]
+    while left:  # not by recursion: the reader has met what is nested as deep as it may be
+        path, value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ArgumentError(
+                path, f"found {value}, wanted a number, or null where there is none"
+            )
+        if isinstance(value, int) and abs(value) >= 2**64:
+            raise ArgumentError(path, f"found an integer of {value.bit_length()} bits, wanted 64")
+        if isinstance(value, dict):
+            left += [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    return document, {}
 
 
 def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value

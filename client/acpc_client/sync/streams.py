@@ -20,7 +20,7 @@ from acpc_client.calls import anchors as calls
 from acpc_client.calls import planning
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.transport import SyncTransport
-from acpc_client.transport import GOODBYE_S, overdue
+from acpc_client.transport import GOODBYE_S
 from acpc_client.uploads import Upload, UploadOptions
 
 
@@ -34,7 +34,7 @@ class PlanStream:
 
     def exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
         """Sends one message and waits for its answer; None: the server has ended the stream."""
-        error = overdue(limit, self._request_id)
+        error = self._transport.overdue(limit, self._request_id)
         late = threading.Event()
         with self._alarm(limit, late):
             try:

@@ -30,7 +30,7 @@ class SyncTransport(SyncWire):
             rpc = self.rpc(call.method)
             try:
                 answer = rpc(call.request, timeout=attempts.remaining())
-                self.contact.made = True
+                self.contact.answered()
                 return call.read(answer)
             except grpc.RpcError as raised:
                 error = self.error(raised, call.request_id)

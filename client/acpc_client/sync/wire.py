@@ -50,7 +50,7 @@ class SyncWire(Transport):
         stream = self.rpc(method)(feed.messages(pairs), timeout=attempts.remaining())
         try:
             for answer in stream:
-                self.contact.made = True
+                self.contact.answered()
                 yield feed.read(answer)
             feed.check()
         except grpc.RpcError as raised:

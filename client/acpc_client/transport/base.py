@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,15 @@ from typing import Any
 import grpc
 
 from acpc_client.calls import Method, check_options
-from acpc_client.errors import AcpcError, ArgumentError, ClientClosed, from_rpc_error
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    ClientClosed,
+    DeadlineExceeded,
+    TlsMismatch,
+    Unavailable,
+    from_rpc_error,
+)
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
 from acpc_client.transport.channel import CHANNEL_OPTIONS
@@ -17,6 +26,7 @@ from acpc_client.transport.connections import Connections
 from acpc_client.transport.traced import start_tracing, traced
 
 DEFAULT_TARGET = "localhost:50051"
+UNHEARD_S = 5.0
 _NO_RETRIES = RetryPolicy(attempts=1)
 
 
@@ -76,7 +86,7 @@ class Transport(ABC):
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
-        call = traced(self._connections.least_busy().call(method), method.name)
+        call = traced(self._connections.least_busy().call(method), method)
         if self._bearer is None:
             return call
         header = self._bearer.header()
@@ -88,7 +98,28 @@ class Transport(ABC):
 
     def error(self, raised: grpc.RpcError, request_id: str = "") -> AcpcError:
         """The error behind a failed RPC; where no server ever answered, with what to do."""
-        return self.contact.explained(from_rpc_error(raised, request_id))
+        error = from_rpc_error(raised, request_id)
+        if isinstance(error, DeadlineExceeded) and not error.domain:
+            self._unheard()
+        if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
+            from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
+
+            if fault := tls_fault(self.target, self.options.get("tls")):
+                return TlsMismatch(f"{self.target}: {fault}", why=fault, sent=False)
+        return self.contact.explained(error)
+
+    def overdue(self, limit: float, request_id: str) -> DeadlineExceeded:
+        """The error of a planning session's message without an answer for ``limit`` seconds."""
+        self._unheard()
+        text = f"no answer within {limit:g} s; the planning session has ended"
+        return DeadlineExceeded(text, reason="", request_id=request_id)
+
+    def _unheard(self) -> None:
+        """After a deadline, leave connections on which nothing has come for some seconds."""
+        now = time.monotonic()
+        if now - self.contact.heard >= UNHEARD_S:
+            self.contact.heard = now
+            self._connections.renew()
 
     def attempts(self, method: Method, timeout: float | None) -> Attempts:
         """The deadline and the retries of one logical call."""

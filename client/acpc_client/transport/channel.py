@@ -16,8 +16,13 @@ MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A process that is frozen still has its connections: calls leave it after 15 s. The server
+    # takes any number of pings.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # A connection that is not answered may have come to a frozen process of several.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     # Servers count calls by the family of the library that makes them.
     ("grpc.primary_user_agent", "acpc-client"),
     # A target may name several servers: calls go round them, and past those that are away. Health

@@ -64,6 +64,7 @@ class Connections:
         self._opened = opened
         self._most = most
         self._open: list[Connection] = []
+        self._left: list[Connection] = []
         self._lock = threading.Lock()
 
     def least_busy(self) -> Connection:
@@ -71,11 +72,18 @@ class Connections:
         with self._lock:
             best = min(self._open, key=lambda one: one.under_way, default=None)
             if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < self._most):
-                best = Connection(self._opened(bool(self._open)))
+                best = Connection(self._opened(bool(self._open or self._left)))
                 self._open.append(best)
             return best
+
+    def renew(self) -> None:
+        """Make further calls on new connections, which may reach another process."""
+        with self._lock:
+            # One without calls closes when it is forgotten.
+            self._left = [one for one in self._left if one.under_way] + self._open
+            self._open = []
 
     @property
     def channels(self) -> list[Any]:
         """Those that are open."""
-        return [one.channel for one in self._open]
+        return [one.channel for one in (*self._left, *self._open)]

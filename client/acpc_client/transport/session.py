@@ -38,12 +38,6 @@ DRAWING_SHARE = 0.7
 EPISODE_S = 3600.0
 
 
-def overdue(limit: float, request_id: str) -> DeadlineExceeded:
-    """The error of a message that was not answered within ``limit`` seconds."""
-    text = f"no answer within {limit:g} s; the planning session has ended"
-    return DeadlineExceeded(text, reason="", request_id=request_id)
-
-
 class SessionBase:
     """State of a session.
 
@@ -102,7 +96,7 @@ class SessionBase:
     def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
         """What the session computes with, from the answer to its start or to a frame."""
         self._receipt = read_answer(Receipt, planning.started(answer).receipt)
-        self._transport.contact.made = True
+        self._transport.contact.answered()
         return self._receipt
 
     @staticmethod

@@ -143,7 +143,7 @@ class Journal:
             try:
                 event = json.loads(line)
                 _ = event["event"], event["cell"]
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise FailedPrecondition(
                     f"line {number} of {self.path} is no event of a {self._what}; "
                     "restore the file, or delete its folder to start over"

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import changed, to_plain
+import numpy as np
+from acpc.contract import changed, check, to_plain
 from acpc_client import (
     Access,
+    AnchorValues,
     CheckpointRef,
     DatasetAnchors,
     Reading,
@@ -72,7 +74,7 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
         result = load_result(path)
         if result.kind != "score":
             raise ArgumentError("source", f"{path} holds a {result.kind}; this report is of scores")
-        cells.append(_measured(result, shift))
+        cells.append(_measured(result, shift, str(path)))
     return _report(tuple(cells), title)
 
 
@@ -88,7 +90,7 @@ def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = ""
         if operation.study is not None:
             raise ArgumentError("source", f"{name} is a study; this report is of scores")
         operation.result()  # raises why there is none
-        cells.append(_measured(Result.of(operation)))
+        cells.append(_measured(Result.of(operation), where=name))
         recipes.append(recipe(operation.request) if operation.request else "")
     data = _report(tuple(cells), title)
     if len(recipes) == 1 and recipes[0]:
@@ -114,7 +116,7 @@ def from_sweep(
             Measurement(
                 name=_called(results, cell),
                 shift=str(cell.shift),
-                score=item.score,
+                score=item.score and _sound(item.score, str(results.folder / cell.id)),
                 task=reading.task_of(
                     cell.labels, anchors.task if isinstance(anchors, DatasetAnchors) else ""
                 ),
@@ -190,9 +192,53 @@ def _report(cells: tuple[Measurement, ...], title: str) -> ReportData:
     return ReportData(title=named, cells=cells, previews_missing=_NO_JOBS)
 
 
-def _measured(result: Result, shift: str = "") -> Measurement:
+def _sound(score: Score, where: str) -> Score:
+    """The score, of whose numbers a page can be made.
+
+    Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
+    """
+    thresholds, answer = score.verdict.thresholds, {"checkpoint": score.checkpoint}
+    answer |= {"reference": score.reference} if score.reference else {}
+    try:
+        check(thresholds, "answer.verdict.thresholds")
+        for name, side in answer.items():
+            for index, summary in enumerate(side.summaries):
+                if not 0 <= summary.quantile <= 1:
+                    field = f"answer.{name}.summaries[{index}].quantile"
+                    raise ArgumentError(field, f"found {summary.quantile}, wanted 0 to 1")
+            if side.anchor_values is not None:
+                _check_values(side.anchor_values, f"answer.{name}.anchor_values")
+    except ArgumentError as error:
+        raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
+    return score
+
+
+def _check_values(values: AnchorValues, path: str) -> None:
+    count = len(values.anchor_ids)
+    for field in dataclasses.fields(values):
+        found = getattr(values, field.name)
+        if not isinstance(found, np.ndarray):
+            continue
+        if len(found) != count:
+            wanted = f"wanted {count}, as many as anchor_ids"
+            raise ArgumentError(f"{path}.{field.name}", f"found {len(found)} entries, {wanted}")
+        if field.name == "partner":
+            wrong, wanted = (found < -1) | (found >= count), "an index of an anchor, or -1"
+        elif field.name == "different_state_distance":
+            wrong, wanted = np.isinf(found), "a finite number, or NaN where skipped"
+        elif found.dtype == np.float64:
+            wrong, wanted = ~np.isfinite(found), "a finite number"
+        else:
+            continue
+        for place in np.argwhere(wrong)[:1].tolist():
+            at = "".join(f"[{index}]" for index in place)
+            bad = found[tuple(place)]
+            raise ArgumentError(f"{path}.{field.name}{at}", f"found {bad}, wanted {wanted}")
+
+
+def _measured(result: Result, shift: str = "", where: str = "the score") -> Measurement:
     """A score with what its request tells; ``shift`` is used where there is no request."""
-    request, score = result.score_request, result.answer
+    request, score = result.score_request, _sound(result.answer, where)
     shift = shift or f"shift {score.receipt.perturbation_digest[:8]}"
     protocol = _told_by(score)
     task = ""

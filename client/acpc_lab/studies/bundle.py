@@ -146,7 +146,7 @@ def read(folder: Path) -> Bundle:
             raise ValueError(f"unknown study {document['study']!r}")
         for name in (*document["files"], *document["figures"]):
             _require_inside(name)
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ArgumentError(str(path), f"is no manifest of a study: {error}") from error
     return Bundle(
         folder=folder,
@@ -259,7 +259,7 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
         return 0, 0.0, f"{MANIFEST} names no {SUMMARY}"
     try:
         written = json.loads((held.folder / SUMMARY).read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     evidence = held.evidence()
     computed = evidence.result(held.sources[:-1]).to_dict()  # the last one is this release

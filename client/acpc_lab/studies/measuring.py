@@ -247,7 +247,7 @@ def _identity(path: Path, digest: str) -> uuid.UUID | None:
         found, identity = document["digest"], uuid.UUID(document["identity"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ArgumentError(str(path), f"is no journal: {error}; delete {files}") from error
     if found != digest:
         raise ArgumentError(

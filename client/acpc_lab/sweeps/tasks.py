@@ -127,7 +127,7 @@ class SweepFolder:
             ]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise FailedPrecondition(f"{self._plan} cannot be read: {error}") from error
         cells = {cell.id: cell for cell in (*plan.cells, *later)}
         return dataclasses.replace(plan, cells=tuple(cells.values())) if later else plan

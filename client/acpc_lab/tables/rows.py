@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ class Rows:
             raise ArgumentError("rows", "there are none; a study needs at least one")
 
     @classmethod
+    @functools.cache
     def fields(cls) -> tuple[Field, ...]:
         """The columns, in order."""
         hints = get_type_hints(cls, include_extras=True)

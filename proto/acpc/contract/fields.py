@@ -195,9 +195,9 @@ def _quick_test(hint: object, bounds: Bounds) -> InRange:
         return lambda value: type(value) is int and least <= value <= most
     if hint is float:
         return lambda value: type(value) is float and bounds.holds(value)
-    if hint is str:
+    if hint in (str, bytes):
         shortest, longest = bounds.min_length, bounds.max_length or math.inf
-        return lambda value: type(value) is str and shortest <= len(value) <= longest
+        return lambda value: type(value) is hint and shortest <= len(value) <= longest
     if get_origin(hint) is tuple:
         return _sequence_test(frozenset(parts_of(get_args(hint)[0])), bounds)
     return _instance_test(hint)
@@ -257,6 +257,7 @@ hints_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)
 
 _WORDS = {
     "str": "a text",
+    "bytes": "bytes",
     "int": "a whole number",
     "float": "a number",
     "ndarray": "an array",
@@ -291,8 +292,9 @@ def _check_field(record: object, f: dataclasses.Field[object], value: object) ->
             check(value, _member(type(record), name, type(value)))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, name, bounds, whole)
-    elif isinstance(value, str):
-        check_length(len(value), name, bounds, "characters")
+    elif isinstance(value, str | bytes):
+        what = "characters" if isinstance(value, str) else "bytes"
+        check_length(len(value), name, bounds, what)
     elif isinstance(value, Mapping):
         check_length(len(value), name, bounds)
         for key, item in value.items():

@@ -2,20 +2,31 @@
 
 Each class is one kind of ``PerturbationSpec`` in perturbation.proto; docs/perturbations.md defines
 them and the server's ``perturb`` package applies them. A grid of severities of one kind shares its
-random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Perturbation``
-lists, and a function in the server's ``perturb`` package.
+random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Part`` lists,
+and a function in the server's ``perturb`` package.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import TypeAlias
 
-from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded
-from acpc.contract.messages import Codec, Wire
-from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+from acpc.contract.messages import Wire
+from acpc.contract.scene_changes import (
+    Background,
+    Cutout,
+    Distractor,
+    Haze,
+    KnockedCamera,
+    RandomConvolution,
+    SaltAndPepper,
+    Saturation,
+    Stutter,
+    Zoom,
+)
+from acpc.contract.visual_changes import Registered, Signed, VisualChange
 from acpc.v1 import perturbation_pb2 as pb
 
 
@@ -89,15 +100,8 @@ class Resize(VisualChange, Wire[pb.Resize]):
         return 1.0 - self.scale
 
 
-class _Signed(VisualChange):
-    @property
-    def severity(self) -> float:
-        """Size of the change: a grid of both signs is one grid."""
-        return float(abs(self._first()))
-
-
 @dataclass(frozen=True)
-class Brightness(_Signed, Wire[pb.Brightness]):
+class Brightness(Signed, Wire[pb.Brightness]):
     """Every pixel times ``1 + change``, saturating at black and white.
 
     Attributes:
@@ -110,7 +114,7 @@ class Brightness(_Signed, Wire[pb.Brightness]):
 
 
 @dataclass(frozen=True)
-class Contrast(_Signed, Wire[pb.Contrast]):
+class Contrast(Signed, Wire[pb.Contrast]):
     """Distance of every pixel from mid-grey times ``1 + change``, saturating.
 
     Attributes:
@@ -242,7 +246,7 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-Perturbation: TypeAlias = (
+Part: TypeAlias = (
     Identity
     | GaussianNoise
     | GaussianBlur
@@ -257,40 +261,16 @@ Perturbation: TypeAlias = (
     | MotionBlur
     | Shadow
     | Gamma
+    | Saturation
+    | Cutout
+    | Distractor
+    | Background
+    | RandomConvolution
+    | Zoom
+    | KnockedCamera
+    | Haze
+    | SaltAndPepper
+    | Stutter
     | Registered
-    | GivenViews
 )
-KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
-"""The class of each kind, by its field name in ``PerturbationSpec``."""
-
-
-def _load(message: pb.PerturbationSpec, *, strict: bool) -> Perturbation | None:
-    kind = message.WhichOneof("kind")
-    if kind is None:
-        if not strict:  # a kind of a newer release
-            return None
-        raise ArgumentError("", "choose a perturbation, for example gaussian_noise")
-    try:
-        spec: Perturbation = KINDS[kind].from_message(getattr(message, kind), strict=strict)
-    except ArgumentError as error:
-        raise error.below(kind) from error
-    return spec
-
-
-def _dump(spec: Any) -> dict[str, Any]:
-    return {spec.kind: spec.to_message()}
-
-
-Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
-"""A perturbation in a request: a ``PerturbationSpec`` on the wire."""
-
-
-def read_spec(message: pb.PerturbationSpec) -> Perturbation:
-    """Reads a ``PerturbationSpec``.
-
-    Raises:
-        ArgumentError: No kind, or a parameter out of range, which it names below the kind.
-    """
-    spec = _load(message, strict=True)
-    assert spec is not None  # noqa: S101 - strict
-    return spec
+"""What the server can draw."""

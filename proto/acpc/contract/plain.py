@@ -6,6 +6,7 @@ fields; a union of such classes is told apart by it, other unions by their field
 
 from __future__ import annotations
 
+import base64
 import enum
 import json
 import types
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 
 def to_plain(value: object) -> Any:
-    """A value as JSON: records as objects, tuples as lists, enums by their lower-case name."""
+    """A value as JSON: records as objects, tuples as lists, bytes as base64, enums by name."""
     if is_dataclass(value) and not isinstance(value, type):
         kind = {"kind": value.kind} if hasattr(value, "kind") else {}
         return kind | {_key(f): to_plain(getattr(value, f.name)) for f in fields(value)}
@@ -31,7 +32,7 @@ def to_plain(value: object) -> Any:
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [to_plain(item) for item in value]
-    return value
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 def from_plain(cls: type[T], value: object, path: str = "") -> T:
@@ -125,12 +126,21 @@ def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
 
 def _read_scalar(hint: Any, value: Any, path: str) -> Any:
     wanted = get_origin(hint) or hint
+    if wanted is bytes and isinstance(value, str):
+        return _from_base64(value, path)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     fits = isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool))
     if not fits:
         raise ArgumentError(path, f"found {_brief(value)}, wanted {wanted.__name__}")
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _from_base64(value: str, path: str) -> bytes:
+    try:
+        return base64.b64decode(value, validate=True)
+    except ValueError as error:
+        raise ArgumentError(path, f"found {_brief(value)}, wanted base64") from error
 
 
 def _key(f: Field[object]) -> str:

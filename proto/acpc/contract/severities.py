@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from fractions import Fraction
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
+from acpc.contract.compositions import KINDS, Composition, Perturbation
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
-from acpc.contract.perturbations import (
-    KINDS,
-    Identity,
-    Perturbation,
-)
+from acpc.contract.perturbations import Identity
+from acpc.contract.scene_changes import Background, plate_from
 from acpc.contract.suggestion import did_you_mean
-from acpc.contract.visual_changes import GivenViews, Registered, shown
+from acpc.contract.visual_changes import GivenViews, Registered
 
-_UNGRADED = {Identity, Registered, GivenViews}
+_UNGRADED = {Identity, Registered, GivenViews, Composition}
 _GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
 _SHORTER = {"blur": "gaussian_blur"}
 _MAX_GRID = 256
 
 
 def _choice(kind: str) -> str:
-    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind]))
+    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind])[:3])
 
 
 CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
@@ -43,7 +44,7 @@ def example(cls: type[Perturbation]) -> str:
     """A usual change of a kind in its short form."""
     if cls is GivenViews:
         return f"{cls.kind}:camera-2"
-    return f"{cls.kind}:{shown(cls.example)}" if cls in _GRADED.values() else cls.kind
+    return f"{cls.kind}:{cls.example}" if cls in _GRADED.values() else cls.kind
 
 
 def kind_named(name: str) -> str:
@@ -51,7 +52,7 @@ def kind_named(name: str) -> str:
     return _SHORTER.get(name, name)
 
 
-def severity_grid(kind: str, values: Iterable[float], **others: float) -> list[Perturbation]:
+def severity_grid(kind: str, values: Iterable[float], **others: Any) -> list[Perturbation]:
     """One perturbation for each value of a kind's first parameter.
 
     Args:
@@ -92,13 +93,16 @@ def parse_grid(text: str) -> list[Perturbation]:
 
     ``gaussian_noise:0.02,0.05`` lists severities, ``gaussian_noise:0.02..0.08/4`` spaces four of
     them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
+    ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions.
 
     Raises:
         ArgumentError: The text is none of ``CHOICES``.
     """
+    kind, _, rest = text.partition(":")
+    if kind != GivenViews.kind and len(parts := re.split(r"\+(?=[a-z])", text)) > 1:
+        return _composed(text, parts)
     if text == Identity.kind:
         return [Identity()]
-    kind, _, rest = text.partition(":")
     if kind == GivenViews.kind:
         try:
             return [GivenViews(group) for group in rest.split(",")]
@@ -107,20 +111,35 @@ def parse_grid(text: str) -> list[Perturbation]:
     cls = _GRADED.get(kind_named(kind))
     if cls is None:
         raise ArgumentError("perturbation", f"found {text!r}: {_unknown(kind)}")
-    values, at, other = rest.partition("@")
-    first, *others = fields(cls)
+    values, *others = rest.split("@")
+    hints = [(f.name, get_type_hints(cls)[f.name]) for f in fields(cls)[:3]]
+    (first, number), *others_of = hints
     if not values:
-        raise _unreadable(text, cls, f" without its {first.name}")
-    if at and not others:
-        raise _unreadable(text, cls, f", but {cls.kind} has no second parameter")
+        raise _unreadable(text, cls, f" without its {first}")
+    if len(others) > len(others_of):
+        more = "second" if len(others) == 1 else "further"
+        raise _unreadable(text, cls, f", but {cls.kind} has no {more} parameter")
     try:
-        shared = {others[0].name: float(other)} if at else {}
-        number = get_type_hints(cls)[first.name]
+        given = zip(others_of, others, strict=False)
+        shared = {name: read(other) for (name, read), other in given}
+        if cls is Background and others[:1] and others[0].endswith(".npy"):
+            shared |= {"key": "", **plate_from(others[0])}
         return severity_grid(cls.kind, [number(value) for value in _values(values)], **shared)
     except ArgumentError as error:  # out of range
         raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
     except (ValueError, ZeroDivisionError) as error:
         raise _unreadable(text, cls) from error
+
+
+def _composed(text: str, parts: list[str]) -> list[Perturbation]:
+    """All combinations of what the parts list."""
+    read = [parse_grid(part) for part in parts]
+    if math.prod(map(len, read)) > _MAX_GRID:
+        raise ArgumentError("perturbation", f"found {text!r}, wanted at most {_MAX_GRID} of them")
+    try:
+        return [Composition(found) for found in itertools.product(*read)]  # type: ignore[arg-type]
+    except ArgumentError as error:
+        raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
 
 
 def _values(text: str) -> list[str]:

@@ -26,11 +26,11 @@ class VisualChange:
 
     Attributes:
         kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        example: A usual value of the first parameter; the paper's, where it has one.
+        example: Usual parameters in the short form; the paper's, where it has any.
     """
 
     kind: ClassVar[str]
-    example: ClassVar[float] = 0.0
+    example: ClassVar[float | str] = 0.0
     checks_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -46,6 +46,11 @@ class VisualChange:
     def changes_nothing(self) -> bool:
         """Whether the view certainly is the frames themselves, bit for bit."""
         return self.severity == 0.0
+
+    @property
+    def steps(self) -> tuple[VisualChange, ...]:
+        """The changes that are made one after the other: this one."""
+        return (self,)
 
     @property
     def canonical_json(self) -> str:
@@ -67,6 +72,15 @@ class VisualChange:
     def __str__(self) -> str:
         """The short form; ``acpc.contract.parse`` reads it."""
         return f"{self.kind}:" + "@".join(map(shown, changed(self).values()))
+
+
+class Signed(VisualChange):
+    """A change that goes both ways: a grid of both signs is one grid."""
+
+    @property
+    def severity(self) -> float:
+        """Size of the change."""
+        return float(abs(self._first()))
 
 
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")

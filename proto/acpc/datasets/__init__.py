@@ -27,6 +27,7 @@ from acpc.datasets.tasks import (
     TaskPreset,
     load_preset,
     parse_task,
+    plain_yaml,
     preset_names,
 )
 

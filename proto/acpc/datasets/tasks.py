@@ -141,17 +141,21 @@ class _PlainLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _check_structure(text: str) -> None:
-    """Rejects what makes a small file expensive: deep nesting, and aliases, which multiply."""
+def plain_yaml(text: str, max_depth: int = MAX_DEPTH) -> object:
+    """What YAML of plain values says; a ``YAMLError`` for what makes a small file expensive.
+
+    That is deep nesting, and aliases, which multiply; a key given twice is an error too.
+    """
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
-            fault = f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else "aliases"
+        if isinstance(event, yaml.AliasEvent) or depth > max_depth:
+            fault = f"nested deeper than {max_depth}" if depth > max_depth else "aliases"
             raise yaml.YAMLError(f"{fault}: not read")
+    return yaml.load(text, _PlainLoader)  # noqa: S506  a SafeLoader
 
 
 def parse_task(name: str, raw: bytes) -> TaskPreset:
@@ -167,8 +171,7 @@ def parse_task(name: str, raw: bytes) -> TaskPreset:
     except UnicodeDecodeError as error:
         raise FailedPrecondition(f"task {name!r} is not UTF-8 text: {error}") from error
     try:
-        _check_structure(text)
-        data = yaml.load(text, _PlainLoader)  # noqa: S506  a SafeLoader
+        data = plain_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
         raise FailedPrecondition(f"task {name!r} is not valid YAML or JSON: {error}") from error
     if not isinstance(data, dict):

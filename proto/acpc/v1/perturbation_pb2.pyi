@@ -42,6 +42,17 @@ class PerturbationSpec(_message.Message):
     GAMMA_FIELD_NUMBER: _builtins.int
     REGISTERED_FIELD_NUMBER: _builtins.int
     GIVEN_VIEWS_FIELD_NUMBER: _builtins.int
+    SATURATION_FIELD_NUMBER: _builtins.int
+    CUTOUT_FIELD_NUMBER: _builtins.int
+    DISTRACTOR_FIELD_NUMBER: _builtins.int
+    BACKGROUND_FIELD_NUMBER: _builtins.int
+    RANDOM_CONVOLUTION_FIELD_NUMBER: _builtins.int
+    ZOOM_FIELD_NUMBER: _builtins.int
+    KNOCKED_CAMERA_FIELD_NUMBER: _builtins.int
+    HAZE_FIELD_NUMBER: _builtins.int
+    SALT_AND_PEPPER_FIELD_NUMBER: _builtins.int
+    STUTTER_FIELD_NUMBER: _builtins.int
+    COMPOSITION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___Identity:
         """The unchanged view."""
@@ -106,6 +117,50 @@ class PerturbationSpec(_message.Message):
     def given_views(self) -> Global___GivenViews:
         """Views that came with the anchor set of a job; jobs alone take them."""
 
+    @_builtins.property
+    def saturation(self) -> Global___Saturation:
+        """More or less colour, down to grey."""
+
+    @_builtins.property
+    def cutout(self) -> Global___Cutout:
+        """Several grey squares."""
+
+    @_builtins.property
+    def distractor(self) -> Global___Distractor:
+        """A disk that moves through the history."""
+
+    @_builtins.property
+    def background(self) -> Global___Background:
+        """Another background."""
+
+    @_builtins.property
+    def random_convolution(self) -> Global___RandomConvolution:
+        """Another look of every surface."""
+
+    @_builtins.property
+    def zoom(self) -> Global___Zoom:
+        """A part of the frame, enlarged."""
+
+    @_builtins.property
+    def knocked_camera(self) -> Global___KnockedCamera:
+        """A camera that was turned a little."""
+
+    @_builtins.property
+    def haze(self) -> Global___Haze:
+        """Uneven haze."""
+
+    @_builtins.property
+    def salt_and_pepper(self) -> Global___SaltAndPepper:
+        """Pixels that are black or white."""
+
+    @_builtins.property
+    def stutter(self) -> Global___Stutter:
+        """A camera that repeats frames."""
+
+    @_builtins.property
+    def composition(self) -> Global___Composition:
+        """Several changes, one after the other."""
+
     def __init__(
         self,
         *,
@@ -125,12 +180,23 @@ class PerturbationSpec(_message.Message):
         gamma: Global___Gamma | None = ...,
         registered: Global___RegisteredPerturbation | None = ...,
         given_views: Global___GivenViews | None = ...,
+        saturation: Global___Saturation | None = ...,
+        cutout: Global___Cutout | None = ...,
+        distractor: Global___Distractor | None = ...,
+        background: Global___Background | None = ...,
+        random_convolution: Global___RandomConvolution | None = ...,
+        zoom: Global___Zoom | None = ...,
+        knocked_camera: Global___KnockedCamera | None = ...,
+        haze: Global___Haze | None = ...,
+        salt_and_pepper: Global___SaltAndPepper | None = ...,
+        stutter: Global___Stutter | None = ...,
+        composition: Global___Composition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "composition", b"composition", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "defocus_blur", b"defocus_blur", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "shadow", b"shadow"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "composition", b"composition", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered", "given_views"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered", "given_views", "saturation", "cutout", "distractor", "background", "random_convolution", "zoom", "knocked_camera", "haze", "salt_and_pepper", "stutter", "composition"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -494,6 +560,336 @@ class Gamma(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gamma: _TypeAlias = Gamma  # noqa: Y015
+
+@_typing.final
+class Saturation(_message.Message):
+    """The difference of every pixel from its luminance times 1 + change, saturating."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGE_FIELD_NUMBER: _builtins.int
+    change: _builtins.float
+    """Relative change in [-1, 1]; -1 is grey. Its size is the severity.
+    Range: [-1, 1].
+    """
+    def __init__(
+        self,
+        *,
+        change: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["change", b"change"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Saturation: _TypeAlias = Saturation  # noqa: Y015
+
+@_typing.final
+class Cutout(_message.Message):
+    """Mid-grey patches at random places, the same in all frames of a draw."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    PATCHES_FIELD_NUMBER: _builtins.int
+    size: _builtins.float
+    """Sides of each patch as a fraction of the frame's, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    patches: _builtins.int
+    """How many there are.
+    Range: 1 to 16; default 4.
+    """
+    def __init__(
+        self,
+        *,
+        size: _builtins.float = ...,
+        patches: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_patches", b"_patches", "patches", b"patches"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_patches", b"_patches", "patches", b"patches", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__patches: _TypeAlias = _typing.Literal["patches"]  # noqa: Y015
+    _WhichOneofArgType__patches: _TypeAlias = _typing.Literal["_patches", b"_patches"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__patches) -> _WhichOneofReturnType__patches | None: ...
+
+Global___Cutout: _TypeAlias = Cutout  # noqa: Y015
+
+@_typing.final
+class Distractor(_message.Message):
+    """A disk of a random colour that moves straight through the history, from a random
+    place in a random direction, and turns round at the borders: one path a draw.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    SPEED_FIELD_NUMBER: _builtins.int
+    size: _builtins.float
+    """Its diameter as a fraction of the frame's shorter side, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    speed: _builtins.float
+    """How far it moves from frame to frame, as a fraction of the frame's sides.
+    Range: [0, 1]; default 0.1.
+    """
+    def __init__(
+        self,
+        *,
+        size: _builtins.float = ...,
+        speed: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "speed", b"speed"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_speed", b"_speed", "size", b"size", "speed", b"speed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__speed: _TypeAlias = _typing.Literal["speed"]  # noqa: Y015
+    _WhichOneofArgType__speed: _TypeAlias = _typing.Literal["_speed", b"_speed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__speed) -> _WhichOneofReturnType__speed | None: ...
+
+Global___Distractor: _TypeAlias = Distractor  # noqa: Y015
+
+@_typing.final
+class Background(_message.Message):
+    """Random smooth colours behind the scene, the same in all frames of a draw. The
+    background is what has the colour of the key, or of the same pixel of a plate.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    TOLERANCE_FIELD_NUMBER: _builtins.int
+    PLATE_FIELD_NUMBER: _builtins.int
+    PLATE_WIDTH_FIELD_NUMBER: _builtins.int
+    strength: _builtins.float
+    """How far it goes over to them, in [0, 1]; 1 replaces it. The severity.
+    Range: [0, 1].
+    """
+    key: _builtins.str
+    """Its colour, six hexadecimal digits, red first; either this or a plate.
+    Length: 0 to 6.
+    """
+    tolerance: _builtins.float
+    """How far each channel of a pixel may be from it; to twice as far it counts less.
+    Range: [0.01, 1]; default 0.1.
+    """
+    plate: _builtins.bytes
+    """A frame of the empty scene, uint8 (height, width, 3), of the camera's aspect.
+    Length: 0 to 3145728 bytes.
+    """
+    plate_width: _builtins.int
+    """Pixels in a row of the plate; zero without one.
+    Range: 0 to 4096.
+    """
+    def __init__(
+        self,
+        *,
+        strength: _builtins.float = ...,
+        key: _builtins.str = ...,
+        tolerance: _builtins.float | None = ...,
+        plate: _builtins.bytes = ...,
+        plate_width: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_tolerance", b"_tolerance", "tolerance", b"tolerance"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_tolerance", b"_tolerance", "key", b"key", "plate", b"plate", "plate_width", b"plate_width", "strength", b"strength", "tolerance", b"tolerance"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__tolerance: _TypeAlias = _typing.Literal["tolerance"]  # noqa: Y015
+    _WhichOneofArgType__tolerance: _TypeAlias = _typing.Literal["_tolerance", b"_tolerance"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance) -> _WhichOneofReturnType__tolerance | None: ...
+
+Global___Background: _TypeAlias = Background  # noqa: Y015
+
+@_typing.final
+class RandomConvolution(_message.Message):
+    """A random 3 x 3 convolution over all channels, the same in all frames of a draw,
+    mixed with the frames.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    strength: _builtins.float
+    """Share of the convolution in the mixture, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    def __init__(
+        self,
+        *,
+        strength: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["strength", b"strength"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RandomConvolution: _TypeAlias = RandomConvolution  # noqa: Y015
+
+@_typing.final
+class Zoom(_message.Message):
+    """A part of the frame at a random place, the same in all frames of a draw, enlarged
+    to the whole frame.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CUT_FIELD_NUMBER: _builtins.int
+    cut: _builtins.float
+    """Share of the frame's sides that is cut away, in [0, 0.9]. The severity.
+    Range: [0, 0.9].
+    """
+    def __init__(
+        self,
+        *,
+        cut: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cut", b"cut"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Zoom: _TypeAlias = Zoom  # noqa: Y015
+
+@_typing.final
+class KnockedCamera(_message.Message):
+    """A pinhole camera turned about its three axes, each by a random angle, the same in
+    all frames of a draw; border pixels are repeated.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEGREES_FIELD_NUMBER: _builtins.int
+    FIELD_OF_VIEW_FIELD_NUMBER: _builtins.int
+    degrees: _builtins.float
+    """Largest angle about each axis, in [0, 15]. The severity.
+    Range: [0, 15] degrees.
+    """
+    field_of_view: _builtins.float
+    """Field of view of the frame's longer side.
+    Range: [10, 90] degrees; default 60.
+    """
+    def __init__(
+        self,
+        *,
+        degrees: _builtins.float = ...,
+        field_of_view: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_field_of_view", b"_field_of_view", "field_of_view", b"field_of_view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_field_of_view", b"_field_of_view", "degrees", b"degrees", "field_of_view", b"field_of_view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__field_of_view: _TypeAlias = _typing.Literal["field_of_view"]  # noqa: Y015
+    _WhichOneofArgType__field_of_view: _TypeAlias = _typing.Literal["_field_of_view", b"_field_of_view"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__field_of_view) -> _WhichOneofReturnType__field_of_view | None: ...
+
+Global___KnockedCamera: _TypeAlias = KnockedCamera  # noqa: Y015
+
+@_typing.final
+class Haze(_message.Message):
+    """Haze of random, smoothly varying density, the same in all frames of a draw."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    strength: _builtins.float
+    """Share of the light that the densest haze takes, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    def __init__(
+        self,
+        *,
+        strength: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["strength", b"strength"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Haze: _TypeAlias = Haze  # noqa: Y015
+
+@_typing.final
+class SaltAndPepper(_message.Message):
+    """Pixels turned black or white with equal chance, independently in every frame."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SHARE_FIELD_NUMBER: _builtins.int
+    share: _builtins.float
+    """Share of the pixels, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    def __init__(
+        self,
+        *,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["share", b"share"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaltAndPepper: _TypeAlias = SaltAndPepper  # noqa: Y015
+
+@_typing.final
+class Stutter(_message.Message):
+    """Each frame of the history but the first shows the one before it again with some
+    chance.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANCE_FIELD_NUMBER: _builtins.int
+    chance: _builtins.float
+    """The chance, in [0, 1]. The severity.
+    Range: [0, 1].
+    """
+    def __init__(
+        self,
+        *,
+        chance: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chance", b"chance"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stutter: _TypeAlias = Stutter  # noqa: Y015
+
+@_typing.final
+class Composition(_message.Message):
+    """Several changes, one after the other. Each draws the numbers that it draws alone;
+    of several of one kind, each its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:
+        """In the order in which they are applied; no compositions, and no given views.
+        Length: 2 to 4.
+        """
+
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___PerturbationSpec] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Composition: _TypeAlias = Composition  # noqa: Y015
 
 @_typing.final
 class GivenViews(_message.Message):

@@ -82,6 +82,7 @@ class Reloaded(Generic[Value]):
         self._load = load
         self._files = files
         self._reloads = metrics.access_reloads
+        self._stale = metrics.access_stale.labels(what)
         self.value = load()
         self._seen = self._stamps()
 
@@ -90,6 +91,7 @@ class Reloaded(Generic[Value]):
         stamps = self._stamps()
         if stamps.items() <= self._seen.items() and not force:
             return
+        self._stale.set(1)  # and stays so if the files cannot be used, or their reader has a bug
         try:
             self.value = self._load()
         except AcpcError as error:
@@ -100,6 +102,7 @@ class Reloaded(Generic[Value]):
         # The new value may name other files; of the same ones the time before reading counts.
         self._seen = {**self._stamps(), **stamps}
         log.info("reloaded", what=self._what)
+        self._stale.set(0)
         self._reloads.labels(self._what, "succeeded").inc()
 
     def _stamps(self) -> dict[Path, tuple[int, ...]]:
@@ -110,6 +113,7 @@ class Reloader:
     """A thread that looks for changed files every two seconds, and at once when poked."""
 
     def __init__(self) -> None:
+        self.also: Callable[..., object] = lambda **_: None  # what else is looked after
         self._entries: list[Reloaded[Any]] = []
         self._poked = threading.Event()
         self._stopping = False
@@ -141,9 +145,9 @@ class Reloader:
             self._poked.clear()
             if self._stopping:
                 return
-            for entry in self._entries:
+            for refresh in (*(entry.refresh for entry in self._entries), self.also):
                 try:
-                    entry.refresh(force=poked)
+                    refresh(force=poked)
                 except Exception:  # a bug in one file's reader must not stop the others
                     log.exception("reload_bug")
 

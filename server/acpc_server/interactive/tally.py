@@ -17,7 +17,6 @@ from acpc.contract import (
     PairedPlans,
     PerturbationSet,
     PoolCertificate,
-    Registered,
     ViewCertificate,
     Views,
 )
@@ -28,6 +27,7 @@ from acpc_server.engine import LoadedCheckpoint
 from acpc_server.interactive.drift import DriftMonitor, Signals
 from acpc_server.numerics import cost_bounds
 from acpc_server.observe import Metrics, Shift
+from acpc_server.perturb import series_name
 from acpc_server.scheduling import Priority, RequestContext
 
 # What the views that a caller sends as frames are counted as.
@@ -45,13 +45,9 @@ class Tally:
         views: Views,
         drift: DriftMonitor | None = None,
     ) -> None:
-        # Of a plug-in's perturbation the severity alone: its other parameters are a caller's text.
         names = [OWN_VIEWS]
         if isinstance(views, PerturbationSet):
-            names = [
-                f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)
-                for spec in views.specs
-            ]
+            names = [series_name(spec) for spec in views.specs]
         self.shifts = tuple(metrics.shift(checkpoint.name, name) for name in names)
         self.pools = 0
         # What all pools so far show of all draws, by perturbation and choice.

@@ -97,7 +97,7 @@ class Lease:
         self._others = Sightings()
         self._strays = Sightings()
         self._reported = ""
-        self.away = False  # whether the record could not be reached lately
+        self.away = self.full = False  # whether the record could not be reached, or written
         self.looked = math.inf  # when it last looked, by the monotonic clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
@@ -161,12 +161,12 @@ class Lease:
                     busy = self._look_after_own()
                     self.away = False
                 if self.looked >= due and self._beat():
-                    due = self.looked + self._terms.heartbeat
+                    self.full, due = False, self.looked + self._terms.heartbeat
                     self._look_after_others()
             except RECORD_ERRORS as error:
-                full = no_room(error)
-                self.away = isinstance(error, SQLAlchemyError) and not full
-                event = "job_record_full" if full else "job_database_away"
+                self.full = no_room(error)
+                self.away = isinstance(error, SQLAlchemyError) and not self.full
+                event = "job_record_full" if self.full else "job_database_away"
                 log.warning(event, cause=first_line(error))
             except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")

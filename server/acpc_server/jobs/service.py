@@ -28,7 +28,7 @@ from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
 from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import RunningJobs, about
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -86,9 +86,10 @@ class JobService:
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
         self._retention = Retention(record, self._kinds, options.retention_days, record.now)
-        self._lease = Lease(
+        self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
+        metrics.record_away.set_function(lambda: lease.away or lease.full)
 
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.
@@ -198,7 +199,7 @@ class JobService:
                 if owner.tenant and not self._tenants_served:
                     self._serve_tenants()
                 self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
-            log.info("job_submitted", job=job_id, kind=kind.name)
+            log.info("job_submitted", **about(kind, spec, job_id, owner))
             job = self.get(job_id, owner.tenant)
         if job.spec != spec:
             other = "another" if job.kind == kind.name else f"a {job.kind}"

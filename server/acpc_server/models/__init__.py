@@ -1,7 +1,8 @@
 """Checkpoint folder to frozen world model: safe reading, the known families, plug-ins, rollout."""
 
+from acpc_server.models.config import CONFIG_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
-from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
+from acpc_server.models.convert import Container, DtypeName, convert_weights, save_weights
 from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
@@ -22,13 +23,16 @@ from acpc_server.models.frozen import (
 )
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
+from acpc_server.models.parts import VIT_SIZES
 from acpc_server.models.products import PACKED_TOLERANCES, packs, tried_products, wrong_products
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.models.sample import sample_model
+from acpc_server.models.weights import StateReader
 
 __all__ = [
-    "PACKED_TOLERANCES", "CheckpointEntry", "CheckpointLimits", "FrozenJepa", "FrozenNetwork",
-    "FrozenWorldModel", "JepaModel", "ModelCard", "TakesProprio", "Widens", "check_actions",
-    "check_history", "check_proprio", "list_checkpoints", "load_checkpoint", "packs", "rollout",
-    "rollout_pool", "sample_model", "tried_products", "with_proprio", "wrong_products",
+    "CONFIG_NAME", "PACKED_TOLERANCES", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
+    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
+    "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
+    "list_checkpoints", "load_checkpoint", "packs", "read_config", "rollout", "rollout_pool",
+    "sample_model", "save_weights", "tried_products", "with_proprio", "wrong_products",
 ]  # fmt: skip

@@ -1,7 +1,4 @@
-"""Offline conversions an operator runs by hand; the server calls none of them.
-
-``convert_object`` is the one place of this package that executes what a checkpoint file says.
-"""
+"""Offline conversions an operator runs by hand; the server calls none of them."""
 
 from __future__ import annotations
 
@@ -12,53 +9,16 @@ from typing import Literal
 
 import safetensors.torch
 import torch
-from torch import nn
 
-from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import AlreadyExists, InvalidArgument
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject
 from acpc_server.models.folder import DEFAULT_LIMITS, CheckpointLimits
 from acpc_server.models.frozen import ModelCard
 from acpc_server.models.loader import build_model, load_checkpoint, read_checkpoint
-from acpc_server.models.weights import StateDict, unwrap
+from acpc_server.models.weights import StateDict
 
 Container = Literal["pt", "safetensors"]
 DtypeName = Literal["float32", "float16", "bfloat16"]
-
-
-def convert_object(
-    source: Path,
-    destination: Path,
-    *,
-    config: Path,
-    execute: bool = False,
-    container: Container = "pt",
-    limits: CheckpointLimits = DEFAULT_LIMITS,
-) -> ModelCard:
-    """Turn a pickled ``*_object.ckpt`` module into a checkpoint folder. THIS EXECUTES THE FILE.
-
-    Convert only files that you would run as a program, away from the server, where the classes it
-    was pickled from can be imported.
-
-    Raises:
-        FailedPrecondition: ``execute`` is not True.
-        AlreadyExists: ``destination`` exists.
-        UnsafeCheckpoint: The file holds no module, or its weights do not fit the config.
-    """
-    if execute is not True:
-        raise FailedPrecondition(
-            f"{source.name}: converting it executes the code pickled in it; pass execute=True if "
-            "you trust its author",
-            reason="EXECUTION_NOT_ALLOWED",
-        )
-    tree = config.read_bytes()
-    # Executing the file is this function's stated purpose.
-    module = torch.load(source, map_location="cpu", weights_only=False)
-    if not isinstance(module, nn.Module):
-        raise UnsafeCheckpoint(
-            f"{source.name}: holds a {type(module).__name__}, not a pickled module"
-        )
-    state = unwrap(module.state_dict(), source.name)
-    return write_folder(destination, tree, state, container=container, limits=limits)
 
 
 def convert_weights(
@@ -118,9 +78,7 @@ def write_folder(
     with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
         folder = Path(scratch, "checkpoint")
         folder.mkdir()
-        save = safetensors.torch.save_file if container == "safetensors" else torch.save
-        save(_dense(state), folder / f"weights.{container}")
-        state.clear()
+        save_weights(state, folder / f"weights.{container}")
         if options:
             (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
         (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
@@ -128,6 +86,13 @@ def write_folder(
         loaded = load_checkpoint(Path(scratch), folder.name, device=cpu, limits=limits)
         folder.rename(destination)
     return loaded.card
+
+
+def save_weights(state: StateDict, file: Path) -> None:
+    """Write a state dict in the container that the file's name says, and empty it."""
+    save = safetensors.torch.save_file if file.suffix == ".safetensors" else torch.save
+    save(_dense(state), file)
+    state.clear()
 
 
 def _dense(state: StateDict) -> StateDict:

@@ -27,13 +27,10 @@ from acpc_server.errors import (
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
 
 PREFERRED_WEIGHTS = "weights.pt"
-WEIGHTS_SUFFIXES = (".pt", ".safetensors")
-OBJECT_SUFFIX = ".ckpt"
+HUB_PREFIX = "hf:"
+LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
+WEIGHTS_SUFFIXES = (".pt", ".safetensors", LIGHTNING_SUFFIX)
 MAX_LISTING_DEPTH = 8
-CONVERT_HINT = (
-    "pickled modules run code when read, so the server never reads them; convert it offline with "
-    "acpc-server convert --execute"
-)
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,15 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         UnknownName: No such folder.
         FailedPrecondition: ``root`` itself cannot be opened.
     """
+    if name.startswith(HUB_PREFIX):
+        repo = name.removeprefix(HUB_PREFIX)
+        folder = repo.partition("@")[0].rpartition("/")[2]
+        raise InvalidArgument(
+            "checkpoint.name",
+            f"{name!r:.200} lies on the Hub, where the server does not go; on its host: "
+            f"acpc-server pull {repo:.200} CHECKPOINT_ROOT/{folder:.200}",
+            reason="CHECKPOINT_ON_HUB",
+        )
     parts = name.split("/")
     for part in parts:
         _check_part("checkpoint.name", name, part)
@@ -103,13 +109,10 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
     Raises:
         InvalidArgument: ``checkpoint.weights`` is not a plain file name, has another suffix, or was
             left empty where the folder holds several weights files; the message lists them.
-        UnsafeCheckpoint: A pickled module was named, or is all there is.
         NotFound: The folder holds no weights file.
     """
     if weights:
         _check_part("checkpoint.weights", weights, weights)
-        if weights.endswith(OBJECT_SUFFIX):
-            raise UnsafeCheckpoint(f"{weights}: {CONVERT_HINT}", reason="CHECKPOINT_PICKLED")
         if not weights.endswith(WEIGHTS_SUFFIXES):
             raise InvalidArgument(
                 "checkpoint.weights",
@@ -121,6 +124,7 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
         return PREFERRED_WEIGHTS
     present = sorted(os.listdir(folder))
     files = [entry for entry in present if entry.endswith(WEIGHTS_SUFFIXES)]
+    files = [entry for entry in files if not entry.endswith(LIGHTNING_SUFFIX)] or files
     if PREFERRED_WEIGHTS in files:  # no regular file; reading it says what it is
         return PREFERRED_WEIGHTS
     if len(files) > 1:
@@ -131,12 +135,9 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
         )
     if files:
         return files[0]
-    pickled = [entry for entry in present if entry.endswith(OBJECT_SUFFIX)]
-    if pickled:
-        raise UnsafeCheckpoint(f"{pickled[0]}: {CONVERT_HINT}", reason="CHECKPOINT_PICKLED")
     raise NotFound(
-        f"checkpoint {name!r} has no weights file ({PREFERRED_WEIGHTS}, weights_epoch_N.pt or "
-        "*.safetensors)"
+        f"checkpoint {name!r} has no weights file ({PREFERRED_WEIGHTS}, weights_epoch_N.pt, "
+        "*.safetensors or *.ckpt)"
     )
 
 
@@ -190,7 +191,8 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
             continue
         for filename in files:
             weights = _status(folder, filename)
-            if filename.endswith(WEIGHTS_SUFFIXES) and weights is not None:
+            known = filename.endswith(WEIGHTS_SUFFIXES) and not filename.endswith(OBJECT_SUFFIX)
+            if known and weights is not None:
                 entries.append(_entry(folder, relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 

@@ -221,8 +221,9 @@ def read_archive(filename: str, data: bytes) -> object:
         culprit = found[1] or found[2]
         problem = (
             f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
-            "executed. Save model.state_dict() instead of the model"
+            f"executed. Read it as data with: acpc-server import {filename} NEW_FOLDER"
         )
+        raise UnsafeCheckpoint(f"{filename}: {problem}", reason="CHECKPOINT_PICKLED")
     elif "weights_only" in message or "Weights only" in message:
         problem = "its pickle is damaged or holds more than tensors; nothing was executed"
     else:

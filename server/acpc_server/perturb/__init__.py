@@ -4,22 +4,24 @@ The contract declares the built-in kinds; this package has the function of each 
 plug-ins.
 """
 
-from acpc_server.perturb import blurs
+from acpc_server.perturb import blurs, patches, scene, sensor, viewpoint
 from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
     Perturbation,
     drawing_work,
+    is_by_frame,
     is_stochastic,
     perturbation,
     register,
     require_known,
     resolve,
+    series_name,
 )
 from acpc_server.perturb.transforms import NOT_DRAWN, PIECE_WORK, perturb_frames, perturb_histories
 
 __all__ = [
     "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "PIECE_WORK", "DrawKey", "Draws", "Perturbation",
-    "drawing_work", "is_stochastic", "perturb_frames", "perturb_histories", "perturbation",
-    "register", "require_known", "resolve",
+    "drawing_work", "is_by_frame", "is_stochastic", "perturb_frames", "perturb_histories",
+    "perturbation", "register", "require_known", "resolve", "series_name",
 ]  # fmt: skip

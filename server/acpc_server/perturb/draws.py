@@ -81,3 +81,8 @@ class Draws(np.random.Generator):
         """(views, count) int32, the lower half of each word first."""
         blocks = -(-count // _BLOCK_VALUES)
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
+
+
+def below(number: float, stop: int) -> int:
+    """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
+    return int(number * stop)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from acpc.contract import Brightness, ColorJitter, Contrast, Gamma, Jpeg, Shadow
+from acpc.contract import Brightness, ColorJitter, Contrast, Gamma, Jpeg, Saturation, Shadow
 from jaxtyping import Float, UInt8
 from PIL import Image, features
 from torch import Tensor
@@ -53,6 +53,14 @@ def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
 
 
 @perturbation(
+    "saturation", parameters=Saturation, stochastic=False, passes=5, many=True, by_frame=True
+)
+def saturation(frames: Frames, parameters: Saturation, draws: Draws) -> Frames:
+    """``l + (p - l) (1 + change)`` with the luminance l."""
+    return _recoloured(frames, [(_chroma_change(parameters.change, 0.0), 0.0)])
+
+
+@perturbation(
     "color_jitter", parameters=ColorJitter, stochastic=True, passes=30, many=True, by_frame=True
 )
 def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
@@ -62,9 +70,9 @@ def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frame
         light, spread, chroma = (JITTER_REACH * parameters.strength * number for number in u[:3])
         turn = 2.0 * math.pi * JITTER_TURNS * parameters.strength * u[3]
         hue = _chroma_change(math.cos(turn) - 1.0, math.sin(turn))
-        saturation = _chroma_change(chroma, 0.0)
+        colourful = _chroma_change(chroma, 0.0)
         bright, contrasted = _grey_scaling(light), _grey_scaling(spread)
-        return [(bright, 0.0), (contrasted, -0.5 * spread), (saturation, 0.0), (hue, 0.0)]
+        return [(bright, 0.0), (contrasted, -0.5 * spread), (colourful, 0.0), (hue, 0.0)]
 
     views = [steps(u) for u in (2.0 * draws.numbers(4) - 1.0).tolist()]
     for together in zip(*views, strict=True):

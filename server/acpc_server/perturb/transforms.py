@@ -1,4 +1,4 @@
-"""Views of histories: the paper's identity, noise and resize, and two of a random position.
+"""Views of histories, and the paper's identity, noise and resize.
 
 All perturbations act on normalised model input. Every step is element by element, torch's own
 interpolation or a codec for one frame at a time, so a frame's result does not depend on the frames
@@ -12,15 +12,13 @@ from acpc.contract import (
     GaussianNoise,
     GivenViews,
     Identity,
-    Occlusion,
-    RandomShift,
     Resize,
     VisualChange,
 )
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
+from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
 from acpc_server.perturb.registry import (
     Frames,
@@ -28,6 +26,7 @@ from acpc_server.perturb.registry import (
     drawing_work,
     perturbation,
     resolve,
+    step_field,
 )
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
@@ -55,6 +54,7 @@ def perturb_histories(
 ) -> list[Frames]:
     """Draw a view of each history, all of one shape, with the bits that it has alone.
 
+    Of a composition every change draws as it does alone, and the second of a kind other numbers.
     Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
     host. They are drawn a piece of work at a time, with a call of ``between`` before each.
 
@@ -63,6 +63,25 @@ def perturb_histories(
             blur or shift that does not fit the frames.
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
+    views, names = list(histories), [resolve(step)[0].name for step in spec.steps]
+    for place, step in enumerate(spec.steps):
+        earlier = names[:place].count(names[place])
+        stream = f"{names[place]}#{earlier + 1}" if earlier else names[place]
+        try:
+            views = _step(views, step, keys, stream, between)
+        except InvalidArgument as error:
+            raise error.below(step_field(spec, place)) from error
+    return views
+
+
+def _step(
+    histories: Sequence[Frames],
+    spec: VisualChange,
+    keys: Sequence[DrawKey],
+    stream: str,
+    between: Callable[[], None],
+) -> list[Frames]:
+    """Draw views under one change, with the random numbers called ``stream``."""
     entry, parameters = resolve(spec)
     if not entry.stochastic:  # the same numbers for all, so that one draw stands for every draw
         keys = [DrawKey(0, 0, 0)] * len(histories)
@@ -77,12 +96,13 @@ def perturb_histories(
     for start in range(0, len(histories), size):
         between()
         rows = slice(start, start + size)
-        views += _perturbed(entry, parameters, histories[rows], keys[rows])
+        draws = Draws(stream, keys[rows], first.device)
+        views += _perturbed(entry, parameters, histories[rows], draws)
     return views
 
 
 def _perturbed(
-    entry: Perturbation, parameters: object, histories: Sequence[Frames], keys: Sequence[DrawKey]
+    entry: Perturbation, parameters: object, histories: Sequence[Frames], draws: Draws
 ) -> Sequence[Frames]:
     """Draw the views of some histories, in one call of the perturbation."""
     dtype = histories[0].dtype
@@ -90,7 +110,7 @@ def _perturbed(
     # Plug-ins are promised float32, whatever the network computes in.
     if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
         given = given.float()
-    view = entry.apply(given, parameters, Draws(entry.name, keys, given.device))
+    view = entry.apply(given, parameters, draws)
     if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
             f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
@@ -130,57 +150,3 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
 def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
     """Raise InvalidArgument: jobs read these views from their anchor set."""
     raise InvalidArgument("", NOT_DRAWN)
-
-
-@perturbation(
-    "occlusion", parameters=Occlusion, stochastic=True, passes=2, many=True, by_frame=True
-)
-def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
-    """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
-
-    Its position is uniform over those inside the frame; the row is drawn first, then the column.
-    """
-    height, width = frames.shape[2:]
-    tall, wide = (round(side * parameters.size) for side in (height, width))
-    places = [
-        (_below(row, height - tall + 1), _below(column, width - wide + 1))
-        for row, column in draws.numbers(2).tolist()
-    ]
-    view = frames.clone()
-    grey = [(0.5 - m) / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)]
-    for seen, (top, left) in zip(torch.split(view, len(view) // len(places)), places, strict=True):
-        seen[:, :, top : top + tall, left : left + wide] = per_channel(grey, seen)
-    return view
-
-
-@perturbation(
-    "random_shift", parameters=RandomShift, stochastic=True, passes=4, many=True, by_frame=True
-)
-def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
-    """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
-
-    So does DrQ's random crop of a padded frame.
-    """
-    pixels, shorter = parameters.pixels, min(frames.shape[2:])
-    if pixels >= shorter:
-        raise InvalidArgument(
-            "pixels",
-            f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
-            f"{shorter - 1}",
-        )
-    by = [[_below(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
-    parts = torch.split(frames, len(frames) // draws.views)
-    return torch.cat([_shifted(part, shift) for part, shift in zip(parts, by, strict=True)])
-
-
-def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
-    for axis, shift in zip((2, 3), by, strict=True):
-        side = frames.shape[axis]
-        source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
-        frames = frames.index_select(axis, source)
-    return frames
-
-
-def _below(number: float, stop: int) -> int:
-    """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
-    return int(number * stop)

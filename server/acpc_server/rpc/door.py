@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -295,7 +296,12 @@ class _Streamed(_Served):
                 data = await receive(call, talk.limit)
                 receive = receiver.listen
                 call.admit(self.door.admit)
-                answer = await workers.run(call.caller, self._step, call, talk, data)
+                began = time.monotonic()
+                try:
+                    answer = await workers.run(call.caller, self._step, call, talk, data)
+                finally:
+                    if data is not None:
+                        call.record.answered(began)
                 if answer is not None:
                     await self._send(call, context, answer)
         finally:

@@ -10,6 +10,7 @@ from acpc_server.encoding import AnchorJobKind, receipt_to_json
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.numerics import pairing, screening
+from acpc_server.perturb import series_name
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import Measurement, ShardRecord
@@ -46,7 +47,7 @@ class ScoreRun:
         return self._conclude(scores)
 
     def _until_decided(self) -> Json:
-        """Look after every batch; each look is the job of that size."""
+        """Look at ever more anchors; each look is the job of that size."""
         spec, seen = self._spec, list[Seen]()
         for count in spec.looks():
             part = spec.first(count)
@@ -151,7 +152,7 @@ class ScoreRun:
             spec.evidence,
             spec.thresholds.sr,
             [seen.look for seen in before],
-            len(spec.looks()),
+            spec.anchors.count,
             anchors=part.anchors.count,
             eligible=eligible,
         )
@@ -165,7 +166,7 @@ class ScoreRun:
         verdict = score.judge(spec, dict(scores))
         engine.metrics.record_verdict(
             spec.checkpoint.name,
-            spec.perturbation.kind,
+            series_name(spec.perturbation),
             str(verdict.outcome),
             ir_relative=verdict.ir_relative,
             sr=scores["checkpoint"]["sr"],

@@ -6,6 +6,7 @@ import copy
 import csv
 import importlib
 import json
+import logging
 import pickle
 import socket
 import sys
@@ -330,7 +331,7 @@ def test_epochs_spend_the_error_of_a_verdict_by_their_number(server: ServerProce
 
 
 def test_thresholds_of_a_file_are_those_of_the_score(
-    server: ServerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: ServerProcess, tmp_path: Path, logged: list[logging.LogRecord]
 ) -> None:
     """What to know of the file is said once; a file of another family gives no score."""
     ours, others = Path(__file__).parents[1] / "thresholds.json", tmp_path / "pldm.json"
@@ -347,7 +348,7 @@ def test_thresholds_of_a_file_are_those_of_the_score(
     used = load_thresholds(ours)
     assert scored.score.verdict.thresholds.sr == used.sr == 0.9
     assert used.source_digest in json.dumps(scored.score.receipt.parameters)
-    told = [record.getMessage() for record in caplog.records if record.name == "acpc_lab"]
+    told = [record.getMessage() for record in logged if record.name == "acpc_lab"]
     assert told == [f"{file}: {used.warnings[0]}" for file in (ours, others)]
     assert "lies at the edge of its grid" in told[0]
     assert isinstance(rejected.error, InvalidArgument)

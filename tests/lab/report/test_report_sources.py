@@ -1,7 +1,10 @@
 """Reports from scores, files, jobs and sweeps say what was measured and how."""
 
 import dataclasses
+import functools
 import json
+import math
+import operator
 from pathlib import Path
 
 import grpc
@@ -246,3 +249,52 @@ def test_rates_are_fractions_or_per_cent_for_all_cells_alike() -> None:
     assert reading.success(per_cent[1], "resize") == 0.4
     assert reading.success(per_cent[1], "blur") is None
     assert read_names(LabelNames(), [{"success": 1}]).success({"success": 1}, "blur") == 1
+
+
+SIDE = ("answer", "checkpoint")
+VALUES = (*SIDE, "anchor_values")
+WRONG = [
+    ((*SIDE, "ir_raw"), math.nan, "answer.checkpoint.ir_raw: found nan, wanted a number"),
+    ((*SIDE, "sr"), math.inf, "answer.checkpoint.sr: found inf, wanted a number"),
+    ((*SIDE, "eligible"), 10**30, "answer.checkpoint.eligible: found an integer of 100 bits"),
+    ((*VALUES, "radius", 1), None, "anchor_values.radius[1]: found nan, wanted a finite"),
+    ((*VALUES, "radius", 1), math.inf, "anchor_values.radius[1]: found inf, wanted a number"),
+    ((*VALUES, "draw_radius", 1, 0), None, "anchor_values.draw_radius[1][0]: found nan"),
+    ((*VALUES, "partner", 0), 10**6, "anchor_values.partner[0]: found 1000000, wanted an index"),
+    ((*VALUES, "motion_scale"), [1.0], "anchor_values.motion_scale: found 1 entries, wanted"),
+    ((*SIDE, "summaries", 0, "quantile"), None, "summaries[0].quantile: found nan, wanted 0 to 1"),
+    (("answer", "verdict", "thresholds", "ir"), -1, "answer.verdict.thresholds.ir: found -1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "words"), WRONG, ids=[row[2] for row in WRONG])
+def test_a_number_that_no_measurement_gives_is_named_with_file_and_field(
+    tmp_path: Path, path: tuple[str | int, ...], value: object, words: str
+) -> None:
+    file = tmp_path / "score.json"
+    save_result(judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0)), file)
+    document = json.loads(file.read_text())
+    *above, last = path
+    functools.reduce(operator.getitem, above, document)[last] = value
+    file.write_text(json.dumps(document))
+    with pytest.raises(ArgumentError) as refused:
+        render(from_files([file]))
+    assert "score.json: " in refused.value.message
+    assert words in refused.value.message
+    assert len(refused.value.message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[" * 100_000, "nested too deep"),
+        ('{"schema": "acpc.result", "schema_ver', "it is no JSON"),
+        ('{"schema": ' + "9" * 5000 + "}", "it is no JSON"),
+        ("", "it is no JSON"),
+    ],
+)
+def test_a_file_that_holds_no_result_is_named(tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "score.json"
+    file.write_text(content)
+    with pytest.raises(ArgumentError, match=rf"score\.json holds no result: .*{words}"):
+        from_files([file])

@@ -217,9 +217,10 @@ def test_what_is_no_bundle_is_refused(copy: Path, change: dict[str, Any], words:
     (copy / "study.json").write_text(json.dumps({**manifest, **change}))
     with pytest.raises(ArgumentError, match=words):
         verify(copy)
-    (copy / "study.json").write_text("[]")
-    with pytest.raises(ArgumentError, match="is no manifest of a study"):
-        verify(copy)
+    for content in ("[]", "[" * 100_000, '{"format": '):
+        (copy / "study.json").write_text(content)
+        with pytest.raises(ArgumentError, match="is no manifest of a study"):
+            verify(copy)
 
 
 def test_a_folder_that_holds_a_study_is_not_written_over(whole: Path) -> None:

@@ -50,10 +50,18 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "sweep")
-    for line in ("[]", "{", '{"event": "ended"}', "\x00"):
+    for line in ("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000):
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
         with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
             journal.entries()
+
+
+@pytest.mark.parametrize("content", ["", "[", "[1]", "[" * 100_000, '{"format": NaN}'])
+def test_a_plan_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    folder = SweepFolder(tmp_path)
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(FailedPrecondition, match=r"plan\.json cannot be read"):
+        folder.read_plan()
 
 
 def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(

@@ -7,6 +7,8 @@ from acpc_server.access.access_file import AccessFile, read_access_file
 from acpc_server.errors import FailedPrecondition
 from acpc_server.scheduling import Quota
 
+BOMB = "".join(f"b{n}: &b{n} [{'*b' + str(n - 1) if n else '*a'}, *a]\n" for n in range(40))
+
 GOOD = """
 quota: {calls_per_second: 100}
 tenants:
@@ -96,6 +98,8 @@ BAD = {
     ),
     "a negative quota": ("quota: {calls: -1}", "quota.calls"),
     "not YAML": ("principals: [", "not YAML"),
+    "nested too deep": ("tenants: " + "{a: " * 50_000, "not YAML"),
+    "aliases that grow": (f"a: &a [x]\n{BOMB}", "unknown key"),
     "code": ("!!python/object/apply:os.system ['true']", "not YAML"),
     "a list": ("- principals", "valid dictionary"),
 }  # fmt: skip

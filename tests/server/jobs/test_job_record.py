@@ -108,6 +108,8 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         desk.kind.held_at = None
         assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
         assert "disk" in refused.message
+        away = desk.metrics.registry.get_sample_value
+        wait_until(lambda: away("acpc_job_record_away") == 1, "nobody is told")
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
         assert "failed" not in desk.counted(), "what cannot be recorded is no failure of the job"
         assert service.get(done.job_id).result == done.result
@@ -122,6 +124,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         assert ended(service, running).state is JobState.SUCCEEDED
         assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
         assert service.list(0, 1, JobFilter(state=JobState.FAILED)) == []
+        wait_until(lambda: away("acpc_job_record_away") == 0, "it is away for ever")
     finally:
         disk.free()
         desk.close()

@@ -21,7 +21,7 @@ from public_checkpoint import (
     with_old_names,
     write_checkpoint,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 WITNESS = "EXECUTED"
 NAME = "victim"
@@ -226,8 +226,8 @@ def hidden_in_safetensors(root: Path) -> Ref:
 
 
 def object_checkpoint(root: Path) -> Ref:
-    write_checkpoint(root / NAME)
-    (root / NAME / "weights.pt").rename(root / NAME / "lewm_object.ckpt")
+    (write_checkpoint(root / NAME) / "weights.pt").unlink()
+    torch.save(nn.Linear(2, 2), root / NAME / "lewm_object.ckpt")
     return Ref(NAME)
 
 

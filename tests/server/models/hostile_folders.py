@@ -80,9 +80,8 @@ HOSTILE_FOLDERS = [
     HostileFolder(
         "pickled-module", state_edit(lambda _: nn.Linear(2, 2)), UNSAFE, "pickled Python object"
     ),
-    HostileFolder("object-ckpt", object_checkpoint, UNSAFE, "convert it offline"),
     HostileFolder(
-        "object-ckpt-named", reference(NAME, "run_object.ckpt"), UNSAFE, "convert it offline"
+        "object-ckpt", object_checkpoint, UNSAFE, "acpc-server import lewm_object.ckpt NEW_FOLDER"
     ),
     # Code in the config.
     HostileFolder("target-model", config_edit("_target_", value="os.system"), UNSAFE, "_target_"),

@@ -1,20 +1,14 @@
-"""Offline conversions: what comes out loads to the same model, and nothing runs unasked."""
+"""Offline conversions: what comes out loads to the same model."""
 
-import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import AlreadyExists, InvalidArgument
 from acpc_server.models import load_checkpoint
-from acpc_server.models.config import parse_config
-from acpc_server.models.convert import Container, DtypeName, convert_object, convert_weights
-from acpc_server.models.families import jepa_network
-from acpc_server.models.parts import JepaConfig
+from acpc_server.models.convert import Container, DtypeName, convert_weights
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
-from torch import Tensor, nn
+from torch import Tensor
 
 pytestmark = pytest.mark.edge
 
@@ -22,60 +16,8 @@ CPU = torch.device("cpu")
 FRAMES = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
-class Touch:
-    """Creates a file when unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        return os.mkdir, (str(self.path),)
-
-
 def latents(folder: Path) -> Tensor:
     return load_checkpoint(folder.parent, folder.name, device=CPU).encode(FRAMES)
-
-
-@pytest.fixture
-def pickled(tmp_path: Path) -> tuple[Path, Path]:
-    """A whole pickled module and its config, as older releases left them."""
-    network = jepa_network(parse_config(JepaConfig, public_config()))
-    network.load_state_dict(random_state_dict(public_config()))
-    torch.save(network, tmp_path / "run_object.ckpt")
-    (tmp_path / "config.json").write_text(json.dumps(public_config()))
-    return tmp_path / "run_object.ckpt", tmp_path / "config.json"
-
-
-@pytest.mark.parametrize("container", ["pt", "safetensors"])
-def test_object_to_folder(tmp_path: Path, pickled: tuple[Path, Path], container: Container) -> None:
-    source, config = pickled
-    card = convert_object(
-        source, tmp_path / "new", config=config, execute=True, container=container
-    )
-    plain = write_checkpoint(tmp_path / "plain")
-    assert card == load_checkpoint(tmp_path, "plain", device=CPU).card
-    torch.testing.assert_close(latents(tmp_path / "new"), latents(plain))
-
-
-def test_execution_must_be_asked_for(tmp_path: Path, pickled: tuple[Path, Path]) -> None:
-    source, config = pickled
-    witness = tmp_path / "EXECUTED"
-    torch.save(Touch(witness), source)
-    with pytest.raises(FailedPrecondition, match="executes the code pickled in it"):
-        convert_object(source, tmp_path / "new", config=config)
-    assert not witness.exists()
-    with pytest.raises(UnsafeCheckpoint, match="not a pickled module"):
-        convert_object(source, tmp_path / "new", config=config, execute=True)
-    assert witness.exists()
-    assert not (tmp_path / "new").exists()
-
-
-def test_object_that_does_not_fit_its_config(tmp_path: Path, pickled: tuple[Path, Path]) -> None:
-    source, config = pickled
-    torch.save(nn.Linear(2, 2), source)
-    with pytest.raises(UnsafeCheckpoint, match="missing"):
-        convert_object(source, tmp_path / "new", config=config, execute=True)
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -30,10 +30,11 @@ def latents(root: Path, name: str = "run", weights: str = "") -> Tensor:
     return load_checkpoint(root, name, weights, device=CPU).encode(FRAMES)
 
 
-@pytest.fixture
-def wanted(tmp_path: Path) -> Tensor:
-    write_checkpoint(tmp_path / "plain" / "run")
-    return latents(tmp_path / "plain")
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    root = tmp_path_factory.mktemp("plain")
+    write_checkpoint(root / "run")
+    return latents(root)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,7 @@ def test_listing(tmp_path: Path) -> None:
     (root / "pickled").mkdir()
     (root / "pickled" / "config.json").write_text("{}")
     (root / "pickled" / "run_object.ckpt").write_bytes(b"x")
+    write_checkpoint(root / "c", weights="last.ckpt")
     (root / "pipe").mkdir()
     (root / "pipe" / "weights.pt").write_bytes(b"x")
     os.mkfifo(root / "pipe" / "config.json")
@@ -251,6 +253,7 @@ def test_listing(tmp_path: Path) -> None:
         ("b/seed0", "weights_epoch_1.pt"),
         ("b/seed0", "weights_epoch_2.pt"),
         ("b/seed1", "weights.pt"),
+        ("c", "last.ckpt"),
     ]
     for entry in found:
         assert find_checkpoint(root, entry.name, entry.weights) == entry
@@ -270,6 +273,7 @@ def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
 
 def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
     """The operator chooses the root; only what lies below it is not trusted."""
+    write_checkpoint(tmp_path / "plain" / "run")
     (tmp_path / "root").symlink_to(tmp_path / "plain")
     torch.testing.assert_close(latents(tmp_path / "root"), wanted)
 

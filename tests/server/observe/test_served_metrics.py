@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 
 import anchor_wire
 import grpc
@@ -16,6 +17,7 @@ from acpc.v1 import (
     diagnostic_service_pb2_grpc,
     perturbation_pb2,
 )
+from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import JOB_STATES, MAX_NAMES, OTHER
 from job_world import JobCaller, job, write_job_world
@@ -34,6 +36,7 @@ DOCUMENTED = {
     "grpc_server_started": ("counter", RPC),
     "grpc_server_handled": ("counter", RPC | {"grpc_code"}),
     "grpc_server_handling_seconds": ("histogram", RPC),
+    "acpc_stream_message_seconds": ("histogram", RPC),
     "acpc_queue_wait_seconds": ("histogram", {"priority"}),
     "acpc_compute_seconds": ("histogram", {"primitive", "priority"}),
     "acpc_queue_depth": ("gauge", {"priority"}),
@@ -47,8 +50,9 @@ DOCUMENTED = {
     "acpc_anchors_stored": ("counter", {"origin"}),
     "acpc_checkpoint_requests": ("counter", {"checkpoint"}),
     "acpc_verdicts": ("counter", {"checkpoint", "outcome"}),
-    "acpc_verdict_relative_ir": ("gauge", {"checkpoint", "shift"}),
-    "acpc_verdict_sr": ("gauge", {"checkpoint", "shift"}),
+    "acpc_verdict_relative_ir": ("gauge", SHIFT),
+    "acpc_verdict_sr": ("gauge", SHIFT),
+    "acpc_job_record_away": ("gauge", set()),
     "acpc_certificates": ("counter", {*SHIFT, "certificate", "outcome"}),
     "acpc_planning_margin": ("histogram", {*SHIFT, "certificate"}),
     "acpc_planning_acpc": ("histogram", SHIFT),
@@ -76,6 +80,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         diagnostic = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
         good = pair(checkpoint={"name": "model"}, request_id="good-pair")
         diagnostic.ComparePair(good)
+        compared = ComparePairsRequest(pair=good)
         narrow = tensor(blocks(width=9))
         assert refusal(
             lambda: diagnostic.ComparePair(
@@ -92,6 +97,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         calls = JobCaller(channel)
         calls.result(job("good-job"))
         list(calls.watch(calls.submit(job("good-job")).name))
+        assert len(list(diagnostic.ComparePairs(iter([compared] * 3)))) == 3
         diagnostic.CertifyPool(planning_wire.certify(checkpoint={"name": "model"}))
         diagnostic.PlanPaired(planning_wire.paired(checkpoint={"name": "model"}))
         unmoved = perturbation_pb2.PerturbationSpec(identity=perturbation_pb2.Identity())
@@ -121,17 +127,21 @@ def test_a_series_has_its_type_and_labels(scraped: dict[str, Metric], name: str)
     family = scraped[name]
     assert family.type == kind
     assert family.documentation
-    samples = [s for s in family.samples if not s.name.endswith("_created")]
-    assert samples
-    assert {frozenset(s.labels) - {"le"} for s in samples} == {frozenset(labels)}
+    assert family.samples
+    assert {frozenset(s.labels) - {"le"} for s in family.samples} == {frozenset(labels)}
+    assert f"{name}_created" not in scraped
 
 
-def test_histograms_start_at_a_quarter_of_a_millisecond(scraped: dict[str, Metric]) -> None:
+def test_latencies_are_told_apart_from_half_a_millisecond_on(scraped: dict[str, Metric]) -> None:
     for name, (kind, _) in DOCUMENTED.items():
         if kind == "histogram" and not name.startswith(("acpc_job_", "acpc_planning_")):
-            edges = {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
-            assert min(edges) == 0.00025
-            assert {0.001, 1.0, 60.0, float("inf")} <= edges
+            edges = sorted(
+                {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
+            )
+            assert edges[0] == 0.0005
+            assert 60 < edges[-2] < edges[-1] == float("inf")
+            steps = [high / low for low, high in pairwise(edges[:-1])]
+            assert steps == pytest.approx([1.5] * len(steps), rel=0.01)
 
 
 def values(family: Metric, suffix: str, **labels: str) -> float:
@@ -149,6 +159,10 @@ def test_calls_are_counted_once_by_method_and_code(scraped: dict[str, Metric]) -
     assert values(handled, "_total", grpc_code="INVALID_ARGUMENT", **pairs) == 1
     assert values(started, "_total", **pairs) == 2
     assert values(scraped["grpc_server_handling_seconds"], "_count", **pairs) == 2
+    # Of a stream every message is timed: nobody learns from how long it stays open.
+    answers = scraped["acpc_stream_message_seconds"]
+    assert values(answers, "_count", grpc_method="ComparePairs", grpc_type="bidi_stream") == 3
+    assert values(answers, "_count", grpc_method="Plan", grpc_type="bidi_stream") == 0
     assert values(handled, "_total", grpc_method="ScoreCheckpoint", grpc_type="unary") == 3
     watch = {"grpc_method": "WatchOperation", "grpc_type": "server_stream"}
     assert values(handled, "_total", grpc_code="OK", **watch) == 1
@@ -215,12 +229,14 @@ def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> N
 def test_a_checkpoint_is_known_by_its_requests_verdicts_and_certificates(
     scraped: dict[str, Metric],
 ) -> None:
-    """Two pairs, of which one was wrong; three jobs, of which one was repeated; two plans."""
+    """Five pairs, of which one was wrong; three jobs, of which one was repeated; two plans."""
     model = {"checkpoint": "model"}
-    assert values(scraped["acpc_checkpoint_requests"], "_total", **model) == 2 + 3 + 2
-    assert values(scraped["acpc_checkpoint_requests"], "_total") == 2 + 3 + 2
+    assert values(scraped["acpc_checkpoint_requests"], "_total", **model) == 5 + 3 + 2
+    assert values(scraped["acpc_checkpoint_requests"], "_total") == 5 + 3 + 2
     assert values(scraped["acpc_verdicts"], "_total", **model) == 1
-    assert 0 <= values(scraped["acpc_verdict_sr"], "sr", shift="gaussian_noise", **model) <= 1
+    (judged,) = scraped["acpc_verdict_sr"].samples
+    assert judged.labels["perturbation"].startswith("gaussian_noise:0.")
+    assert 0 <= judged.value <= 1
     assert values(scraped["acpc_verdict_relative_ir"], "ir", **model) > 0
     views = 4
     for certificate in ("top1", "elite", "plan"):
@@ -254,6 +270,21 @@ def test_labels_that_grow_with_the_world_are_bounded() -> None:
     }
     assert len(asked) == MAX_NAMES + 1
     assert (asked["model-0"], asked[OTHER]) == (2, 2 * MAX_NAMES)
+
+
+def test_verdicts_of_several_severities_stand_beside_each_other() -> None:
+    """Where names run out, no number stands for several."""
+    metrics = Metrics()
+    for step in range(MAX_NAMES + 2):
+        name = f"gaussian_noise:{step / 100:g}"
+        metrics.record_verdict("model", name, "passed", ir_relative=step, sr=1.0)
+    asked = {"checkpoint": "model", "perturbation": "gaussian_noise:0.06"}
+    for name, wanted in (("relative_ir", 6), ("sr", 1)):
+        assert metrics.registry.get_sample_value(f"acpc_verdict_{name}", asked) == wanted
+        other = {**asked, "perturbation": OTHER}
+        assert metrics.registry.get_sample_value(f"acpc_verdict_{name}", other) is None
+    counted = {"checkpoint": "model", "outcome": "passed"}
+    assert metrics.registry.get_sample_value("acpc_verdicts_total", counted) == MAX_NAMES + 2
 
 
 def test_a_tenant_without_queued_jobs_is_no_longer_named() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    KINDS,
     Brightness,
     ColorJitter,
     Contrast,
@@ -20,8 +21,9 @@ from acpc.contract import (
     RandomShift,
     Shadow,
     VisualChange,
+    example,
+    parse,
 )
-from acpc.contract.perturbations import KINDS
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.perturb import DrawKey, Draws, blurs, drawing_work, perturb_frames
@@ -177,7 +179,7 @@ def test_views_have_a_price_before_they_are_drawn() -> None:
     prices = [drawing_work(spec, 2, 50) for spec in radii]
     assert prices == sorted(prices) and prices[0] < prices[2] < prices[3] < 30 * prices[2]
     assert drawing_work(radii[2], 6, 100) == 6 * prices[2]
-    known = [drawing_work(cls(cls.example), 1, 1) for cls in KINDS.values() if cls.example]
+    known = [drawing_work(parse(example(cls)), 1, 1) for cls in KINDS.values() if cls.example]
     assert len(known) > 10 and all(0 < price < 100 for price in known)
 
 

@@ -16,6 +16,7 @@ from acpc.contract import (
     Resize,
     Shadow,
     VisualChange,
+    parse,
 )
 from acpc_server.encoding import Draw, draw_views, unchanged
 from acpc_server.encoding.views import View
@@ -27,6 +28,9 @@ KINDS: list[VisualChange] = [
     GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
     GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
     Shadow(strength=0.5), Gamma(exponent=2.0),
+    *map(parse, ("saturation:-1", "cutout:0.1", "distractor:0.2", "background:1@808080")),
+    *map(parse, ("random_convolution:1", "zoom:0.2", "knocked_camera:4", "haze:1")),
+    *map(parse, ("salt_and_pepper:0.1", "stutter:0.5")),
 ]  # fmt: skip
 
 

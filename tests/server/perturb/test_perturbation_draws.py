@@ -24,6 +24,7 @@ from acpc.contract import (
     Resize,
     Shadow,
     VisualChange,
+    parse,
 )
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import normals_from, philox_words
@@ -172,10 +173,14 @@ def test_a_plug_ins_own_stream_has_none_of_the_words_of_the_draw() -> None:
     assert not {*own.tolist()} & {*itertools.islice(words64("gaussian_noise", 1, 2, 3), 4000)}
 
 
+NEWER = (
+    "saturation:-0.5", "cutout:0.2", "distractor:0.4", "background:1@808080", "zoom:0.3",
+    "random_convolution:0.5", "knocked_camera:5", "haze:0.5", "salt_and_pepper:0.2", "stutter:0.5",
+)  # fmt: skip
 SPECS: list[VisualChange] = [
     Identity(), GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3),
     ColorJitter(strength=0.7), GaussianBlur(kernel_size=5), Resize(scale=0.3), Jpeg(quality=30),
-    Shadow(strength=0.5), Gamma(exponent=2.2),
+    Shadow(strength=0.5), Gamma(exponent=2.2), *map(parse, NEWER),
 ]  # fmt: skip
 
 
@@ -242,6 +247,7 @@ for spec in (
     Brightness(change=0.3), Contrast(change=-0.3), ColorJitter(strength=0.5), Jpeg(quality=20),
     Occlusion(size=0.3), RandomShift(pixels=4), DefocusBlur(radius=3.5),
     MotionBlur(length=9.0, angle=30.0), Shadow(strength=0.5), Gamma(exponent=2.2),
+    *map(parse, {newer}),
 ):
     view = perturb_frames(frames, spec, seed=11, anchor=12, draw=3)
     digest.update(view.numpy().tobytes())
@@ -252,7 +258,7 @@ print(digest.hexdigest())
 @pytest.mark.process
 def test_another_process_with_other_threads_draws_the_same_bits() -> None:
     outputs = {
-        processes.run([sys.executable, "-c", PROGRAM.format(threads=threads)]).stdout
+        processes.run([sys.executable, "-c", PROGRAM.format(threads=threads, newer=NEWER)]).stdout
         for threads in (1, 3)
     }
     assert len(outputs) == 1

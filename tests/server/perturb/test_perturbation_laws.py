@@ -6,21 +6,31 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    Background,
     Brightness,
     ColorJitter,
     Contrast,
+    Cutout,
     DefocusBlur,
+    Distractor,
     Gamma,
     GaussianBlur,
     GaussianNoise,
+    Haze,
     Identity,
     Jpeg,
+    KnockedCamera,
     MotionBlur,
     Occlusion,
     Perturbation,
+    RandomConvolution,
     RandomShift,
     Resize,
+    SaltAndPepper,
+    Saturation,
     Shadow,
+    Stutter,
+    Zoom,
     from_plain,
     to_plain,
 )
@@ -39,14 +49,22 @@ STRONG: list[Perturbation] = [
     Brightness(change=-0.5), Contrast(change=-0.5), ColorJitter(strength=1.0), Jpeg(quality=10),
     Occlusion(size=0.5), RandomShift(pixels=11), DefocusBlur(radius=2.0),
     MotionBlur(length=5.0, angle=30.0), Shadow(strength=1.0), Gamma(exponent=3.0),
+    Saturation(-1.0), Cutout(0.5), Distractor(1.0), Background(1.0, "808080", 1.0),
+    RandomConvolution(1.0), Zoom(0.8), KnockedCamera(15.0), Haze(1.0), SaltAndPepper(0.9),
+    Stutter(1.0),
 ]  # fmt: skip
 ZEROS: list[Perturbation] = [
     Identity(), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=1), Resize(scale=1.0),
     Brightness(change=0.0), Contrast(change=0.0), ColorJitter(strength=0.0), Jpeg(quality=100),
     Occlusion(size=0.0), RandomShift(pixels=0), DefocusBlur(radius=0.0),
     MotionBlur(length=0.0, angle=30.0), Shadow(strength=0.0), Gamma(exponent=1.0),
+    Saturation(0.0), Cutout(0.0), Distractor(0.0), Background(0.0, "808080"),
+    RandomConvolution(0.0), Zoom(0.0), KnockedCamera(0.0), Haze(0.0), SaltAndPepper(0.0),
+    Stutter(0.0),
 ]  # fmt: skip
-ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind != "gaussian_noise"]
+# A frame's view depends on its place in the history; of a stutter, on the frames before it.
+PLACED = {"gaussian_noise", "salt_and_pepper", "distractor", "stutter"}
+ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind not in PLACED]
 specs = st.one_of(
     st.builds(GaussianNoise, sigma=PART),
     st.builds(GaussianBlur, kernel_size=st.integers(1, 23)),
@@ -61,6 +79,16 @@ specs = st.one_of(
     st.builds(MotionBlur, length=st.floats(0, 22), angle=st.floats(0, 180, exclude_max=True)),
     st.builds(Shadow, strength=PART, softness=PART),
     st.builds(Gamma, exponent=st.floats(0.1, 10)),
+    st.builds(Saturation, change=SIGNED),
+    st.builds(Cutout, size=PART, patches=st.integers(1, 16)),
+    st.builds(Distractor, size=PART, speed=PART),
+    st.builds(Background, PART, st.from_regex("[0-9a-f]{6}", fullmatch=True), st.floats(0.01, 1)),
+    st.builds(RandomConvolution, strength=PART),
+    st.builds(Zoom, cut=st.floats(0, 0.9)),
+    st.builds(KnockedCamera, degrees=st.floats(0, 15), field_of_view=st.floats(10, 90)),
+    st.builds(Haze, strength=PART),
+    st.builds(SaltAndPepper, share=PART),
+    st.builds(Stutter, chance=PART),
 )
 by_kind = pytest.mark.parametrize("spec", STRONG, ids=lambda spec: spec.kind)
 
@@ -114,10 +142,13 @@ def test_a_view_depends_on_the_key_and_its_own_frames_alone(
 
 
 @by_kind
-def test_only_noise_tells_the_frames_of_a_history_apart(spec: Perturbation) -> None:
+def test_only_what_is_placed_in_time_tells_the_frames_of_a_history_apart(
+    spec: Perturbation,
+) -> None:
     view = perturb_frames(photos(1).expand(3, -1, -1, -1), spec, seed=1, anchor=2, draw=3)
     alike = bool((view == view[:1]).all())
-    assert resolve(spec)[0].by_frame == alike == (spec.kind != "gaussian_noise")
+    assert alike == (spec.kind not in PLACED - {"stutter"})
+    assert resolve(spec)[0].by_frame == (spec.kind not in PLACED)
 
 
 @settings(max_examples=40, deadline=None)
@@ -131,6 +162,8 @@ def test_only_noise_leaves_the_range_of_pixels(spec: Perturbation, draw: int) ->
 @by_kind
 def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: Perturbation) -> None:
     frames = photos()
+    if spec.kind == "stutter":
+        spec = Stutter(0.5)  # a camera that stands still does so in every draw
     for part in ("seed", "anchor", "draw"):
         key = {"seed": 5, "anchor": 6, "draw": 7}
         views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]

@@ -9,22 +9,32 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    Background,
     Brightness,
     ColorJitter,
     Contrast,
+    Cutout,
     DefocusBlur,
+    Distractor,
     Gamma,
     GaussianBlur,
     GaussianNoise,
+    Haze,
     Identity,
     Jpeg,
+    KnockedCamera,
     MotionBlur,
     Occlusion,
     Perturbation,
+    RandomConvolution,
     RandomShift,
     Registered,
     Resize,
+    SaltAndPepper,
+    Saturation,
     Shadow,
+    Stutter,
+    Zoom,
     from_plain,
 )
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -82,6 +92,25 @@ BAD = [
     ({"kind": "shadow", "strength": 1.5}, "strength", "found 1.5"),
     ({"kind": "shadow", "strength": 1, "softness": -0.1}, "softness", "found -0.1"),
     ({"kind": "gamma", "exponent": 0.0}, "exponent", "wanted a number in [0.1, 10]"),
+    ({"kind": "saturation", "change": -1.1}, "change", "found -1.1"),
+    ({"kind": "cutout", "size": 0.1, "patches": 17}, "patches", "from 1 to 16"),
+    ({"kind": "distractor", "size": 0.1, "speed": 2.0}, "speed", "found 2.0"),
+    ({"kind": "background", "strength": 1.0}, "key", "found neither of key and plate"),
+    ({"kind": "background", "strength": 1.0, "key": "a", "plate": "AAAA"}, "key", "found both"),
+    ({"kind": "background", "strength": 1.0, "key": "C4D0D8"}, "key", "six hexadecimal digits"),
+    ({"kind": "background", "strength": 1.0, "plate": "A"}, "plate", "found 'A', wanted base64"),
+    (
+        {"kind": "background", "strength": 1.0, "plate": "AAAA", "plate_width": 2},
+        "plate_width",
+        "found 2, but a plate of 3 bytes has no whole number of rows",
+    ),
+    (
+        {"kind": "background", "strength": 1.0, "plate": "AAAA" * (2**20 + 1), "plate_width": 1},
+        "plate",
+        "found 3145731 bytes, wanted 0 to 3145728 bytes",
+    ),
+    ({"kind": "zoom", "cut": 0.91}, "cut", "found 0.91, wanted a number in [0, 0.9]"),
+    ({"kind": "knocked_camera", "degrees": 16.0}, "degrees", "in [0, 15] degrees"),
     ({"kind": "registered", "name": ""}, "name", "1 to 200 characters"),
     ({"kind": "registered", "name": "a", "parameters": {"b": "c"}}, "parameters.b", "found 'c'"),
 ]
@@ -255,6 +284,8 @@ def test_severity_grows_with_strength() -> None:
     assert MotionBlur(length=9.0, angle=30.0).severity == 9.0
     assert Shadow(strength=0.4).severity == 0.4
     assert Gamma(exponent=0.5).severity == Gamma(exponent=2).severity == 1.0
+    assert Saturation(change=-0.3).severity == 0.3
+    assert Background(0.4, "808080").severity == 0.4
     assert Registered(name="fog", parameters={"severity": 3.0}).severity == 3.0
     assert Registered(name="fog").severity == 0.0
 
@@ -262,12 +293,14 @@ def test_severity_grows_with_strength() -> None:
 def test_only_what_is_random_needs_more_than_one_draw() -> None:
     random = [
         GaussianNoise(sigma=0.08), ColorJitter(strength=0.4), Occlusion(size=0.2),
-        RandomShift(pixels=4), Shadow(strength=0.5),
+        RandomShift(pixels=4), Shadow(strength=0.5), Cutout(0.1), Distractor(0.1),
+        Background(0.1, "808080"), RandomConvolution(0.1), Zoom(0.1), KnockedCamera(1), Haze(0.1),
+        SaltAndPepper(0.1), Stutter(0.1),
     ]  # fmt: skip
     certain = [
         Identity(), GaussianBlur(kernel_size=3), Resize(scale=0.5), Brightness(change=0.1),
         Contrast(change=0.1), Jpeg(quality=3), DefocusBlur(radius=1.0), MotionBlur(length=3.0),
-        Gamma(exponent=2.0),
+        Gamma(exponent=2.0), Saturation(change=-0.5),
     ]  # fmt: skip
     assert all(is_stochastic(spec) for spec in random)
     assert not any(is_stochastic(spec) for spec in certain)

@@ -117,17 +117,17 @@ def test_a_call_that_ends_without_a_message_is_the_callers_mistake() -> None:
 
 @pytest.mark.parametrize(("path", "fields"), ODD_HEADERS)
 def test_headers_that_are_no_text_stop_nothing(
-    path: str, fields: tuple[tuple[bytes, bytes], ...], caplog: pytest.LogCaptureFixture
+    path: str, fields: tuple[tuple[bytes, bytes], ...], logged: list[logging.LogRecord]
 ) -> None:
     """Nor do they write a traceback into the log for each."""
     with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
         odd.call(path.replace(PAIR, LIST), *fields, end=True)
         odd.call(path.replace(PAIR, LIST), *fields)
         assert answered(address) == "1"
-    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [record for record in logged if record.levelno >= logging.ERROR] == []
 
 
-def test_a_caller_that_has_left_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_caller_that_has_left_is_no_news(logged: list[logging.LogRecord]) -> None:
     """GRPC tells of a status that it could not send; that is no fault of the server."""
     with served({SERVICE: Checkpoints()}):
         log = logging.getLogger("grpc._cython.cygrpc")
@@ -136,7 +136,7 @@ def test_a_caller_that_has_left_is_no_news(caplog: pytest.LogCaptureFixture) -> 
                 raise error
             except (ExecuteBatchError, OSError):
                 log.exception("Failed sending error status from server")
-    told = [record.exc_info[1] for record in caplog.records if record.exc_info]
+    told = [record.exc_info[1] for record in logged if record.exc_info]
     assert [str(error) for error in told] == ["a fault"]
 
 

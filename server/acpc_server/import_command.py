@@ -1,0 +1,151 @@
+"""acpc-server import: what training wrote becomes folders that the server reads."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition
+from acpc_server.importing import Run, find_run, find_runs, read_run
+
+OUT = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+ERR = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+Asked = Mapping[str, int | str | None]
+Config = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="config of the run, where it lies elsewhere"),
+]
+Frameskip = Annotated[
+    int | None, typer.Option(min=1, help="env steps of an action block, where no file says it")
+]
+ActionDim = Annotated[
+    int | None, typer.Option(min=1, help="coordinates of one action, instead of --frameskip")
+]
+Family = Annotated[
+    Literal["lewm", "pldm"] | None, typer.Option(help="where no file says it; default: lewm")
+]
+All = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="import every run below SOURCE into a folder below TARGET; those imported before are "
+        "left, so that it can be resumed",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="show what was found, and write nothing")]
+
+
+def import_run(
+    source: Annotated[Path, typer.Argument(help="run folder, weights file, or hub cache folder")],
+    target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
+    config: Config = None,
+    frameskip: Frameskip = None,
+    action_dim: ActionDim = None,
+    family: Family = None,
+    every: All = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Turn what training wrote into a checkpoint folder. Runs offline, executes nothing.
+
+    Reads whole pickled models (*_object.ckpt), Lightning's files, state dicts and a hub's cache as
+    data. All epochs of a run become one folder, with source.json: what was read, and where each
+    number comes from.
+
+        acpc-server import runs/lewm-tworooms ~/checkpoints/lewm-tworooms
+
+        acpc-server import --all runs ~/checkpoints
+    """
+    asked: Asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family}
+    if every:
+        _import_all(source, target, asked, dry_run)
+    else:
+        _import(find_run(source, config), target, asked, dry_run)
+
+
+def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None:
+    """Import run after run; what cannot be imported is told, and fails the command in the end."""
+    failed = 0
+    runs = list(find_runs(source))
+    for place, (name, run) in enumerate(runs, 1):
+        OUT.print(f"{place} of {len(runs)}: {name}")
+        try:
+            if _imported(run, target / name):
+                OUT.print("  imported before, unchanged")
+            else:
+                _import(run, target / name, asked, dry_run)
+        except AcpcError as error:
+            failed += 1
+            ERR.print(f"  {error.message}")
+    OUT.print(f"{len(runs) - failed} of {len(runs)} runs are imported")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _import(run: Run, target: Path, asked: Asked, dry_run: bool) -> None:
+    """Look through the run's files, then plan, show and write."""
+    files = read_run(run)
+    try:
+        # torch is loaded once no file can mislead any more.
+        from acpc_server.importing.writing import plan_import, write_import  # noqa: PLC0415
+
+        plan = plan_import(run, files, asked)
+        table = Table("number", "value", "from", title=f"{run.place}: {plan.family}", box=None)
+        for name, (value, origin) in sorted(plan.numbers.items()):
+            table.add_row(name, str(value), origin)
+        for file in files:
+            table.add_row("weights", file.target, file.path.name)
+        OUT.print(table)
+        if dry_run:
+            OUT.print("nothing was written (--dry-run)")
+            return
+        card = write_import(run, files, plan, target, lambda text: OUT.print(f"  {text}"))
+        OUT.print(f"wrote {target} ({card.family}, digest {card.digest})")
+    except OSError as error:
+        raise FailedPrecondition(f"{target}: cannot be written: {error.strerror}") from error
+    finally:
+        for file in files:
+            if file.archive is not None:
+                file.archive.close()
+
+
+def _imported(run: Run, target: Path) -> bool:
+    """Whether a run was imported there from the same files; AlreadyExists: from other ones."""
+    if not target.exists():
+        return False
+    try:
+        before = json.loads((target / "source.json").read_text())["read"]
+    except (OSError, ValueError, LookupError, TypeError):
+        before = None
+    now = {x.name: [x.stat().st_size, x.stat().st_mtime_ns] for x in run.files}
+    if before == now:
+        return True
+    raise AlreadyExists(
+        f"{target} exists, from other files; move it away, or import the run to another folder",
+        reason="FOLDER_EXISTS",
+    )
+
+
+def answered(app: typer.Typer) -> None:
+    """Run a command line; what it rejects is one line and exit code 1."""
+    try:
+        app(prog_name="acpc-server")
+    except AcpcError as error:
+        ERR.print(f"{error.code}: {error.message}")
+        sys.exit(1)
+
+
+def main() -> None:
+    """Entry point of ``acpc-server import``, which loads less than the other commands."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    app.command("import")(import_run)
+    answered(app)

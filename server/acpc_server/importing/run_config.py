@@ -1,0 +1,139 @@
+"""Reads the config of a training run, and what it says of the world model that was trained.
+
+Two forms are known: flat keys, as the paper's released code has them (``img_size``, ``wm``,
+``predictor``), and the tree that later code instantiates, under ``model``. Only plain references
+(``${img_size}``) are resolved; anything else in ``${}`` counts as not said.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from acpc.datasets import plain_yaml
+
+from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.importing.archive import unsafe
+from acpc_server.importing.facts import HEADS, Numbers
+from acpc_server.models import VIT_SIZES, JsonObject, read_config
+
+MAX_BYTES, MAX_NESTING, MAX_STEPS = 1 << 18, 16, 8
+REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+# Key of the flat form, and what it says.
+FLAT = {
+    "img_size": "encoder.image_size", "patch_size": "encoder.patch_size",
+    "wm.history_size": "predictor.num_frames", "wm.embed_dim": "predictor.input_dim",
+    **{f"predictor.{key}": f"predictor.{key}" for key in ("depth", "heads", "dim_head", "mlp_dim")},
+}  # fmt: skip
+# Keys of the tree's parts, which have the numbers' own names.
+TREE = {
+    "encoder": ("image_size", "patch_size", "hidden_size", "num_hidden_layers",
+                "num_attention_heads", "intermediate_size", "layer_norm_eps"),
+    "predictor": ("num_frames", "input_dim", "hidden_dim", "output_dim", "depth", "heads",
+                  "dim_head", "mlp_dim"),
+    "action_encoder": ("input_dim", "smoothed_dim", "emb_dim", "mlp_scale"),
+    **{head: ("input_dim", "hidden_dim", "output_dim") for head in HEADS},
+}  # fmt: skip
+EVERYWHERE = {"data.dataset.frameskip": "frameskip", "frameskip": "frameskip",
+              "wm.action_dim": "action_dim", "image_noise": "augmentation"}  # fmt: skip
+
+
+def read_run_config(path: Path) -> JsonObject:
+    """The tree of a run's ``config.yaml`` or of a whole config saved as ``config.json``.
+
+    Raises:
+        UnsafeCheckpoint: Too large, nested too deep, with aliases, or no mapping.
+    """
+    with path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise UnsafeCheckpoint(f"{path.name}: more than {MAX_BYTES} bytes")
+    if path.suffix == ".json":
+        return read_config(raw, path.name)
+    try:
+        tree = plain_yaml(raw.decode("utf-8"), MAX_NESTING)
+    except (yaml.YAMLError, ValueError) as error:
+        problem = " ".join(str(error).split())
+        raise UnsafeCheckpoint(f"{path.name}: not plain YAML: {problem:.200}") from None
+    if not isinstance(tree, dict):
+        raise UnsafeCheckpoint(f"{path.name}: a mapping is wanted")
+    return tree
+
+
+def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
+    """Note what a run's config says.
+
+    Raises:
+        UnsafeCheckpoint: It disagrees with what the file says, or trains another family.
+    """
+    for key, name in EVERYWHERE.items():
+        numbers.add(name, lookup(tree, key), f"{origin}, {key}")
+    model = tree.get("model")
+    if not isinstance(model, dict) or "encoder" not in model:
+        for key, name in FLAT.items():
+            numbers.add(name, _number(lookup(tree, key)), f"{origin}, {key}")
+        _size(numbers, lookup(tree, "encoder_scale"), f"{origin}, encoder_scale")
+        return
+    target = str(model.get("_target_", ""))
+    if target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
+        raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
+    for part, keys in TREE.items():
+        for key in keys:
+            found = _number(lookup(tree, f"model.{part}.{key}"))
+            numbers.add(f"{part}.{key}", found, f"{origin}, model.{part}.{key}")
+    overridden = isinstance(lookup(tree, "model.encoder.hidden_size"), int)
+    if not overridden:
+        _size(numbers, lookup(tree, "model.encoder.size"), f"{origin}, model.encoder.size")
+    for head in HEADS:
+        where = f"model.{head}"
+        for key, wanted in (("norm_fn", "norm_fn"), ("act_fn", "act_fn")):
+            named = lookup(tree, f"{where}.{key}._target_")
+            if isinstance(named, str):
+                numbers.add(
+                    f"{head}.{wanted}", named.rpartition(".")[2], f"{origin}, {where}.{key}"
+                )
+        eps = lookup(tree, f"{where}.norm_fn.eps")
+        numbers.add(f"{head}.eps", _number(eps), f"{origin}, {where}.norm_fn.eps")
+
+
+def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
+    """What stands at a dotted path, plain references followed; None: nothing, or not plain."""
+    found: Any = tree
+    for _ in range(MAX_STEPS):
+        for step in path.split("."):
+            if isinstance(found, str) and (reference := REFERENCE.fullmatch(found)):
+                found = lookup_once(tree, reference[1])
+            found = found.get(step) if isinstance(found, dict) else None
+        if not isinstance(found, str) or "${" not in found:
+            return None if found == "???" else found
+        reference = REFERENCE.fullmatch(found)
+        if reference is None:
+            return None
+        path, found = reference[1], tree
+    return None
+
+
+def lookup_once(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
+    """What stands at a dotted path, as it stands."""
+    found: Any = tree
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    return found
+
+
+def _size(numbers: Numbers, size: object, origin: str) -> None:
+    """What a named size of vision transformer says."""
+    if size in VIT_SIZES and isinstance(size, str):
+        width, layers, heads = VIT_SIZES[size]
+        for key, value in (("hidden_size", width), ("num_hidden_layers", layers),
+                           ("num_attention_heads", heads)):  # fmt: skip
+            numbers.add(f"encoder.{key}", value, f"{origin} = {size}")
+
+
+def _number(value: object) -> int | float | None:
+    """A number of a config; what is none there (a formula, text) says nothing."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value

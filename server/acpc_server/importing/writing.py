@@ -1,0 +1,200 @@
+"""Writes what was found as an ordinary checkpoint folder, with a record of where it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from acpc_server.errors import AlreadyExists, InvalidArgument, UnsafeCheckpoint
+from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
+from acpc_server.importing.facts import (
+    Numbers,
+    as_config,
+    block_width,
+    check_classes,
+    family_of,
+    from_object,
+    from_tensors,
+)
+from acpc_server.importing.reading import WeightsFile
+from acpc_server.importing.run_config import from_run_config, read_run_config
+from acpc_server.importing.sources import Run
+from acpc_server.models import (
+    CONFIG_NAME,
+    JsonObject,
+    ModelCard,
+    StateReader,
+    load_checkpoint,
+    save_weights,
+)
+
+SOURCE_NAME = "source.json"
+PARTS = ("encoder.", "predictor.", "action_encoder.", "projector.", "pred_proj.")
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an import would write: a config, as bytes, and what is known of the model."""
+
+    config: bytes
+    family: str
+    numbers: Numbers
+    verbatim: bool = False
+
+
+def plan_import(
+    run: Run, files: Sequence[WeightsFile], asked: Mapping[str, int | str | None]
+) -> Plan:
+    """Put together what objects, tensors, config and options say.
+
+    Args:
+        run: What is imported.
+        files: Its files, looked through.
+        asked: Values of options by the numbers' names; ``family`` may be one.
+
+    Raises:
+        UnsafeCheckpoint: Two of them disagree, or the model is none that is known.
+        InvalidArgument: Something must be said by an option.
+    """
+    numbers = Numbers(run.files[0].name)
+    tree = read_run_config(run.config) if run.config is not None else {}
+    if run.config is not None and "_target_" in tree:
+        for name, value in asked.items():
+            numbers.add(name, value, f"--{name.replace('_', '-')}")
+        return Plan(run.config.read_bytes(), str(tree["_target_"]), numbers, verbatim=True)
+    said = {str(asked["family"]): "--family"} if asked.get("family") else {}
+    tensors: Mapping[str, StoredTensor] = {}
+    for file in files:
+        if file.found is None:
+            raise UnsafeCheckpoint(f"{file.path.name}: safetensors without a config.json beside it")
+        numbers.filename = file.path.name
+        if file.found.root is not None:
+            check_classes(file.found.root, file.path.name)
+        tensors = _model_tensors(file.found.tensors) or file.found.tensors
+        from_tensors(numbers, tensors)
+        if file.found.root is not None:
+            from_object(numbers, file.found.root)
+        if family := family_of(file.found):
+            said.setdefault(family, file.path.name)
+    for name in ("frameskip", "action_dim"):
+        numbers.add(name, asked.get(name), f"--{name.replace('_', '-')}")
+    if run.config is not None:
+        from_run_config(numbers, tree, run.config.name)
+    if len(said) > 1:
+        both = " and ".join(f"{family} by {origin}" for family, origin in said.items())
+        raise unsafe(numbers.filename, f"the family is {both}")
+    family, origin = next(
+        iter(said.items()), ("lewm", "nothing says PLDM, whose inference is the same")
+    )
+    numbers.add("family", family, origin)
+    block_width(numbers)
+    config = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
+    return Plan(json.dumps(config, indent=2).encode() + b"\n", family, numbers)
+
+
+def write_import(
+    run: Run,
+    files: Sequence[WeightsFile],
+    plan: Plan,
+    target: Path,
+    report: Callable[[str], object],
+) -> ModelCard:
+    """Write the folder and load each of its weights once; an error leaves nothing behind.
+
+    Raises:
+        AlreadyExists: ``target`` exists.
+        InvalidArgument: Two files of one epoch hold different tensors.
+        UnsafeCheckpoint: The server would reject what was written.
+        OSError: It cannot be written.
+    """
+    if target.exists():
+        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folder = Path(scratch, "checkpoint")
+        folder.mkdir()
+        written: dict[str, JsonObject] = {}
+        by_digest: dict[str, str] = {}
+        for place, file in enumerate(files, 1):
+            report(f"{place} of {len(files)}: {file.path.name}")
+            state, record = _read(file, plan)
+            same = by_digest.setdefault(record["tensors_sha256"], file.target)
+            if same in written:
+                written[same].setdefault("same_tensors", []).append(record["file"])
+                continue
+            if file.target in written:
+                both = f"{written[file.target]['file']} and {record['file']}"
+                raise InvalidArgument("source", f"{both} are one epoch and differ; name one file")
+            written[file.target] = record
+            save_weights(state, folder / file.target)
+        (folder / SOURCE_NAME).write_text(json.dumps(_record(run, plan, written), indent=2) + "\n")
+        (folder / CONFIG_NAME).write_bytes(plan.config)
+        for name in written:
+            report(f"checking {name}")
+            card = load_checkpoint(Path(scratch), folder.name, name, device=CPU).card
+        folder.rename(target)
+    return card
+
+
+def _record(run: Run, plan: Plan, written: dict[str, JsonObject]) -> JsonObject:
+    """What ``source.json`` says."""
+    config = None
+    if run.config is not None:
+        sha = hashlib.sha256(run.config.read_bytes()).hexdigest()
+        config = {"file": run.config.name, "sha256": sha}
+    return {
+        "source": 1,
+        "command": "import",
+        "from": run.place.name,
+        "config": config,
+        "family": plan.family,
+        "augmentation": plan.numbers.get("augmentation", (None,))[0],
+        "numbers": {name: {"value": value, "from": origin}
+                    for name, (value, origin) in plan.numbers.items()},
+        "weights": written,
+        "read": {x.name: [x.stat().st_size, x.stat().st_mtime_ns] for x in run.files},
+    }  # fmt: skip
+
+
+def _read(file: WeightsFile, plan: Plan) -> tuple[dict[str, Tensor], JsonObject]:
+    """The tensors of a file, and what is recorded of it."""
+    if file.archive is None or file.found is None:
+        data = file.path.read_bytes()
+        state, size = StateReader(file.path.name, data, {}).tensors, len(data)
+        digest = hashlib.sha256(data).hexdigest()
+    else:
+        tensors: Mapping[str, StoredTensor] = file.found.tensors
+        if not plan.verbatim:
+            tensors = _model_tensors(tensors)
+        state = OrderedDict((name, _tensor(file, tensor)) for name, tensor in tensors.items())
+        size, digest = file.archive.size, file.archive.digest()
+    sha = hashlib.sha256()
+    for name, tensor in state.items():
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    record: dict[str, Any] = {"file": file.path.name, "bytes": size, "sha256": digest}
+    record |= {"epoch": file.epoch, "tensors_sha256": sha.hexdigest()}
+    if file.found is not None:
+        record |= {"lies_at": file.found.path, "epoch_stored": file.found.epoch}
+    return state, record
+
+
+def _tensor(file: WeightsFile, stored: StoredTensor) -> Tensor:
+    assert file.archive is not None  # noqa: S101 - as its caller saw
+    tensor = torch.from_numpy(file.archive.array(stored))
+    return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor
+
+
+def _model_tensors(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Those of the parts that predict; what a training model holds besides is left out."""
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}

@@ -1,0 +1,287 @@
+"""What training writes with the public classes, read as data: the same tensors, the same model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import paper_runs
+import pytest
+import torch
+from acpc_server.cli import app
+from acpc_server.importing import find_run, read_run
+from acpc_server.models import VIT_SIZES, load_checkpoint
+from paper_runs import (
+    FLAT,
+    Family,
+    Wrapping,
+    lightning_file,
+    paper_classes,
+    tree_config,
+    world_model,
+    wrapped,
+)
+from public_checkpoint import public_config, random_state_dict, with_old_names, write_checkpoint
+from torch import Tensor, nn
+from typer.testing import CliRunner, Result
+
+pytestmark = pytest.mark.process  # loads transformers and Lightning
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def released_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``encoder_scale: tiny`` is as small as the models here."""
+    monkeypatch.setitem(VIT_SIZES, "tiny", paper_runs.TINY)
+
+
+@pytest.fixture
+def old_classes() -> Iterator[None]:
+    with paper_classes("lewm"):
+        yield
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["import", *map(str, arguments)])
+
+
+def imported(*arguments: object) -> Path:
+    done = run(*arguments)
+    assert done.exit_code == 0, done.output + repr(done.exception)
+    return Path(str(arguments[-1]))
+
+
+def rejected(*arguments: object) -> str:
+    """The message of an import that is turned down and leaves nothing behind."""
+    target = Path(str(arguments[-1]))
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert not target.exists()
+    assert not [x for x in target.parent.iterdir() if x.name.startswith("tmp")]
+    return str(done.exception)
+
+
+def source(folder: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((folder / "source.json").read_text())
+    return told
+
+
+def check_same(folder: Path, model: Any, weights: str = "") -> None:  # noqa: ANN401
+    """Latents and predictions are the public class's, in float64 and in float32."""
+    loaded = load_checkpoint(folder.parent, folder.name, weights, device=CPU)
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        ours: Any = loaded.in_float64() if dtype is torch.float64 else loaded  # type: ignore[attr-defined]
+        theirs = model.to(dtype)
+        torch.manual_seed(3)
+        frames, blocks = torch.randn(2, 3, 3, 28, 28), torch.randn(2, 3, 10)
+        with torch.no_grad():
+            info = theirs.encode({"pixels": frames.to(dtype)})
+            actions = public_actions(theirs, blocks.to(dtype))
+            wanted = theirs.predict(info["emb"], actions)[:, -1]
+            latents = ours.encode(frames.to(dtype).flatten(0, 1)).unflatten(0, (2, 3))
+            found = ours.predict_next(latents, ours.embed_actions(blocks.to(dtype)))
+        torch.testing.assert_close(latents, info["emb"], rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
+
+
+def public_actions(model: Any, blocks: Tensor) -> Tensor:  # noqa: ANN401
+    """The public embedder's arithmetic in the type of its weights; it casts to float32 itself."""
+    embedder = model.action_encoder
+    return embedder.embed(embedder.patch_embed(blocks.mT).mT)
+
+
+@pytest.mark.parametrize("wrapping", ["bare", "training", "parallel", "compiled", "dict"])
+@pytest.mark.parametrize("family", ["lewm", "pldm"])
+@pytest.mark.parametrize("old", [False, True])
+def test_an_object_is_the_model_that_was_pickled(
+    tmp_path: Path, family: Family, wrapping: Wrapping, old: bool
+) -> None:
+    path = tmp_path / "run_epoch_3_object.ckpt"
+    with paper_classes(family):
+        model = world_model(family, old=old)
+        beside = "idm" if family == "pldm" else "sigreg"
+        torch.save(wrapped(model, wrapping, beside), path)
+        (file,) = read_run(find_run(path))
+        assert file.found is not None and file.archive is not None
+        wanted = model.state_dict()
+        assert [*file.found.tensors] == [*wanted]
+        for name, stored in file.found.tensors.items():
+            assert torch.equal(torch.from_numpy(file.archive.array(stored)), wanted[name])
+        file.archive.close()
+        folder = imported(path, "--frameskip", 5, tmp_path / "new")
+        told = source(folder)
+        known = not old or wrapping == "training"  # jepa.JEPA alone does not say
+        assert told["family"] == (family if known else "lewm")
+        assert told["numbers"]["action_dim"] == {"value": 2, "from": "10 / frameskip"}
+        assert [*told["weights"]] == ["weights_epoch_3.pt"]
+        check_same(folder, model)
+
+
+def test_a_run_of_the_paper_is_one_folder(tmp_path: Path) -> None:
+    model = paper_runs.paper_run(tmp_path / "run")
+    shown = run(tmp_path / "run", tmp_path / "new", "--dry-run")
+    assert "config.yaml, predictor.heads" not in shown.output  # the object said so first
+    assert "frameskip" in shown.output and "nothing was written" in shown.output
+    assert not (tmp_path / "new").exists()
+    folder = imported(tmp_path / "run", tmp_path / "new")
+    names = ["config.json", "source.json", "weights_epoch_1.pt", "weights_epoch_2.pt"]
+    assert sorted(x.name for x in folder.iterdir()) == names
+    told = source(folder)
+    assert told["augmentation"] == FLAT["image_noise"]
+    assert told["numbers"]["frameskip"] == {
+        "value": 5, "from": "config.yaml, data.dataset.frameskip"
+    }  # fmt: skip
+    assert told["weights"]["weights_epoch_2.pt"]["same_tensors"] == ["lewm_weights.ckpt"]
+    check_same(folder, model, "weights_epoch_2.pt")
+    with pytest.raises(Exception, match="2 weights files"):
+        load_checkpoint(tmp_path, "new", device=CPU)
+    assert "exists; name a new folder" in str(run(tmp_path / "run", folder).exception)
+
+
+@pytest.mark.parametrize("config", [FLAT, tree_config()], ids=["flat", "tree"])
+@pytest.mark.parametrize("lightning", [False, True])
+def test_weights_alone_take_their_numbers_from_the_config(
+    tmp_path: Path, config: dict[str, Any], lightning: bool
+) -> None:
+    """Newer code keeps the config in another folder than the weights."""
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "config.yaml").write_text(json.dumps(config))
+    model, path = world_model(), tmp_path / "lewm_weights.ckpt"
+    if lightning:
+        lightning_file(model, path, "idm")
+    else:
+        torch.save(model.state_dict(), path)
+    assert "config.yaml with --config" in rejected(path, "--frameskip", 5, tmp_path / "new")
+    options = ["--config", tmp_path / "job" / "config.yaml"]
+    folder = imported(path, *options, tmp_path / "new")
+    assert source(folder)["family"] == ("pldm" if lightning else "lewm")
+    check_same(folder, model)
+
+
+def _damage(model: nn.Module, path: str, name: str, value: object) -> nn.Module:
+    setattr(model.get_submodule(path), name, value)
+    return model
+
+
+EDITS: dict[str, tuple[Callable[[Any], object], str]] = {
+    "tanh GELU": (
+        lambda m: _damage(m, "predictor.transformer.layers.0.mlp.net.2", "approximate", "tanh"),
+        "approximated by 'tanh'",
+    ),
+    "eps": (lambda m: _damage(m, "predictor.transformer.layers.1.norm1", "eps", 1e-5), "not 1e-06"),
+    "encoder eps": (lambda m: _damage(m, "encoder.layernorm", "eps", 1e-6), "layer_norm_eps is"),
+    "scale": (lambda m: _damage(m, "predictor.transformer.layers.0.attn", "scale", 0.3), "scale"),
+    "class": (lambda m: setattr(m, "projector", nn.Sequential(nn.Linear(24, 16))), "not a MLP"),
+    "act": (lambda m: setattr(m.projector.net, "2", nn.Tanh()), "net.2 is a"),
+    "hidden_act": (lambda m: setattr(m.encoder.config, "hidden_act", "gelu_new"), "hidden_act"),
+    "expanded": (
+        lambda m: setattr(m.encoder.layernorm, "weight", nn.Parameter(torch.ones(1).expand(24))),
+        "expanded",
+    ),
+    "no encoder": (lambda m: delattr(m, "encoder"), "without a module of children"),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_what_the_server_would_compute_otherwise_is_turned_down(tmp_path: Path, what: str) -> None:
+    edit, words = EDITS[what]
+    model = world_model()
+    edit(model)
+    torch.save(model, tmp_path / "a_object.ckpt")
+    assert words in rejected(tmp_path / "a_object.ckpt", "--frameskip", 5, tmp_path / "new")
+
+
+CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
+    "heads": ({"predictor": {"heads": 4}}, [], "predictor.heads is 2 by the object, but 4 by"),
+    "frameskip": (
+        {"data": {"dataset": {"frameskip": 4}}},
+        [],
+        "frameskip 4 x action_dim 2 makes 8",
+    ),
+    "option": ({}, ["--frameskip", 2], "frameskip is 2 by --frameskip, but 5 by config.yaml"),
+    "neither": ({"data": {}, "wm": {}}, [], "give --frameskip or --action-dim"),
+    "not whole": ({"data": {}, "wm": {}}, ["--action-dim", 3], "3 does not divide"),
+    "other family": ({"model": {"_target_": "os.system", "encoder": {}}}, [], "os.system"),
+}
+
+
+@pytest.mark.parametrize("what", CONFLICTS)
+def test_object_config_and_options_must_agree(tmp_path: Path, what: str) -> None:
+    change, options, words = CONFLICTS[what]
+    paper_runs.paper_run(tmp_path / "run", epochs=(1,), config={**FLAT, **change})
+    assert words in rejected(tmp_path / "run", *options, tmp_path / "new")
+
+
+def test_other_files_are_named(tmp_path: Path) -> None:
+    cases = {
+        "epoch=1_sample_step=9.ckpt": (
+            {"model_state_dict": {"a": torch.ones(1)}},
+            "PLDM's own rep",
+        ),
+        "list.ckpt": ([1, 2], "neither a module nor a state dict"),
+        "linear_object.ckpt": (nn.Linear(2, 2), "without a module of children"),
+        "two_object.ckpt": ({"a": world_model(), "b": world_model()}, "two world models, a and b"),
+        "tensors.ckpt": ({"x.weight": torch.ones(2)}, "found: x"),
+    }
+    for name, (stored, words) in cases.items():
+        torch.save(stored, tmp_path / name)
+        assert words in rejected(tmp_path / name, "--frameskip", 5, tmp_path / "new")
+    torch.save(world_model(), tmp_path / "old.ckpt", _use_new_zipfile_serialization=False)
+    assert "must be saved again" in rejected(tmp_path / "old.ckpt", tmp_path / "new")
+    torch.save({}, tmp_path / "p4.ckpt", pickle_protocol=4)
+    assert "protocol 4" in rejected(tmp_path / "p4.ckpt", tmp_path / "new")
+    assert "does not exist" in rejected(tmp_path / "gone", tmp_path / "new")
+
+
+def test_a_hub_cache_with_its_links(tmp_path: Path) -> None:
+    """The folder that huggingface_hub keeps, and configs whose tree lies under ``model``."""
+    cache = tmp_path / "models--user--lewm"
+    plain = write_checkpoint(tmp_path / "plain")
+    state = with_old_names(dict(random_state_dict(public_config())))
+    snapshot = cache / "snapshots" / ("a" * 40)
+    for folder in (cache / "blobs", cache / "refs", snapshot):
+        folder.mkdir(parents=True)
+    (cache / "refs" / "main").write_text("a" * 40)
+    torch.save(state, cache / "blobs" / "w")
+    (cache / "blobs" / "c").write_bytes((plain / "config.json").read_bytes())
+    for name, blob in (("weights.pt", "w"), ("config.json", "c")):
+        (snapshot / name).symlink_to(os.path.relpath(cache / "blobs" / blob, snapshot))
+    folder = imported(cache, tmp_path / "new")
+    frames = torch.randn(2, 3, 28, 28)
+    wanted = load_checkpoint(tmp_path, "plain", device=CPU).encode(frames)
+    assert torch.equal(load_checkpoint(tmp_path, "new", device=CPU).encode(frames), wanted)
+    assert (
+        source(folder)["weights"]["weights.pt"]["bytes"] == (snapshot / "weights.pt").stat().st_size
+    )
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    (whole / "config.json").write_text(json.dumps(tree_config()))
+    model = world_model()
+    torch.save(model.state_dict(), whole / "weights.pt")
+    check_same(imported(whole, "--frameskip", 5, tmp_path / "third"), model)
+
+
+def test_all_runs_and_again(tmp_path: Path) -> None:
+    runs, root = tmp_path / "runs", tmp_path / "root"
+    for name, epochs in (("a/one", (1,)), ("two", (1, 2))):
+        paper_runs.paper_run(runs / name, epochs=epochs)
+    write_checkpoint(runs / "three")
+    (runs / "bad").mkdir()
+    (runs / "bad" / "x_object.ckpt").write_bytes(b"PK damaged")
+    first = run("--all", runs, root)
+    assert first.exit_code == 1
+    assert "3 of 4 runs are imported" in first.output and "x_object.ckpt" in first.stderr
+    assert sorted(x.parent.relative_to(root).as_posix() for x in root.rglob("source.json")) == [
+        "a/one", "three", "two"
+    ]  # fmt: skip
+    (runs / "bad" / "x_object.ckpt").unlink()
+    stamps = {x: x.stat().st_mtime_ns for x in root.rglob("*")}
+    again = run("--all", runs, root)
+    assert again.exit_code == 0 and again.output.count("imported before, unchanged") == 3
+    assert {x: x.stat().st_mtime_ns for x in root.rglob("*")} == stamps
+    (runs / "a/one/lewm_weights.ckpt").unlink()
+    changed = run("--all", runs, root)
+    assert changed.exit_code == 1 and "exists, from other files" in changed.stderr

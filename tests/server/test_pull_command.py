@@ -1,0 +1,191 @@
+"""``acpc-server pull``: a checkpoint of a Hub that a local server plays."""
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from acpc_server.cli import app
+from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.models import load_checkpoint
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from typer.testing import CliRunner
+
+COMMIT = "1f" * 20
+CPU = torch.device("cpu")
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Files of the repository someone/wm, as bytes; ``sent`` differs from them where it has one."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), _Pages)
+        self.files = files
+        self.sent: dict[str, bytes] = {}
+        self.asked: list[str] = []
+
+    def entry(self, name: str) -> dict[str, Any]:
+        data = self.files[name]
+        blob = hashlib.new(
+            "sha1", b"blob %d\0" % len(data) + data, usedforsecurity=False
+        ).hexdigest()
+        entry = {"type": "file", "size": len(data), "path": name, "rfilename": name}
+        if name.endswith(".json"):
+            return entry | {"oid": blob, "blobId": blob}
+        sha = hashlib.sha256(data).hexdigest()
+        lfs = {"size": len(data), "sha256": sha, "oid": sha, "pointerSize": 100}
+        return entry | {"oid": blob, "blobId": blob, "lfs": lfs}
+
+
+class _Pages(http.server.BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0].replace("%2F", "/")
+        hub, headers = self.server, {"X-Repo-Commit": COMMIT}
+        hub.asked.append(path)
+        status, body = 200, b""
+        if "someone/wm" not in path:
+            status, headers["X-Error-Code"] = 404, "RepoNotFound"
+        elif "/revision/none" in path:
+            status, headers["X-Error-Code"] = 404, "RevisionNotFound"
+        elif "/tree/" in path:
+            body = json.dumps([hub.entry(name) for name in hub.files]).encode()
+        elif path.startswith("/api/"):
+            siblings = [hub.entry(name) for name in hub.files]
+            body = json.dumps({"id": "someone/wm", "sha": COMMIT, "siblings": siblings}).encode()
+        else:
+            name = path.rpartition("/")[2]
+            entry, body = hub.entry(name), hub.sent.get(name, hub.files[name])
+            headers["ETag"] = f'"{entry.get("lfs", {"sha256": entry["oid"]})["sha256"]}"'
+        self.send_response(status)
+        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    folder = write_checkpoint(tmp_path / "published")
+    files = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with Hub({**files, "README.md": b"a card"}) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def pull(*words: object) -> str:
+    """Return what the command prints; raises what ends it."""
+    done = CliRunner().invoke(app, ["pull", *map(str, words)])
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_writes_a_folder_that_the_server_loads(hub: Hub, tmp_path: Path) -> None:
+    target = tmp_path / "root" / "lewm"
+    said = pull("someone/wm", target)
+    assert COMMIT in said and "wrote" in said and "lewm, digest" in said
+    loaded = load_checkpoint(tmp_path / "root", "lewm", device=CPU)
+    published = load_checkpoint(tmp_path, "published", device=CPU)
+    assert loaded.card == published.card
+    record = json.loads((target / "source.json").read_text())
+    assert record["commit"] == COMMIT and record["from"] == "hf:someone/wm"
+    weights = hub.files["weights.pt"]
+    stated = {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()}
+    assert record["files"]["weights.pt"] == stated
+    assert {x.name for x in target.iterdir()} == {"config.json", "weights.pt", "source.json"}
+    assert [x.name for x in target.parent.iterdir()] == ["lewm"]
+    with pytest.raises(AcpcError, match="exists; name a new folder"):
+        pull("someone/wm", target)
+
+
+def test_a_dry_run_shows_commit_and_files_and_writes_nothing(hub: Hub, tmp_path: Path) -> None:
+    said = pull("hf:someone/wm@main", tmp_path / "new", "--dry-run")
+    sha = hashlib.sha256(hub.files["weights.pt"]).hexdigest()
+    assert COMMIT in said and f"sha256 {sha[:12]}" in said and "README" not in said
+    assert not any("resolve" in path for path in hub.asked)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "config.json"])
+def test_other_bytes_than_the_hub_described_are_refused(
+    hub: Hub, tmp_path: Path, name: str
+) -> None:
+    """The length is right, so that only the digest can tell; the next try succeeds."""
+    hub.sent[name] = bytes(len(hub.files[name]))
+    with pytest.raises(AcpcError, match=f"{name}: .* but the Hub says .*Give the command again"):
+        pull("someone/wm", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    hub.sent.clear()
+    before = len(hub.asked)
+    pull("someone/wm", tmp_path / "new")
+    fetched = [x for x in hub.asked[before:] if "resolve" in x and x.endswith((".pt", ".json"))]
+    assert {x.rpartition("/")[2] for x in fetched} >= {name}
+    assert (tmp_path / "new" / name).read_bytes() == hub.files[name]
+
+
+def test_files_that_no_server_reads_lead_to_import(hub: Hub, tmp_path: Path) -> None:
+    hub.files = {"lewm_epoch_3_object.ckpt": b"PK"}
+    said = pull("someone/wm", tmp_path / "new")
+    assert "acpc-server import" in said
+
+
+def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> None:
+    state = dict(random_state_dict(public_config()))
+    torch.save(state, tmp_path / "w.pt")
+    hub.files["weights_epoch_2.pt"] = (tmp_path / "w.pt").read_bytes()
+    pull("someone/wm", tmp_path / "new", "--weights", "*_2.pt")
+    names = {x.name for x in (tmp_path / "new").iterdir()}
+    assert names == {"config.json", "weights_epoch_2.pt", "source.json"}
+    with pytest.raises(AcpcError, match=r"there are weights.pt, weights_epoch_2.pt"):
+        pull("someone/wm", tmp_path / "other", "--weights", "none.pt")
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("wm", "wanted: USER/REPO"),
+        ("../../etc", "wanted: USER/REPO"),
+        ("someone/wm@none", "no such revision"),
+        ("nobody/wm", "does not exist on the Hub, or is private"),
+    ],
+)
+def test_what_cannot_be_pulled_is_one_sentence(
+    hub: Hub, tmp_path: Path, source: str, problem: str
+) -> None:
+    with pytest.raises(AcpcError, match=problem) as caught:
+        pull(source, tmp_path / "new")
+    assert "\n" not in caught.value.message
+    assert not (tmp_path / "new").exists()
+
+
+def test_without_a_hub_the_sentence_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(AcpcError, match=r"the Hub \(http://127.0.0.1:9\) did not give someone/wm"):
+        pull("someone/wm", tmp_path / "new")
+
+
+def test_the_server_answers_a_name_on_the_hub_with_the_command(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        load_checkpoint(tmp_path, "hf:someone/wm@v2", device=CPU)
+    assert "acpc-server pull someone/wm@v2 CHECKPOINT_ROOT/wm" in caught.value.message
