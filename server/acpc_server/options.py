@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from acpc_server.access import (
+    KEY_USES,
     AccessControl,
     AccessOptions,
     TlsFiles,
@@ -124,6 +125,7 @@ def access_options(settings: Settings) -> AccessOptions:
     options = AccessOptions(
         access_file=settings.access_file,
         keys_file=settings.keys_file,
+        key_uses=settings.state_dir / KEY_USES,
         tls=tls,
         revocations=settings.tls_crl,
         quota=caller_quota(settings),

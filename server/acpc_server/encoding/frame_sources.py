@@ -16,7 +16,7 @@ from acpc_server.engine import latent_dtype, to_device
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
-from acpc_server.perturb import resolve
+from acpc_server.perturb import is_by_frame, is_stochastic
 
 KEY_BYTES = 16
 
@@ -86,12 +86,12 @@ class FrameSources:
         """
         keys = b"".join(frame.key for frame in history)
         whole = FrameSource(keys, history[0].pixels, slice(None))
-        specs = [(spec, *resolve(spec)) for spec in views.specs]
+        specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
         for view in which:
-            spec, entry, _ = specs[view.spec_index]
-            parts = [] if spec.changes_nothing else history if entry.by_frame else [whole]
-            draw = f"{views.seed}:{views.anchor}:{view.draw}" if entry.stochastic else ""
+            spec, by_frame, stochastic = specs[view.spec_index]
+            parts = [] if spec.changes_nothing else history if by_frame else [whole]
+            draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
             text = f"{spec.digest}:{draw}".encode()
             found.append(
                 [replace(x, key=_digest(x.key + text), drawn=(views, view)) for x in parts]

@@ -28,7 +28,7 @@ from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
 from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import RunningJobs, about
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -200,7 +200,7 @@ class JobService:
                 if owner.tenant and not self._tenants_served:
                     self._serve_tenants()
                 self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
-            log.info("job_submitted", job=job_id, kind=kind.name)
+            log.info("job_submitted", **about(kind, spec, job_id, owner))
             job = self.get(job_id, owner.tenant)
         if job.spec != spec:
             other = "another" if job.kind == kind.name else f"a {job.kind}"

@@ -20,7 +20,7 @@ from torch.nn import functional
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
-from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve
+from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve, step_field
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
 CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
@@ -42,6 +42,7 @@ def perturb_histories(
 ) -> list[Frames]:
     """Draw a view of each history, all of one shape, with the bits that it has alone.
 
+    Of a composition every change draws as it does alone, and the second of a kind other numbers.
     Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
     host.
 
@@ -50,6 +51,21 @@ def perturb_histories(
             blur or shift that does not fit the frames.
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
+    views, names = list(histories), [resolve(step)[0].name for step in spec.steps]
+    for place, step in enumerate(spec.steps):
+        earlier = names[:place].count(names[place])
+        stream = f"{names[place]}#{earlier + 1}" if earlier else names[place]
+        try:
+            views = _step(views, step, keys, stream)
+        except InvalidArgument as error:
+            raise error.below(step_field(spec, place)) from error
+    return views
+
+
+def _step(
+    histories: Sequence[Frames], spec: VisualChange, keys: Sequence[DrawKey], stream: str
+) -> list[Frames]:
+    """Draw views under one change, with the random numbers called ``stream``."""
     entry, parameters = resolve(spec)
     if not entry.stochastic:  # the same numbers for all, so that one draw stands for every draw
         keys = [DrawKey(0, 0, 0)] * len(histories)
@@ -58,12 +74,13 @@ def perturb_histories(
     views: list[Frames] = []
     for start in range(0, len(histories), size):
         rows = slice(start, start + size)
-        views += _perturbed(entry, parameters, histories[rows], keys[rows])
+        draws = Draws(stream, keys[rows], histories[0].device)
+        views += _perturbed(entry, parameters, histories[rows], draws)
     return views
 
 
 def _perturbed(
-    entry: Perturbation, parameters: object, histories: Sequence[Frames], keys: Sequence[DrawKey]
+    entry: Perturbation, parameters: object, histories: Sequence[Frames], draws: Draws
 ) -> Sequence[Frames]:
     """Draw the views of some histories, in one call of the perturbation."""
     dtype = histories[0].dtype
@@ -71,7 +88,7 @@ def _perturbed(
     # Plug-ins are promised float32, whatever the network computes in.
     if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
         given = given.float()
-    view = entry.apply(given, parameters, Draws(entry.name, keys, given.device))
+    view = entry.apply(given, parameters, draws)
     if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
             f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
