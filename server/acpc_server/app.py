@@ -31,7 +31,7 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.scheduling import AdmissionController, Held, WorkerPool
+from acpc_server.scheduling import AdmissionController, Held, WorkerPool, memory_short
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -40,7 +40,6 @@ from acpc_server.watchdog import (
     SELF_TEST_FAILED,
     Check,
     Watchdog,
-    memory_short,
     threads_short,
 )
 
@@ -124,7 +123,7 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            options.job_options(settings),
+            options.job_options(settings, device_name(self._device)),
             lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth()
@@ -159,7 +158,7 @@ class Server:
         looks = {
             "device": lambda: owner.trouble(CANARY_SECONDS),
             "threads": threads_short,
-            "memory": memory_short,
+            "memory": lambda: memory_short(options.message_memory(settings)),
             "jobs": self._jobs.trouble,
             "door": self._door.trouble,
         }
