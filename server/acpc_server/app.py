@@ -253,6 +253,7 @@ class Server:
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         options.warn_of_exposure(settings)
+        self._audit = options.open_audit_file(settings, self.metrics)
         if settings.examine_device:
             turn_off_failing(self._engine)
         self.health.watch(self._tell_health)
@@ -322,6 +323,8 @@ class Server:
         self._jobs.stop()
         self._engine.close()
         tracing.stop()
+        if self._audit is not None:
+            self._audit.close()
         log.info("stopped")
 
 

@@ -182,6 +182,12 @@ class Settings(BaseSettings):
     otlp_endpoint: str = ""
     """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
     extra tracing"""
+    audit_file: Path | None = None
+    """file that gets the audit lines as well, as JSON; default is none"""
+    audit_file_mib: Count = 100
+    """size at which that file is renamed and a new one begun, MiB"""
+    audit_files: Count = 10
+    """renamed ones that are kept"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged"""
     log_format: Literal["json", "console"] = "json"
