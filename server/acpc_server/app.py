@@ -123,7 +123,7 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            options.job_options(settings),
+            options.job_options(settings, device_name(self._device)),
             lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth(self._checkpoints.loaded)

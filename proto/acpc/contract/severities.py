@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, get_type_hints
 
+from acpc.contract.compositions import KINDS, Composition, Perturbation
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
-from acpc.contract.perturbations import (
-    KINDS,
-    Identity,
-    Perturbation,
-)
+from acpc.contract.perturbations import Identity
 from acpc.contract.scene_changes import Background, plate_from
 from acpc.contract.suggestion import did_you_mean
 from acpc.contract.visual_changes import GivenViews, Registered
 
-_UNGRADED = {Identity, Registered, GivenViews}
+_UNGRADED = {Identity, Registered, GivenViews, Composition}
 _GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
 _SHORTER = {"blur": "gaussian_blur"}
 _MAX_GRID = 256
@@ -93,13 +93,16 @@ def parse_grid(text: str) -> list[Perturbation]:
 
     ``gaussian_noise:0.02,0.05`` lists severities, ``gaussian_noise:0.02..0.08/4`` spaces four of
     them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
+    ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions.
 
     Raises:
         ArgumentError: The text is none of ``CHOICES``.
     """
+    kind, _, rest = text.partition(":")
+    if kind != GivenViews.kind and len(parts := re.split(r"\+(?=[a-z])", text)) > 1:
+        return _composed(text, parts)
     if text == Identity.kind:
         return [Identity()]
-    kind, _, rest = text.partition(":")
     if kind == GivenViews.kind:
         try:
             return [GivenViews(group) for group in rest.split(",")]
@@ -126,6 +129,17 @@ def parse_grid(text: str) -> list[Perturbation]:
         raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
     except (ValueError, ZeroDivisionError) as error:
         raise _unreadable(text, cls) from error
+
+
+def _composed(text: str, parts: list[str]) -> list[Perturbation]:
+    """All combinations of what the parts list."""
+    read = [parse_grid(part) for part in parts]
+    if math.prod(map(len, read)) > _MAX_GRID:
+        raise ArgumentError("perturbation", f"found {text!r}, wanted at most {_MAX_GRID} of them")
+    try:
+        return [Composition(found) for found in itertools.product(*read)]  # type: ignore[arg-type]
+    except ArgumentError as error:
+        raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
 
 
 def _values(text: str) -> list[str]:

@@ -102,6 +102,11 @@ class PairComparer:
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
         )
+        calls, drawing = self._encoder.work(model, sources.all)
+        rollouts = (1 + len(sources.views)) / self._rollouts(
+            model, context, len(request.action_blocks)
+        )
+        context.price(calls + rollouts)
         predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
         with self._engine.place(predicted, context):
             measured = self._engine.share(
@@ -112,6 +117,7 @@ class PairComparer:
                 context,
                 rows=sources.frames,
                 max_rows=self._encoder.frames_per_call(model, history),
+                drawing=drawing,
             )
         results = (
             PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
@@ -162,8 +168,11 @@ class PairComparer:
 
     def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
         """Return how many rows' predictions are held at a time, in whole device calls."""
-        call = rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
+        call = self._rollouts(model, context, blocks)
         return max(1, held_rows(model.card, blocks) // call) * call
+
+    def _rollouts(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
+        return rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
 
 
 @dataclass(frozen=True)
