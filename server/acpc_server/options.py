@@ -20,6 +20,7 @@ from acpc_server.access import (
     require_guarded,
 )
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
+from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
@@ -197,7 +198,7 @@ def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
     return DriftMonitor(metrics, terms, settings.drift_file)
 
 
-def job_options(settings: Settings) -> JobOptions:
+def job_options(settings: Settings, device: str) -> JobOptions:
     """Collect where jobs are recorded, and how they run."""
     return JobOptions(
         database_url=settings.database_url,
@@ -209,6 +210,7 @@ def job_options(settings: Settings) -> JobOptions:
         max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
         terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
+        about={"version": CODE_VERSION, "device": device},
     )
 
 

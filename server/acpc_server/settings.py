@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     """idle time after which a Plan stream is closed, seconds"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first"""
+    preload: str = ""
+    """checkpoints to load before the server is ready, and to keep, as lewm,lewm-base; then their
+    first calls wait for no file"""
     max_checkpoint_mib: Count = 2048
     """largest weights file the server reads, MiB"""
     max_parameters_millions: Count = 1000

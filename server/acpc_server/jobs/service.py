@@ -4,7 +4,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +55,7 @@ class JobOptions:
     max_queued_per_tenant: int = 2_000  # those of one tenant, other than ""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     retention_days: float = 0.0  # how long finished jobs are kept; zero keeps all
+    about: Mapping[str, str] = field(default_factory=dict)  # version and device, for operators
 
 
 class JobService:
@@ -104,7 +105,7 @@ class JobService:
             self._record.open()
             self._hosts.create()
             # Before the launch, which at once resumes whatever the name has left unfinished.
-            self._lease.acquire(executor_id, folder)
+            self._lease.acquire(executor_id, folder, options.about)
             runner.launch(self._record, executor_id, options.concurrency, self._run)
             if runner.tenants_known():
                 self._serve_tenants()
