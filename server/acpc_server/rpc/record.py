@@ -133,7 +133,6 @@ class CallRecord:
         if code == "CANCELLED" and budget is not None and budget - seconds < DEADLINE_SLACK:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
-        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
         method.handling.observe(seconds, self._exemplar)
         if self.span is not tracing.OFF:
             self.span.describe(**{"acpc.request_id": self.request_id})
@@ -146,9 +145,7 @@ class CallRecord:
         if self.principal:  # access control has logged the others, without filling the disk
             _, service, name = method.labels
             whose = self._whose(code, self.principal)
-            log.info(
-                "rpc", **whose, service=service, method=name, seconds=round(seconds, 6), **trace
-            )
+            log.info("rpc", **whose, service=service, method=name, seconds=round(seconds, 6))
 
     def _audit(self, code: str) -> None:
         """Log who had what changed; a call of an unknown caller changed nothing."""
@@ -157,13 +154,16 @@ class CallRecord:
             audit_log.info("audit", **whose, method=self._method.path, subject=self._subject)
 
     def _whose(self, code: str, principal: Principal) -> dict[str, str]:
+        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
         return {
             "request_id": self.request_id,
             "code": code,
             "peer": self.peer,
             "principal": principal.name,
             "tenant": principal.tenant,
+            "credential": principal.credential,
             "user_agent": self._agent,
+            **trace,
         }
 
     @property
