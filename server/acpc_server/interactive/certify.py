@@ -28,6 +28,7 @@ from acpc_server.interactive.pieces import (
     join_costs,
     join_measures,
     pieces_of,
+    pool_calls,
     pool_cost,
     room_for,
     shared_rows,
@@ -81,10 +82,12 @@ def certify_pool(
         candidates.shape, moment.reduction, moment.request.endpoint_tolerance,
         moment.elite_count, moment.kept_elites, moment.weights, alone,
     )  # fmt: skip
+    drawing = moment.price(context, pool_calls(moment, rows, horizon))
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
-            "pool", kind, asked, _measure, context, rows=asked.rows(most), max_rows=most
-        )
+            "pool", kind, asked, _measure, context,
+            rows=asked.rows(most), max_rows=most, drawing=drawing,
+        )  # fmt: skip
     encoded, order = measured.moment, measured.order
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
     top1 = [view.top1.certified for view in views]

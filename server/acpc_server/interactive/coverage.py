@@ -40,6 +40,7 @@ from acpc_server.interactive.pieces import (
     bounds_of,
     group_size,
     pieces_of,
+    pool_calls,
     room_for,
     share_clean,
     shared_rows,
@@ -240,16 +241,18 @@ class _Drawing:
         pool = torch.from_numpy(candidates)
         pieces = pieces_of(moment, len(which), *pool.shape[:2])
         found = []
-        room = room_for(moment, len(which) * len(pool), pool.shape[1], context)
+        rows, horizon = len(which) * len(pool), pool.shape[1]
+        context.price(pool_calls(moment, rows, horizon))
+        room = room_for(moment, rows, horizon, context)
         with room, moment.slot(context):
             histories = moment.draw(which, context)
-            for rows in pieces:
-                clean = known[rows]  # (J, steps, dim)
-                rollouts = moment.rollout(histories, pool[None, rows], context)
+            for part in pieces:
+                clean = known[part]  # (J, steps, dim)
+                rollouts = moment.rollout(histories, pool[None, part], context)
                 rollouts = rollouts[..., -clean.shape[1] :, :]
                 rollouts = share_clean(histories, moment.clean, rollouts, clean)
                 rolled = clean[None], rollouts[None], moment.goal[None]
-                found.append(bounds_of(moment, cost and cost.of(rows), rolled))
+                found.append(bounds_of(moment, cost and cost.of(part), rolled))
         return cost_bounds.join_bounds(found, shared_rows(pieces, pool))
 
     def _add(
