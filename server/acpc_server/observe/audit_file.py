@@ -72,7 +72,7 @@ class AuditFile(logging.Handler):
             self._reopen()
         if os.fstat(self._file).st_size + more <= self._most:
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # one process turns it over, the others open it again
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # one process renames it, the others reopen
         try:
             if self._ours():
                 for number in range(self._kept - 1, 0, -1):
