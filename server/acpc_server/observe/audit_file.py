@@ -19,7 +19,7 @@ class AuditFile(logging.Handler):
     """Writes audit lines to a file of its own; several processes may write to one.
 
     At ``most_bytes`` it becomes ``<name>.1``, that one ``.2``, and the last of ``kept`` goes. A
-    file that was moved away is opened again. What cannot be written is counted, and serving goes on:
+    file that was moved away is opened again. What cannot be written is counted; serving goes on:
     every line is in the log as well. OSError: it cannot be opened.
     """
 
