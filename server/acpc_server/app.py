@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ from acpc_server.engine import (
     report_memory,
     turn_off_failing,
 )
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
@@ -126,7 +126,7 @@ class Server:
             options.job_options(settings, device_name(self._device)),
             lambda: on_leave(EVICTED),
         )
-        self.health = ServerHealth()
+        self.health = ServerHealth(self._checkpoints.loaded)
         self._http = HttpEndpoint(
             self.metrics.registry, self.health, options.metrics_token(settings)
         )
@@ -197,6 +197,7 @@ class Server:
         self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
     ) -> rpc.Door:
         settings = self._settings
+        self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
@@ -207,7 +208,7 @@ class Server:
         diagnostic = rpc.DiagnosticServicer(
             self._admission,
             self._checkpoints,
-            PairComparer(self._engine, settings.max_frames),
+            self._comparer,
             Planner(
                 self._engine,
                 max_frames=settings.max_frames,
@@ -253,8 +254,10 @@ class Server:
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         options.warn_of_exposure(settings)
+        self._audit = options.open_audit_file(settings, self.metrics)
         if settings.examine_device:
             turn_off_failing(self._engine)
+        self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
@@ -281,6 +284,18 @@ class Server:
             device=device_name(self._device),
             version=CODE_VERSION,
         )
+
+    def _preload(self, names: Sequence[str]) -> None:
+        """Load checkpoints and keep them, each with its first call behind it.
+
+        Raises FailedPrecondition for one that cannot be.
+        """
+        for name in names:
+            try:
+                self._checkpoints.pin(loaded := self._checkpoints.get(name))
+                self._comparer.warm(loaded)
+            except AcpcError as error:
+                raise FailedPrecondition(f"--preload {name}: {error.message}") from error
 
     def _in_use(self, digest: str, tenant: str | None = None) -> bool:
         """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
@@ -322,6 +337,8 @@ class Server:
         self._jobs.stop()
         self._engine.close()
         tracing.stop()
+        if self._audit is not None:
+            self._audit.close()
         log.info("stopped")
 
 

@@ -26,7 +26,7 @@ from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import Metrics
+from acpc_server.observe import AuditFile, Metrics
 from acpc_server.rpc import Door, Lane, ReadLimit, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
@@ -176,6 +176,18 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     if (path := settings.metrics_token_file) is None:
         return None
     return lambda: read_secret(path).decode().strip()
+
+
+def open_audit_file(settings: Settings, metrics: Metrics) -> AuditFile | None:
+    """Begin to write the audit log's own file, if any; FailedPrecondition when it cannot be."""
+    path = settings.audit_file
+    try:
+        most = settings.audit_file_mib * MEBIBYTE
+        return AuditFile(path, most, settings.audit_files, metrics) if path else None
+    except OSError as error:
+        raise FailedPrecondition(
+            f"--audit-file: cannot write {path} ({error.strerror}); choose another"
+        ) from error
 
 
 def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:

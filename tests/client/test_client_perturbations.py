@@ -40,6 +40,7 @@ from acpc.contract import (
     parse_grid,
     severity_grid,
 )
+from acpc.contract.severities import EVERYDAY
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_client.errors import ArgumentError
 
@@ -127,6 +128,7 @@ def test_the_short_form_keeps_every_digit(value: float) -> None:
         ("motion_blur:3..9/2@30", [MotionBlur(3, 30), MotionBlur(9, 30)]),
         ("identity", [Identity()]),
         ("blur:15", [GaussianBlur(15)]),
+        ("everyday", [parse(text) for text in EVERYDAY]),
     ],
 )
 def test_grids(text: str, grid: list[Perturbation]) -> None:

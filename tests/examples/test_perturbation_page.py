@@ -34,7 +34,7 @@ def test_every_kind_has_a_row_that_parses_and_a_picture() -> None:
 
 
 def test_every_shift_on_the_page_parses() -> None:
-    texts = re.findall(r"--shift (\S+)", PAGE.read_text())
+    texts = re.findall(r"--shift ([a-z_]+:\S+)", PAGE.read_text())
     assert [len(parse_grid(text)) for text in texts] == [3, 9, 5]
 
 
@@ -46,6 +46,7 @@ def test_the_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             assert np.abs(np.asarray(gallery.seen(frame, shift), int) - frame).max() > 10
     committed = Image.open(gallery.TARGET).size
     monkeypatch.setattr(gallery, "TARGET", tmp_path / "picture.png")
+    monkeypatch.setattr(gallery, "EVERYDAY", tmp_path / "everyday.png")
     gallery.main()
     assert Image.open(tmp_path / "picture.png").size == committed
 

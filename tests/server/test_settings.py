@@ -27,6 +27,7 @@ FILES = (
     "tls_crl",
     "access_file",
     "keys_file",
+    "audit_file",
     "metrics_token_file",
     "drift_reference",
 )

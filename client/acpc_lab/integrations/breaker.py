@@ -7,7 +7,7 @@ import time
 from acpc_client.errors import AcpcError, DeadlineExceeded, Unavailable
 
 # Failures in a row after which the server is left alone, and for how long.
-MOST_FAILURES = 2
+MAX_FAILURES = 2
 REST_SECONDS = 10.0
 
 
@@ -28,5 +28,5 @@ class CircuitBreaker:
         """Take note of an answer, or of an error in place of one."""
         away = isinstance(error, Unavailable | DeadlineExceeded)
         self._failures = self._failures + 1 if away else 0
-        self._error = error if self._failures >= MOST_FAILURES else None
+        self._error = error if self._failures >= MAX_FAILURES else None
         self._rests_until = time.monotonic() + REST_SECONDS

@@ -31,6 +31,11 @@ def _choice(kind: str) -> str:
 
 CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
 LISTED = "acpc shifts lists them"
+EVERYDAY = (
+    "gaussian_noise:0.02", "resize:0.5", "jpeg:50", "brightness:-0.2", "color_jitter:0.2",
+    "shadow:0.3", "knocked_camera:2", "distractor:0.1",
+)  # fmt: skip
+"""What ``everyday`` stands for: changes under which a person still sees the same scene."""
 
 
 def severity_range(cls: type[Perturbation]) -> str:
@@ -148,7 +153,7 @@ def parse_grid(text: str) -> list[Perturbation]:
 
     ``gaussian_noise:0.02,0.05`` lists severities, ``gaussian_noise:0.02..0.08/4`` spaces four of
     them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
-    ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions.
+    ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions, and ``everyday`` is ``EVERYDAY``.
 
     Raises:
         ArgumentError: The text is none of ``CHOICES``.
@@ -156,6 +161,8 @@ def parse_grid(text: str) -> list[Perturbation]:
     kind, _, rest = text.partition(":")
     if kind != GivenViews.kind and len(parts := re.split(r"\+(?=[a-z])", text)) > 1:
         return _composed(text, parts)
+    if text == "everyday":
+        return [parse(change) for change in EVERYDAY]
     if text == Identity.kind:
         return [Identity()]
     if kind == GivenViews.kind:
@@ -212,7 +219,7 @@ def _values(text: str) -> list[str]:
 def _unknown(kind: str) -> str:
     if kind == Identity.kind:
         return "identity has no severity"
-    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind])
+    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind, "everyday"])
     return " ".join(filter(None, [f"no shift is called {kind!r};", guess, LISTED]))
 
 

@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from acpc.contract import (
     ErrorDrift,
+    GaussianNoise,
     NumericMode,
     PairComparison,
     PairRequest,
     PairResult,
+    PerturbationSet,
 )
 from torch import Tensor
 
@@ -42,7 +44,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import RequestContext
+from acpc_server.scheduling import Priority, RequestContext
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,22 @@ class PairComparer:
             PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
         )
         return PairComparison(tuple(results), receipt)
+
+    def warm(self, checkpoint: LoadedCheckpoint) -> None:
+        """Compute once, for no caller: the first call of a network prepares for its shapes.
+
+        Raises as :meth:`compare`.
+        """
+        card = checkpoint.model.card
+        side, width = card.image_size, card.proprio_dim
+        request = PairRequest(
+            checkpoint=checkpoint.pinned(),
+            history=np.zeros((card.history, side, side, 3), np.uint8),
+            views=PerturbationSet(specs=(GaussianNoise(0.08),)),
+            proprio=np.zeros((card.history, width), np.float32) if width else None,
+            action_blocks=np.zeros((card.history, card.action_block_dim), np.float32),
+        )
+        self.compare(checkpoint, request, RequestContext(Priority.INTERACTIVE))
 
     def _measure(
         self,
