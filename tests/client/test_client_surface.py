@@ -24,7 +24,7 @@ from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJ
 from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
-    "DatasetFile", "Doubt", "Evidence", "EvidenceOptions", "Interval", "Look", "LookStop",
+    "LimitPoint", "SeverityLimit", "severities_up_to", "DatasetFile", "Doubt", "Evidence", "EvidenceOptions", "Interval", "Look", "LookStop",
     "SequentialLooks", "UntilDecided", "TaskSummary", "Absence", "Access", "ClientOptions", "Token",
     "access_from_environment", "make_access", "CallOptions", "CertifyOptions", "PairOptions",
     "PairedOptions", "PlannerOptions", "PoolOptions", "ScoreOptions", "ViewOptions", "AcpcClient",

@@ -41,7 +41,7 @@ CANCEL = Method(OperationsStub, "CancelOperation", timeout=10.0)
 DELETE = Method(OperationsStub, "DeleteOperation", timeout=10.0, idempotent=False)
 WAIT = Method(OperationsStub, "WaitOperation", timeout=60.0)
 # Of one severity: each time its checkpoint is overwritten takes one.
-MOST_ATTEMPTS = 1000
+MAX_ATTEMPTS = 1000
 # Beyond the wait itself, for the answer to arrive.
 WAIT_SLACK_S = 10.0
 
@@ -90,7 +90,7 @@ def limit_names(
     request = score_checkpoint(checkpoint, anchors, shift, **asked).request
     content = request.SerializeToString(deterministic=True)
     prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
-    return (f"{prefix}-{attempt}" for attempt in range(1, MOST_ATTEMPTS + 1))
+    return (f"{prefix}-{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))
 
 
 class Named(Protocol):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import LimitPoint, Perturbation, save_result
+from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Followed, Server, as_usage, output_option, said
@@ -72,30 +74,25 @@ def limit(
         raise typer.BadParameter(
             "name one: without it no severity passes", param_hint="--reference"
         )
-    thresholds = measures.thresholds()
+    asked = {
+        "reference": reference,
+        "protocol": measures.protocol(),
+        "thresholds": measures.thresholds(),
+        "evidence": measures.evidence(),
+        "until_decided": measures.stopping(),
+        **said(numeric_mode=measures.numeric_mode, request_id=request_id),
+    }
     try:
-        with server.connect() as client, counted("scoring") as show:
-            scored = 0
-
-            def note(point: LimitPoint) -> None:
-                nonlocal scored
-                scored += 1
-                show("severities", scored, evaluations, f"{point.shift}: S {point.score:.3g}")
-
+        with server.connect() as client, _followed(evaluations) as follow:
             found = client.find_limit(
                 checkpoint,
                 anchors,
                 strongest,
                 steps=steps,
                 evaluations=evaluations,
-                on_point=note,
+                on_point=follow,
                 timeout=server.timeout,
-                reference=reference,
-                protocol=measures.protocol(),
-                thresholds=thresholds,
-                evidence=measures.evidence(),
-                until_decided=measures.stopping(),
-                **said(numeric_mode=measures.numeric_mode, request_id=request_id),
+                **asked,
             )
     except KeyboardInterrupt as interrupt:
         render.note(f"interrupted: {_TRANSIENT}")
@@ -104,6 +101,30 @@ def limit(
         save_result(found, output)
     if picture is not None:
         found.plot().save(picture)
+    _show(found, form)
+    raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
+
+
+def _strongest(text: str) -> Perturbation:
+    with as_usage("--shift"):
+        return parse(text) if ":" in text else strongest_of(text)
+
+
+@contextmanager
+def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
+    """Shows how many severities were scored, and what the last one gave."""
+    with counted("scoring the first severity") as show:
+        points: list[LimitPoint] = []
+
+        def note(point: LimitPoint) -> None:
+            points.append(point)
+            show("severities", len(points), evaluations, f"{point.shift}: S {point.score:.3g}")
+
+        yield note
+
+
+def _show(found: SeverityLimit, form: Followed) -> None:
+    """Prints the limit and its curve."""
     if form.json:
         render.line(found.to_json(indent=2))
     else:
@@ -111,9 +132,3 @@ def limit(
         render.tabular(found)
         for sentence in found.notes:
             render.note(f"note: {sentence}")
-    raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
-
-
-def _strongest(text: str) -> Perturbation:
-    with as_usage("--shift"):
-        return parse(text) if ":" in text else strongest_of(text)
