@@ -24,7 +24,8 @@ from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJ
 from acpc_client.sync.session import PlanSession
 
 PUBLIC = [
-    "LimitPoint", "SeverityLimit", "severities_up_to", "DatasetFile", "Doubt", "Evidence", "EvidenceOptions", "Interval", "Look", "LookStop",
+    "LimitPoint", "SeverityLimit", "severities_up_to",
+    "DatasetFile", "Doubt", "Evidence", "EvidenceOptions", "Interval", "Look", "LookStop",
     "SequentialLooks", "UntilDecided", "TaskSummary", "Absence", "Access", "ClientOptions", "Token",
     "access_from_environment", "make_access", "CallOptions", "CertifyOptions", "PairOptions",
     "PairedOptions", "PlannerOptions", "PoolOptions", "ScoreOptions", "ViewOptions", "AcpcClient",
@@ -63,7 +64,8 @@ INTEGRATIONS = [
 METHODS = {
     AcpcClient: [
         "absence", "anchors", "certify_pool", "checkpoints", "close", "compare_pair",
-        "compare_pairs", "compare_scores", "datasets", "operations", "plan", "plan_paired",
+        "compare_pairs", "compare_scores", "datasets", "find_limit", "operations", "plan",
+        "plan_paired",
         "preview_anchors", "run_study", "score_checkpoint", "target", "worst_anchors",
     ],
     Anchors: ["contents", "create", "delete", "get", "list", "upload"],
