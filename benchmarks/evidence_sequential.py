@@ -124,7 +124,7 @@ def weighed(own: AnchorSample, reference: AnchorSample, options: EvidenceOptions
     if min(passed, failed) > 1 - EvidenceOptions().confidence:
         return Weighed(Outcome.UNDECIDED, passed, failed)
     numbers = Numbers.of(own, reference, PROTOCOL, options)
-    verdict = ConfidentVerdict(numbers, THRESHOLDS, 1 - options.confidence)
+    verdict = ConfidentVerdict(numbers, THRESHOLDS, 1 - options.confidence, PROTOCOL.quantile)
     return Weighed(verdict.outcome()[0], verdict.p_passed(), verdict.p_failed())
 
 
@@ -143,7 +143,7 @@ def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
             EvidenceOptions(),
             THRESHOLDS.sr,
             seen,
-            len(sizes),
+            limit,
             anchors=size,
             eligible=eligible,
         )

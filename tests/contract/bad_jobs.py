@@ -101,11 +101,6 @@ def _scores() -> list[MethodCase]:
             {"thresholds": {"source_digest": "e" * 63}},
             "thresholds.source_digest",
         ),
-        (
-            "looks-over",
-            {"until_decided": {"batch": 2}, "dataset": _dataset(count=202)},
-            "until_decided.batch",
-        ),
         ("resamples-in-no-tail", {"evidence": {"confidence": 0.9995}}, "evidence.resamples"),
         ("mode-unknown", {"numeric_mode": 9}, "numeric_mode"),
         ("mode-absent-here", {"numeric_mode": 2}, "numeric_mode"),

@@ -30,6 +30,10 @@ class Population:
         distance: Median distance of a pair.
         distance_spread: Standard deviation of its logarithm.
         own_distance: Standard deviation of the part of it that each checkpoint of ``trio`` has.
+        bad: Share of trajectories in which the candidate is fragile.
+        bad_radius: By what their radii are multiplied.
+        bad_distance: By what their distances are.
+        hubs: Anchors that are the partners of all; 0: the nearest are.
     """
 
     anchors: int = 100
@@ -43,6 +47,10 @@ class Population:
     distance: float = 1.0
     distance_spread: float = 0.5
     own_distance: float = 0.2
+    bad: float = 0.0
+    bad_radius: float = 5.0
+    bad_distance: float = 0.3
+    hubs: int = 0
 
 
 def experiment(
@@ -58,7 +66,8 @@ def experiment(
         own = generator.standard_normal(count)
         return np.sqrt(population.within) * shared + np.sqrt(1 - population.within) * own
 
-    partner = partners(generator, trajectory)
+    partner = partners(generator, trajectory, population.hubs)
+    bad = (generator.random(trajectory[-1] + 1) < population.bad)[trajectory]
     both, apart = noise(), (noise(), noise())
     heavy = 1.0
     if np.isfinite(population.tails):
@@ -73,11 +82,22 @@ def experiment(
         radius = scale * np.exp(population.spread * heavy * log)
         radius = (radius[:, None] * np.exp(population.draw_spread * draws)).mean(axis=1)
         samples.append(AnchorSample(radius, distance, partner, trajectory))
-    return samples[0], samples[1]
+    own, reference = samples
+    worse = np.where(bad, [[population.bad_radius], [population.bad_distance]], 1.0)
+    own = replace(own, radius=own.radius * worse[0], distance=own.distance * worse[1])
+    return own, reference
 
 
-def partners(generator: np.random.Generator, trajectory: np.ndarray) -> np.ndarray:
-    """The nearest anchor with another label within reach, by the paper's rule; -1 without one."""
+def partners(generator: np.random.Generator, trajectory: np.ndarray, hubs: int = 0) -> np.ndarray:
+    """The nearest anchor with another label within reach, by the paper's rule; -1 without one.
+
+    With ``hubs`` one of so many anchors at random, for four fifths of the anchors.
+    """
+    count = len(trajectory)
+    if hubs:
+        partner = generator.choice(generator.choice(count, hubs, replace=False), count)
+        alone = (partner == np.arange(count)) | (generator.random(count) < 0.2)
+        return np.where(alone, -1, partner)
     places = generator.standard_normal((trajectory[-1] + 1, 2))[trajectory]
     places = places + 0.3 * generator.standard_normal(places.shape)
     label = (places > np.median(places, axis=0)) @ [1, 2]

@@ -32,6 +32,81 @@ def weighted_quantile(values: list[float], group: list[int], row: list[float], q
     return before
 
 
+def joint_bounds(
+    radii: tuple[list[float], list[float]], distance: list[float], partner: list[int],
+    group: list[int], q: float, margin: float, resamples: int, seed: int, alpha: float,
+) -> dict[str, tuple[float, float]]:  # fmt: skip
+    """Intervals of raw IR, relative IR and SR from the same weights, an unseen trajectory's too."""
+    count, anchors = len(set(group)), len(group)
+    pairs = [i for i in range(anchors) if partner[i] >= 0]
+    ends = [(group[i], group[partner[i]]) for i in pairs]
+    limit = float(np.quantile(radii[0], q)) + margin
+    power = partner_power([distance[i] for i in pairs], limit, ends)
+    drawn = np.random.default_rng(seed).standard_gamma(1.0, (resamples, count + 1))
+    found: dict[str, list[tuple[float, float]]] = {"ir_raw": [], "ir_relative": [], "sr": []}
+
+    def quantile(values: list[float], row: np.ndarray, extra: float) -> float:
+        """Of the weighted values, the unseen trajectory's being ``extra``."""
+        held = [(value, row[g]) for value, g in zip(values, group, strict=True)]
+        held = sorted([*held, (extra, row[-1] * anchors / count)])
+        total, reached = sum(weight for _, weight in held), 0.0
+        for value, weight in held:
+            reached += weight
+            if reached >= q * total:
+                return value
+        return held[-1][0]
+
+    for row in drawn:
+        low, high = (quantile(radii[0], row, extra) for extra in (0.0, math.inf))
+        least, most = (quantile(radii[1], row, extra) for extra in (0.0, math.inf))
+        found["ir_raw"].append((low, high))
+        found["ir_relative"].append((low / most, high / least if least else math.inf))
+        weights = [
+            row[a] * (1.0 if a == b else row[b] ** power / math.gamma(1 + power)) for a, b in ends
+        ]
+        unseen = row[-1] * len(pairs) / len({a for a, _ in ends})
+        shares = [
+            sum(w for w, i in zip(weights, pairs, strict=True) if distance[i] > ir + margin)
+            for ir in (high, low)
+        ]
+        total = sum(weights) + unseen
+        found["sr"].append((shares[0] / total, (shares[1] + unseen) / total))
+    rank = math.floor(alpha / 2 * (resamples + 1))
+    return {
+        name: (sorted(low for low, _ in of)[rank - 1], sorted(high for _, high in of)[-rank])
+        for name, of in found.items()
+    }
+
+
+def partner_power(distance: list[float], limit: float, ends: list[tuple[int, int]]) -> float:
+    """The power at which resampled pairs vary as the dyadic variance says, by bisection."""
+
+    def of(hits: list[float]) -> float:
+        mean = sum(hits) / len(hits)
+        begun, ended = ({g: 0.0 for pair in ends for g in pair} for _ in range(2))
+        for hit, (a, b) in zip(hits, ends, strict=True):
+            begun[a] += hit - mean
+            ended[b] += (hit - mean) * (a != b)
+        wanted = pair_variance(hits, ends)
+
+        def short(s: float) -> bool:
+            return sum((begun[g] + s * ended[g]) ** 2 for g in begun) < wanted
+
+        low, high = 0.0, 1.0
+        if short(1.0):
+            return 1.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if short(middle) else (low, middle)
+        return low
+
+    split = sorted(distance)[(len(distance) + 1) // 2]
+    both = of([float(d > limit) for d in distance]), of([float(d >= split) for d in distance])
+    at_end = [b for _, b in ends]
+    few = math.sqrt(5 / worth([at_end.count(g) for g in set(at_end)]))
+    return max(sum(both) / 2, min(1.0, few))
+
+
 def ratio_bounds(
     own: list[float], other: list[float], group: list[int], q: float, resamples: int, seed: int,
     alpha: float,

@@ -146,7 +146,7 @@ class ScoreOptions(CallOptions, total=False):
         protocol: How IR and SR are measured; None: the paper's protocol.
         thresholds: None: the paper's 0.30 and 0.95.
         evidence: How sure the numbers are made to be; None: intervals at 95 %.
-        until_decided: Measures a batch of anchors at a time and stops as soon as the verdict is
+        until_decided: Measures more and more anchors and stops as soon as the verdict is
             certain; the anchors' count is the limit. None: measures all of them.
     """
 

@@ -215,7 +215,7 @@ def _p_values(cell: Evidence) -> tuple[float, float]:
 _INTERVALS = (
     "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score"
 )  # fmt: skip
-_PLAIN = ("anchors_to_decide", "trajectories", "p_passed", "p_failed")
+_PLAIN = ("anchors_to_decide", "trajectories", "unseen", "p_passed", "p_failed")
 
 
 def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[str, Any]:

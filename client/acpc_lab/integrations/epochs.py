@@ -78,7 +78,7 @@ class ScoringOptions(Access, total=False):
         evidence: How sure verdicts are made to be, over all epochs together [95 %].
         error_halflife: Epochs over which half of the error of a confident verdict is spent, so that
             all together err no more often than one; None: each is judged as if alone [100].
-        until_decided: Measures batches of anchors until a verdict is certain [all anchors].
+        until_decided: Measures more and more anchors until a verdict is certain [all anchors].
         backlog: Epochs that may wait to be scored; further ones are rejected [8].
         patience: Seconds the server may be away at a stretch before an epoch is given up [600].
         timeout: Seconds one epoch may take [3600].

@@ -223,6 +223,10 @@ _COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]],
         lambda c: c.evidence.anchors_to_decide if c.evidence else None,
     ),
     (
+        TableColumn("unseen", "unseen %", hint="so many episodes may be of a kind not measured"),
+        lambda c: 100 * c.evidence.unseen if c.evidence and c.evidence.unseen else None,
+    ),
+    (
         TableColumn("success", "success %", hint="planning success under the shift"),
         lambda c: None if c.success is None else 100 * c.success,
     ),

@@ -185,7 +185,7 @@ def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[P
     target = np.log1p(rows.selection_regret)
     features = [
         rows.severity,
-        rows.level,
+        (rows.level > 0).astype(np.float64),  # one indicator: with augmentation or without
         np.log1p(parameters.feature(rows, "acpc_one_step_q90")),
         np.log1p(parameters.feature(rows, "clean_gap")),
     ]

@@ -267,7 +267,8 @@ class Judgement:
         onset: From the first recovered level to the first accepted one, by an ``OnsetRule``;
             negative: the screen accepts early.
         agreement: Accepted against recovered, over the levels.
-        early: Runs (this one or none) or checkpoints that are accepted early.
+        early: Runs (this one or none) or checkpoints that are accepted early; none of a run that
+            recovers nowhere.
         late: Likewise late.
     """
 

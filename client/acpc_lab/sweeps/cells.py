@@ -41,7 +41,7 @@ class Cell:
         reference: The unaugmented checkpoint; None: relative IR stays unknown.
         anchors: A dataset, or the digest of an anchor set.
         evidence: How sure the numbers are made to be.
-        until_decided: Measures a batch of anchors at a time; None: all of them at once.
+        until_decided: Measures ever more anchors until it is decided; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
         content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
             content under the same names is another cell. Empty: the cell goes by the names.

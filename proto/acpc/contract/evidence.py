@@ -14,8 +14,6 @@ from acpc.contract.requests import MAX_ANCHORS, Request
 from acpc.v1 import scoring_service_pb2 as pb
 
 MAX_RESAMPLES = 100_000
-MAX_LOOKS = 100
-"""Each look judges all anchors so far again, and its job keeps which they are."""
 MAX_WEIGHTS = 1_000_000_000
 """Anchors times resamples, some thirty seconds of a processor."""
 
@@ -57,38 +55,30 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
 
 @dataclass(frozen=True)
 class UntilDecided(Request, Wire[pb.UntilDecided]):
-    """Measures a batch of anchors at a time until the confident outcome is certain.
+    """Measures more and more anchors until the confident outcome is certain.
 
     The anchors that are asked for are the limit.
 
     Attributes:
-        batch: The evidence is checked after so many anchors, at most the limit and at least a
-            hundredth of it; at a confidence near 1 after several batches.
+        batch: Anchors of the first look at least, at most the limit. Looks are at the limit, half
+            of it, a quarter and so on.
     """
 
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
 
     def sizes(self, limit: int, confidence: float) -> list[int]:
-        """Anchors at each look; where the error is too small for so many, at every few batches."""
-        most = max(1, int(MAX_RESAMPLES * (1 - confidence) / 2))
-        step = self.batch * math.ceil(self._looks(limit) / most)
-        return [*range(step, limit, step), limit]
+        """Anchors at each look; at a confidence near 1 fewer looks, whose error resamples show."""
+        found, least = [limit], limit * math.sqrt(2 / (MAX_RESAMPLES * (1 - confidence)))
+        while (half := math.ceil(found[-1] / 2)) >= max(self.batch, least) and half < found[-1]:
+            found.append(half)
+        return found[::-1]
 
     def check_looks(self, limit: int) -> None:
-        """Rejects a batch above the limit, and one of which the limit has too many."""
+        """Rejects a batch above the limit."""
         if self.batch > limit:
             raise ArgumentError(
                 "until_decided.batch", f"found {self.batch}, wanted at most the {limit} anchors"
             )
-        if self._looks(limit) > MAX_LOOKS:
-            raise ArgumentError(
-                "until_decided.batch",
-                f"found {self.batch}, wanted at least {math.ceil(limit / MAX_LOOKS)}: a job of "
-                f"{limit} anchors looks {MAX_LOOKS} times at most",
-            )
-
-    def _looks(self, limit: int) -> int:
-        return math.ceil(limit / self.batch)
 
 
 class LookStop(WireEnum):
@@ -129,7 +119,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
         confidence: Of the outcome over all looks: that of the request. The evidence's own, at
             which its intervals are, is that of the last look.
         limit: Anchors it would have measured at most.
-        batch: Anchors from one look to the next: of one batch or several.
+        batch: Anchors at the first look.
         stop: Why it stopped.
         looks: In order.
     """
@@ -198,6 +188,8 @@ class Evidence(Record, Wire[pb.Evidence]):
         p_failed: p-value against "passes": the smallest 1 - confidence at which it is failed.
         notes: Warnings in words.
         looks: Those of a job that measured until it was decided, whose last one this is; else None.
+        unseen: Share of episodes that may be of a kind that no trajectory is of: the exact bound 1
+            - (1 - confidence)^(1 / trajectories); None from servers that do not say.
     """
 
     confidence: float
@@ -218,6 +210,16 @@ class Evidence(Record, Wire[pb.Evidence]):
     p_failed: float
     notes: tuple[str, ...] = ()
     looks: SequentialLooks | None = None
+    unseen: float | None = None
+
+    @property
+    def blind_spot(self) -> str:
+        """What the sample cannot have seen, in words; empty where that is not known."""
+        if self.unseen is None:
+            return ""
+        what = "trajectory" if self.trajectories == 1 else "trajectories"
+        share = f"{100 * self.unseen:.2g} %"
+        return f"{self.trajectories} {what}: up to {share} of episodes may be of a kind not here"
 
     def needed(self, measured: int) -> str:
         """How many anchors would probably decide it, in words; empty where that is not known.

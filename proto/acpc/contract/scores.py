@@ -234,7 +234,8 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         found = self.evidence
         if found is None:
             return ""
-        sure = f"{100 * found.sure:g} % sure"
+        blind = f"; {found.blind_spot}" if found.blind_spot else ""
+        sure = f"{100 * found.sure:g} % sure{blind}"
         match found.confident_outcome:
             case Outcome.PASSED:
                 return f"passes; {sure}"
@@ -247,7 +248,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         needed = found.needed(count)
         about = f", {needed} would probably decide it" if needed else ""
         where = doubt.get(found.doubt, "both requirements")
-        return f"undecided: {count} anchors are too few{about}; the doubt is in {where}"
+        return f"undecided: {count} anchors are too few{about}; the doubt is in {where}{blind}"
 
     def headline(self) -> str:
         """The verdict in words."""

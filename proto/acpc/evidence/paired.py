@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from scipy import special
 
 from acpc.contract import EvidenceOptions, Interval, ScoreProtocol
-from acpc.evidence.estimates import FewGroups, Resampled, interval
+from acpc.evidence.estimates import MIN_GROUPS, Resampled, allowance
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
 from acpc.evidence.sample import AnchorSample, groups
@@ -43,21 +43,19 @@ def paired_differences(
         options: Confidence, resamples and seed.
     """
     group, quantile = groups(first), protocol.quantile
-    few = FewGroups(effective_groups(group), confidence=options.confidence)
+    worth = effective_groups(group)
+    wider = allowance(worth, options.confidence)
     radii = [first.radius, second.radius, *([] if reference is None else [reference])]
     points = [float(np.quantile(radius, quantile)) for radius in radii]
     values = np.empty((len(radii), 0))
     if quantile * (len(group) + 1) <= len(group):
-        values = resampled_quantiles(radii, group, quantile, options, few)
-    usable = 1 - options.confidence >= few.least
-    shown = values if usable else values[:, :0]
+        values = resampled_quantiles(radii, group, quantile, options, (1 - 1 / worth) / wider)
+    shown = values if worth >= MIN_GROUPS else values[:, :0]
 
     def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> Change:
         ordered = np.sort(np.nan_to_num(of, nan=math.inf, posinf=math.inf, neginf=-math.inf))
-        estimate = Resampled(point, ordered, BOOTSTRAP, few, least)
-        if not len(ordered):
-            return point, Interval(least, math.inf, BOOTSTRAP)
-        return point, interval(estimate, options.confidence)
+        estimate = Resampled(point, ordered, ordered, BOOTSTRAP, least)
+        return point, estimate.interval(options.confidence)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         change, moved = points[1] - points[0], shown[1] - shown[0]
@@ -69,7 +67,7 @@ def paired_differences(
             "ir_raw": resampled(change, moved),
             "ir_ratio": resampled(ratio, shown[1] / shown[0], 0.0),
             "ir_relative": relative,
-            "sr": _sr(first, second, group, values, protocol, few),
+            "sr": _sr(first, second, group, values, protocol, options.confidence),
         }
 
 
@@ -79,7 +77,7 @@ def _sr(
     group: Int64[np.ndarray, "n"],
     values: Float64[np.ndarray, "samples resamples"],
     protocol: ScoreProtocol,
-    few: FewGroups,
+    confidence: float,
 ) -> Change | None:
     """The difference of two shares of the same pairs (Bonett and Price 2012).
 
@@ -106,12 +104,12 @@ def _sr(
         np.searchsorted(np.sort(d), limit + protocol.margin, "right") / count
         for d, limit in zip(distance, values[:2], strict=True)
     ]
-    threshold = float(np.var(below[0] - below[1])) / few.factor
+    threshold = float(np.var(below[0] - below[1]))
+    threshold /= allowance(effective_groups(group), confidence)
     trials = count / max(1.0, design)
     up, down = ((float((change == to).mean()) * trials + 1) / (trials + 2) for to in (1, -1))
     variance = (up + down - (up - down) ** 2) / (trials + 2) + threshold
-    worth = FewGroups(effective_groups(ends), confidence=few.confidence)
-    tail = special.ndtri((1 + few.confidence) / 2)
-    reach = float(tail * math.sqrt(worth.factor * variance))
+    variance *= allowance(effective_groups(ends), confidence)
+    reach = float(special.ndtri((1 + confidence) / 2) * math.sqrt(variance))
     lower, upper = max(-1.0, up - down - reach), min(1.0, up - down + reach)
     return point, Interval(min(point, lower), max(point, upper), PAIRED_SHARES)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from acpc.contract import EvidenceOptions
-from acpc.evidence.estimates import FewGroups
 
 _BLOCK_ENTRIES = 2**20
 """Weights held at once, 8 MiB."""
@@ -19,8 +18,7 @@ def resampled_quantiles(
     group: Int64[np.ndarray, "n"],
     quantile: float,
     options: EvidenceOptions,
-    few: FewGroups,
-    check: Callable[[], None] = lambda: None,
+    shape: float,
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 
@@ -30,9 +28,7 @@ def resampled_quantiles(
     """
     orders = [np.argsort(radius, kind="stable") for radius in radii]
     found = np.empty((len(radii), options.resamples))
-    for start, weights in _weights(group, options, few):
-        check()
-        rows = slice(start, start + len(weights))
+    for rows, weights in draw_weights(group, options, shape):
         for values, radius, order in zip(found, radii, orders, strict=True):
             own = weights[:, group[order]]  # (rows, n)
             values[rows] = _weighted_quantiles(radius[order], own, weights[:, -1], quantile)
@@ -45,20 +41,19 @@ def effective_groups(group: Int64[np.ndarray, "*shape"]) -> float:
     return float(sizes.sum() ** 2 / (sizes**2).sum())
 
 
-def _weights(
-    group: Int64[np.ndarray, "n"], options: EvidenceOptions, few: FewGroups
-) -> Iterator[tuple[int, Float64[np.ndarray, "rows weights"]]]:
+def draw_weights(
+    group: Int64[np.ndarray, "n"], options: EvidenceOptions, shape: float = 1.0
+) -> Iterator[tuple[slice, Float64[np.ndarray, "rows weights"]]]:
     """Weights of the groups and of one more, a block of resamples at a time.
 
-    Exponential, but for a variance that allows for few groups.
+    Gamma distributed; exponential where ``shape`` is 1.
     """
     groups = int(group.max()) + 1
-    shape = (1 - 1 / few.groups) / few.factor
     generator = np.random.default_rng(options.seed)
     size = max(1, _BLOCK_ENTRIES // len(group))
     for start in range(0, options.resamples, size):
         rows = min(size, options.resamples - start)
-        yield start, generator.standard_gamma(shape, (rows, groups + 1))
+        yield slice(start, start + rows), generator.standard_gamma(shape, (rows, groups + 1))
 
 
 def _weighted_quantiles(

@@ -225,8 +225,8 @@ class ScoreCheckpointRequest(_message.Message):
 
     @_builtins.property
     def until_decided(self) -> Global___UntilDecided:
-        """Measures a batch of anchors at a time and stops as soon as the confident
-        outcome is certain; the anchors that are asked for are the limit. Absent:
+        """Measures more and more anchors and stops as soon as the confident outcome is
+        certain; the anchors that are asked for are the limit. Absent:
         measures all of them.
         """
 
@@ -265,9 +265,9 @@ class UntilDecided(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
-    """Anchors from one look at the evidence to the next, at most the limit and at
-    least a hundredth of it. At a confidence near 1, whose error few looks can
-    share, several batches go by between looks. Absent: 25.
+    """Anchors of the first look at the evidence at least, at most the limit. Looks
+    are at the limit, half of it, a quarter and so on; at a confidence near 1
+    there are fewer. Absent: 25.
     Range: 2 to 100000; default 25.
     """
     def __init__(
@@ -837,6 +837,7 @@ class Evidence(_message.Message):
     P_FAILED_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     LOOKS_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
     confidence: _builtins.float
     """Confidence of every interval, in (0.5, 1)."""
     confident_outcome: Global___Outcome.ValueType
@@ -861,6 +862,10 @@ class Evidence(_message.Message):
     """
     p_failed: _builtins.float
     """p-value against "passes": the smallest 1 - confidence at which it is failed."""
+    unseen: _builtins.float
+    """Share of episodes that may be of a kind that no trajectory is of:
+    1 - (1 - confidence)^(1 / trajectories), the exact bound.
+    """
     @_builtins.property
     def ir_raw(self) -> Global___Interval:
         """Of the checkpoint's raw IR."""
@@ -920,14 +925,20 @@ class Evidence(_message.Message):
         p_failed: _builtins.float = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
         looks: Global___SequentialLooks | None = ...,
+        unseen: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_unseen", b"_unseen", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr", "unseen", b"unseen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_unseen", b"_unseen", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories", "unseen", b"unseen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__anchors_to_decide: _TypeAlias = _typing.Literal["anchors_to_decide"]  # noqa: Y015
     _WhichOneofArgType__anchors_to_decide: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide"]  # noqa: Y015
+    _WhichOneofReturnType__unseen: _TypeAlias = _typing.Literal["unseen"]  # noqa: Y015
+    _WhichOneofArgType__unseen: _TypeAlias = _typing.Literal["_unseen", b"_unseen"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__anchors_to_decide) -> _WhichOneofReturnType__anchors_to_decide | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__unseen) -> _WhichOneofReturnType__unseen | None: ...
 
 Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
 
@@ -951,7 +962,7 @@ class SequentialLooks(_message.Message):
     limit: _builtins.int
     """Anchors it would have measured at most."""
     batch: _builtins.int
-    """Anchors from one look to the next: of one batch or several."""
+    """Anchors at the first look."""
     stop: Global___LookStop.ValueType
     """Why it stopped."""
     @_builtins.property

@@ -100,6 +100,11 @@ class CheckpointCache:
         """Count a request for a checkpoint, however often that has it loaded."""
         self._metrics.count_request(checkpoint.name)
 
+    def loaded(self) -> list[str]:
+        """List the names of what is loaded, least recently used first."""
+        with self._lock:
+            return [loaded.name for loaded in self._loaded.values()]
+
     def entries(self, others: bool = False) -> list[Checkpoint]:
         """List every weights file below the root, by name, then ``others`` that no load takes."""
         found = [self._status(stored) for stored in list_checkpoints(self._root)]

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from acpc.contract import Doubt, Interval, Outcome, Thresholds
-from acpc.evidence import Estimate, Proportion, Resampled
+from acpc.evidence import Resampled
+from scipy import optimize, special
 
 from acpc_server.evidence.numbers import Numbers
 from acpc_server.numerics import verdict
@@ -18,9 +18,12 @@ _ENDLESS = 10**9
 class ConfidentVerdict:
     """Compares the bounds of relative IR and SR with both thresholds, at 1 - ``alpha``."""
 
-    def __init__(self, numbers: Numbers, thresholds: Thresholds, alpha: float) -> None:
+    def __init__(
+        self, numbers: Numbers, thresholds: Thresholds, alpha: float, quantile: float
+    ) -> None:
         self._ratio, self._sr = numbers.ir_relative, numbers.sr
         self._reference_sr = numbers.reference_sr
+        self._trajectories, self._quantile = numbers.trajectories, quantile
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
 
     def outcome(self) -> tuple[Outcome, Doubt]:
@@ -61,7 +64,7 @@ class ConfidentVerdict:
         upper = self._score(lambda ir: ir.lower(alpha), lambda sr: sr.upper(alpha))
         return Interval(lower, upper, DERIVED)
 
-    def _score(self, ir: Callable[[Estimate], float], sr: Callable[[Estimate], float]) -> float:
+    def _score(self, ir: Callable[[Resampled], float], sr: Callable[[Resampled], float]) -> float:
         assert self._ratio is not None  # noqa: S101 - there is no S without a reference
         return verdict.screen_score(ir(self._ratio), sr(self._sr), self._t_ir, self._t_sr)
 
@@ -86,10 +89,10 @@ class ConfidentVerdict:
         if self.outcome()[0] is not Outcome.UNDECIDED:
             return None
         ratio, sr = self._ratio, self._sr
-        growth = [_growth_of_share(sr, self._t_sr, self._alpha)]
+        growth = [self._growth_of_share(sr)]
         passes = [sr.point >= self._t_sr]
         if ratio is not None:
-            growth.append(_growth_of_ratio(ratio, self._t_ir, self._alpha))
+            growth.append(self._growth_of_ratio(ratio))
             passes.append(ratio.point <= self._t_ir)
         failing = [g for g, passed in zip(growth, passes, strict=True) if not passed]
         wanted = min(failing) if failing else max(growth)
@@ -97,31 +100,61 @@ class ConfidentVerdict:
             return None
         return max(anchors + 1, math.ceil(wanted * anchors))
 
+    @property
+    def _growth_to_a_bound(self) -> float:
+        wanted = least_trajectories(self._quantile, self._alpha)
+        return (wanted or math.inf) / self._trajectories
 
-def _growth_of_ratio(ratio: Resampled, threshold: float, alpha: float) -> float:
-    """Return how many times more anchors bring the bound to the threshold: widths go as a root."""
-    passes = ratio.point <= threshold
-    bound = ratio.upper(alpha) if passes else ratio.lower(alpha)
-    reach = abs(bound - ratio.point) if bound else np.inf
-    gap = abs(threshold - ratio.point)
-    return max(1.0, float((reach / gap) ** 2)) if gap else np.inf
+    def _growth_of_ratio(self, ratio: Resampled) -> float:
+        """Return how many times more anchors bring the bound to the threshold.
+
+        Widths go as a root; where there is no upper end, as wide as the lower one.
+        """
+        gap, upper = abs(self._t_ir - ratio.point), ratio.upper(self._alpha)
+        if not gap:
+            return math.inf
+        reach = ratio.point - ratio.lower(self._alpha)
+        if ratio.point > self._t_ir:
+            return max(1.0, (reach / gap) ** 2)
+        if math.isinf(upper):
+            return max(self._growth_to_a_bound, (reach / gap) ** 2)
+        return max(1.0, ((upper - ratio.point) / gap) ** 2)
+
+    def _growth_of_share(self, sr: Resampled) -> float:
+        """Return how many times more anchors would decide SR, as its bounds are worth trials."""
+        point, threshold, alpha = sr.point, self._t_sr, self._alpha
+        if point == threshold:
+            return math.inf
+        if point < threshold:
+            bound = 1 - sr.upper(alpha)
+            return _trials(1 - point, 1 - threshold, alpha) / _trials(1 - point, bound, alpha)
+        wanted, lower = _trials(point, threshold, alpha), sr.lower(alpha)
+        if lower:
+            return max(1.0, wanted / _trials(point, lower, alpha))
+        return max(self._growth_to_a_bound, wanted / self._trajectories)
 
 
-def _growth_of_share(sr: Proportion, threshold: float, alpha: float) -> float:
-    """Return how many times more anchors would decide SR, by its exact bounds."""
-    if sr.point == threshold:
-        return np.inf
+def least_trajectories(quantile: float, alpha: float) -> int | None:
+    """Return the fewest trajectories that bound a quantile from above; None where none do.
 
-    def cleared(times: float) -> bool:
-        grown = replace(sr, trials=sr.trials * times)
-        if sr.point > threshold:
-            return grown.lower(alpha) >= threshold
-        return grown.upper(alpha) < threshold
+    With fewer, of one size, all may lie below it.
+    """
+    if quantile in (0, 1):
+        return None
+    return math.ceil(math.log(alpha / 2) / math.log(quantile))
 
-    low = high = 1.0
-    while not cleared(high) and high < _ENDLESS:
-        low, high = high, 2 * high
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (low, middle) if cleared(middle) else (middle, high)
-    return high
+
+def _trials(share: float, bound: float, alpha: float) -> float:
+    """Return the trials at which the lower bound of Clopper and Pearson of a share is this."""
+    if not 0 < bound < share:
+        return 1.0 if bound <= 0 else math.inf
+    tail = alpha / 2 if share < 1 else alpha
+
+    def short(log_trials: float) -> float:
+        trials = math.exp(log_trials)
+        hits = share * trials
+        return float(special.betaincinv(hits, trials - hits + 1, tail)) - bound
+
+    if short(math.log(_ENDLESS)) < 0 or short(0.0) > 0:
+        return 1.0 if short(0.0) > 0 else _ENDLESS
+    return math.exp(float(optimize.brentq(short, 0.0, math.log(_ENDLESS))))

@@ -2,9 +2,9 @@
 
 **Looks.** The error of a verdict is spent over looks. A wrong "passed" is possible only where the
 truth fails, and a wrong "failed" only where it passes, so each has the whole error to itself. What
-is spent by a share t of the looks is alpha t^rho (Kim and DeMets 1987): evenly for failing, which
-few anchors can show, and late for passing, which few cannot. The errors of all looks add up to
-alpha, so nothing is assumed of how they depend on each other.
+is spent by a share t of the anchors is alpha t^rho (Kim and DeMets 1987): late, so that the last
+look has most of it, and later for passing, which few anchors cannot show. The errors of all looks
+add up to alpha, so nothing is assumed of how they depend on each other.
 """
 
 import math
@@ -22,17 +22,17 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc.evidence import BOOTSTRAP, AnchorSample, Estimate, interval
+from acpc.evidence import AnchorSample, Resampled
 
-from acpc_server.evidence.confident import ConfidentVerdict
+from acpc_server.evidence.confident import ConfidentVerdict, least_trajectories
 from acpc_server.evidence.numbers import FEW_PAIRS, Numbers
 from acpc_server.numerics import Check, go_on
 
-METHOD = f"{BOOTSTRAP}; binomial bounds at effective sample sizes"
-MIN_TRAJECTORIES = 20
 _FLOORS_IN_DOUBT = 10
-PASSING_POWER = 3
-SPENDING = f"Kim-DeMets, rho 1 for failing and {PASSING_POWER} for passing, added over looks"
+FAILING_POWER, PASSING_POWER = 2, 3
+SPENDING = (
+    f"Kim-DeMets, rho {FAILING_POWER} for failing and {PASSING_POWER} for passing, added over looks"
+)
 _IN_TAILS = 4
 
 
@@ -50,34 +50,38 @@ def judge(
     again; what it raises ends the resampling. FailedPrecondition where the reference's raw IR is 0.
     """
     numbers = Numbers.of(checkpoint, reference, protocol, options, check)
-    verdict = ConfidentVerdict(numbers, thresholds, 1 - options.confidence)
+    alpha = 1 - options.confidence
+    verdict = ConfidentVerdict(numbers, thresholds, alpha, protocol.quantile)
     outcome, doubt = verdict.outcome()
 
-    def shown(estimate: Estimate | None) -> Interval | None:
-        return None if estimate is None else interval(estimate, options.confidence)
+    def shown(found: Resampled | None) -> Interval | None:
+        return None if found is None else found.interval(options.confidence)
+
+    trajectories = len(np.unique(checkpoint.trajectory))
 
     return Evidence(
         confidence=options.confidence,
-        ir_raw=interval(numbers.ir_raw, options.confidence),
+        ir_raw=numbers.ir_raw.interval(options.confidence),
         reference_ir_raw=shown(numbers.reference_ir_raw),
         ir_relative=shown(numbers.ir_relative),
-        sr=interval(numbers.sr, options.confidence),
+        sr=numbers.sr.interval(options.confidence),
         reference_sr=shown(numbers.reference_sr),
         score=verdict.score(),
         delta_score=verdict.delta_score(),
         confident_outcome=outcome,
         doubt=doubt,
         anchors_to_decide=verdict.anchors_to_decide(len(checkpoint.radius)),
-        trajectories=len(np.unique(checkpoint.trajectory)),
+        trajectories=trajectories,
+        unseen=1 - alpha ** (1 / trajectories),
         resamples=options.resamples,
         seed=options.seed,
         p_passed=verdict.p_passed(),
         p_failed=verdict.p_failed(),
-        notes=tuple(_notes(checkpoint, numbers.ir_raw.point)),
+        notes=tuple(_notes(checkpoint, numbers, protocol.quantile, options.confidence)),
     )
 
 
-def _notes(sample: AnchorSample, ir_raw: float) -> list[str]:
+def _notes(sample: AnchorSample, numbers: Numbers, quantile: float, confidence: float) -> list[str]:
     eligible, found = int(sample.eligible.sum()), len(np.unique(sample.trajectory))
     notes = []
     if eligible < FEW_PAIRS:
@@ -90,12 +94,15 @@ def _notes(sample: AnchorSample, ir_raw: float) -> list[str]:
             "all anchors come from one trajectory; the intervals take them for independent and "
             "say nothing of other trajectories"
         )
-    elif found < MIN_TRAJECTORIES:
+    elif math.isinf(numbers.ir_raw.upper(1 - confidence)):
+        wanted = least_trajectories(quantile, 1 - confidence)
         notes.append(
-            f"the anchors come from {found} trajectories; with fewer than {MIN_TRAJECTORIES} the "
-            "intervals may be too narrow, and with very few relative IR has none: draw anchors "
-            "from more"
+            "raw IR has no upper end, relative IR none, SR perhaps no lower one: at "
+            f"{100 * confidence:g} % these {found} trajectories cannot exclude that a share of "
+            f"{1 - quantile:.2g} of all reacts more than any of them"
+            + (f"; draw anchors from {max(wanted, found + 1)} or more" if wanted else "")
         )
+    ir_raw = numbers.ir_raw.point
     if sample.rounding_floor and ir_raw <= _FLOORS_IN_DOUBT * sample.rounding_floor:
         notes.append("raw IR is near its rounding floor; the intervals leave rounding out")
     return notes
@@ -115,7 +122,7 @@ def take_look(
     options: EvidenceOptions,
     t_sr: float,
     before: Sequence[Look],
-    looks: int,
+    limit: int,
     *,
     anchors: int,
     eligible: int,
@@ -127,12 +134,12 @@ def take_look(
         options: Confidence of the verdict over all looks, and what else the evidence is made of.
         t_sr: Threshold of SR.
         before: The looks so far.
-        looks: How many there are at most.
+        limit: Anchors at the last look.
         anchors: Measured by now.
         eligible: Those that take part in SR, which follow from the states alone.
     """
-    alpha, share = 1 - options.confidence, (len(before) + 1) / looks
-    failing = alpha * share - sum(look.failing for look in before)
+    alpha, share = 1 - options.confidence, anchors / limit
+    failing = alpha * share**FAILING_POWER - sum(look.failing for look in before)
     passing = alpha * share**PASSING_POWER - sum(look.passing for look in before)
     if t_sr**eligible > passing:  # not even if all of them are separated
         passing = 0.0

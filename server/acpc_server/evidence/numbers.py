@@ -1,42 +1,47 @@
-"""The numbers of a score, raw IR, relative IR and SR, each with bounds at any level."""
+"""Raw IR, relative IR and SR with bounds at any level, all from the same weights of trajectories.
+
+Each resample gives every trajectory an exponential weight, and one more to a trajectory that no
+sample holds: for one end its values are the worst there can be, for the other the best. Of values
+between 0 and 1 that is Gaffke's bound of a mean, of a share that of Clopper and Pearson, and of a
+quantile the order statistics.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol
 from acpc.evidence import (
-    BOOTSTRAP,
     AnchorSample,
-    FewGroups,
-    OrderStatistics,
-    Proportion,
     Resampled,
-    design_effect,
+    draw_weights,
+    dyadic_variance,
     effective_groups,
     groups,
-    resampled_quantiles,
 )
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from acpc_server.numerics import Check, go_on, verdict
 
+METHOD = "joint weights of trajectories, one of them unseen"
 FEW_PAIRS = 30
-"""Fewer pairs than these have exact bounds, and a warning."""
-_ONE_ERROR = 0.3173
-"""Probability beyond one standard error on either side."""
+"""Fewer pairs than these have a warning."""
+_FEW_PARTNERS = 5
+"""So few effective partners have their whole weight; four times as many half of it, at least."""
 
 
 @dataclass(frozen=True)
 class Numbers:
     """Numbers of a checkpoint and its reference; None without one."""
 
-    ir_raw: OrderStatistics
-    sr: Proportion
+    trajectories: int
+    ir_raw: Resampled
+    sr: Resampled
     ir_relative: Resampled | None = None
-    reference_ir_raw: OrderStatistics | None = None
-    reference_sr: Proportion | None = None
+    reference_ir_raw: Resampled | None = None
+    reference_sr: Resampled | None = None
 
     @classmethod
     def of(
@@ -47,78 +52,112 @@ class Numbers:
         options: EvidenceOptions,
         check: Check = go_on,
     ) -> Numbers:
-        """Compute the numbers of these samples, their raw IR resampled together.
+        """Compute the numbers of these samples, all resampled together.
 
         FailedPrecondition where the reference's raw IR is 0.
         """
         group = groups(checkpoint)
-        confidence = options.confidence
-        ir_raw = _radius(checkpoint, group, protocol.quantile, confidence)
-        sr = _separation(checkpoint, group, protocol.margin, ir_raw, confidence)
+        own = _Side(checkpoint, group, protocol, options.resamples)
+        other = own
+        if reference is not None and reference is not checkpoint:
+            other = _Side(reference, group, protocol, options.resamples)
+        for rows, weights in draw_weights(group, options):
+            check()
+            for side in {id(side): side for side in (own, other)}.values():
+                side.resample(rows, weights)
+        count = int(group.max()) + 1
         if reference is None:
-            return cls(ir_raw, sr)
-        against, against_sr = ir_raw, sr
-        if reference is not checkpoint:
-            against = _radius(reference, group, protocol.quantile, confidence)
-            against_sr = _separation(reference, group, protocol.margin, against, confidence)
-        radii = [checkpoint.radius, reference.radius]
-        few = FewGroups(effective_groups(group), confidence=confidence)
-        point = verdict.relative_ir(ir_raw.point, against.point)
-        ratio = Resampled(point, np.empty(0), BOOTSTRAP, few)
-        above_all = protocol.quantile * (len(group) + 1) > len(group)
-        if not above_all and 1 - confidence >= few.least:
-            values = resampled_quantiles(radii, group, protocol.quantile, options, few, check)
-            ratio = replace(ratio, ordered=_ratios(values))
-        return cls(ir_raw, sr, ratio, against, against_sr)
+            return cls(count, own.ir_raw(), own.sr())
+        ratio = verdict.relative_ir(own.radius_at, other.radius_at)
+        low, high = np.ones((2, options.resamples))
+        if other is not own:
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                low = np.nan_to_num(own.ir_low / other.ir_high, nan=0.0, posinf=math.inf)
+                high = np.nan_to_num(own.ir_high / other.ir_low, nan=math.inf, posinf=math.inf)
+        relative = Resampled(ratio, np.sort(low), np.sort(high), METHOD)
+        return cls(count, own.ir_raw(), own.sr(), relative, other.ir_raw(), other.sr())
 
 
-def _radius(
-    sample: AnchorSample, group: Int64[np.ndarray, "n"], quantile: float, confidence: float
-) -> OrderStatistics:
-    """Bound raw IR with the independent anchors that the share below it, or half, is worth."""
-    radius = sample.radius
-    point, count, ends = float(np.quantile(radius, quantile)), len(radius), np.stack([group, group])
-    below = (radius <= point, radius <= np.median(radius))
-    design = max(1.0, *(design_effect(hits, ends) for hits in below))
-    few = FewGroups(effective_groups(group), count, confidence)
-    return OrderStatistics(point, np.sort(radius), quantile, count / (design * few.factor))
+class _Side:
+    """One checkpoint's radii and distances in order, and what resamples make of them."""
+
+    def __init__(
+        self,
+        sample: AnchorSample,
+        group: Int64[np.ndarray, "n"],
+        protocol: ScoreProtocol,
+        resamples: int,
+    ) -> None:
+        self._quantile, self._margin = protocol.quantile, protocol.margin
+        order = np.argsort(sample.radius, kind="stable")
+        self._radius, self._group = sample.radius[order], group[order]
+        self._unseen = len(group) / (int(group.max()) + 1)
+        self.radius_at = float(np.quantile(sample.radius, protocol.quantile))
+        pairs = np.flatnonzero(sample.eligible)
+        pairs = pairs[np.argsort(sample.distance[pairs], kind="stable")]
+        self._distance = sample.distance[pairs]
+        self._ends = np.stack([group[pairs], group[sample.partner[pairs]]])
+        self._unseen_pairs = len(pairs) / len(np.unique(self._ends[0]))
+        separated = self._distance > self.radius_at + self._margin
+        self._separated = float(separated.mean())
+        self._power = _partner_power(separated, self._ends)
+        self.ir_low, self.ir_high, self._sr_low, self._sr_high = np.empty((4, resamples))
+
+    def ir_raw(self) -> Resampled:
+        return Resampled(self.radius_at, np.sort(self.ir_low), np.sort(self.ir_high), METHOD)
+
+    def sr(self) -> Resampled:
+        low, high = np.sort(self._sr_low), np.sort(self._sr_high)
+        return Resampled(self._separated, low, high, METHOD, most=1.0)
+
+    def resample(self, rows: slice, weights: Float64[np.ndarray, "rows weights"]) -> None:
+        """Fill in these rows: IR and, beyond it, SR, with the unseen trajectory at either end."""
+        unseen, q = weights[:, -1], self._quantile
+        reached = np.cumsum(weights[:, self._group], axis=1)
+        total, mass = reached[:, -1], self._unseen * unseen
+        wanted = np.stack([q * total - (1 - q) * mass, q * (total + mass)])
+        low, high = ((reached < limit[:, None]).sum(axis=1) for limit in wanted)
+        self.ir_low[rows] = np.where(wanted[0] > 0, self._radius[np.minimum(low, len(total))], 0.0)
+        self.ir_high[rows] = np.append(self._radius, math.inf)[high]
+
+        first, second = self._ends
+        own = weights[:, first]
+        if self._power:
+            partner = (weights**self._power / math.gamma(1 + self._power))[:, second]
+            own = np.where(first == second, own, own * partner)
+        beyond = np.cumsum(own[:, ::-1], axis=1)[:, ::-1]  # (rows, pairs): of this pair and above
+        beyond = np.append(beyond, np.zeros((len(own), 1)), axis=1)
+        mass, each = self._unseen_pairs * unseen, np.arange(len(own))
+        for found, ir, hits in (
+            (self._sr_low, self.ir_high[rows], 0.0),
+            (self._sr_high, self.ir_low[rows], mass),
+        ):
+            at = np.searchsorted(self._distance, ir + self._margin, "right")
+            found[rows] = (beyond[each, at] + hits) / (beyond[:, 0] + mass)
 
 
-def _ratios(values: Float64[np.ndarray, "2 resamples"]) -> Float64[np.ndarray, "resamples"]:
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        return np.sort(np.nan_to_num(values[0] / values[1], nan=np.inf, posinf=np.inf))
+def _partner_power(
+    separated: Bool[np.ndarray, "pairs"], ends: Int64[np.ndarray, "2 pairs"]
+) -> float:
+    """To which power of its trajectory's weight a partner counts in its pairs, 0 to 1.
 
-
-def _separation(
-    sample: AnchorSample,
-    group: Int64[np.ndarray, "n"],
-    margin: float,
-    ir_raw: OrderStatistics,
-    confidence: float,
-) -> Proportion:
-    """Return SR beyond raw IR, with the number of independent pairs that its variance is worth.
-
-    Its variance has two parts. One is that of the pairs, which depend on each other: where few are
-    not separated it is known badly, so its design effect is the mean of that and of the one of the
-    distances' median split, which alone counts where all agree. The other is what SR moves while
-    raw IR, its threshold, goes one standard error to either side.
+    At the power s a resampled sum has the variance of S + s T squared, S and T a trajectory's sums
+    over pairs that it begins and ends. That variance is made the dyadic cluster-robust one (Aronow,
+    Samii and Assenova 2015), on average over the pairs separated and the distances' median split.
     """
-    pairs = np.flatnonzero(sample.eligible)
-    distance, count = sample.distance[pairs], len(pairs)
-    ends = np.stack([group[pairs], group[sample.partner[pairs]]])
-    separated = distance > ir_raw.point + margin
-    share = float(separated.mean())
-    design = design_effect(distance > np.median(distance), ends)
-    if 0 < share < 1:
-        design = (design + design_effect(separated, ends)) / 2
-    # One standard error: the allowance for few trajectories comes once, below.
-    known = FewGroups(effective_groups(group), len(group), confidence).factor * ir_raw.trials
-    threshold = replace(ir_raw, trials=known)
-    ends_of_ir = np.clip(
-        [threshold.lower(_ONE_ERROR), threshold.upper(_ONE_ERROR)], *ir_raw.ordered[[0, -1]]
-    )
-    low, high = (float((distance > end + margin).mean()) for end in ends_of_ir)
-    smooth = (separated.sum() + 0.5) / (count + 1)
-    design = max(1.0, design) + ((low - high) / 2) ** 2 * count / (smooth * (1 - smooth))
-    few = FewGroups(effective_groups(ends), count, confidence)
-    return Proportion(share, count / (design * few.factor), count < FEW_PAIRS, few)
+    size = int(ends.max()) + 1
+    crossing = np.where(ends[0] == ends[1], 0.0, 1.0)
+
+    def power(hits: Bool[np.ndarray, "pairs"]) -> float:
+        off = hits - hits.mean()
+        begun, ended = np.bincount(ends[0], off, size), np.bincount(ends[1], off * crossing, size)
+        square, middle = float(ended @ ended), float(begun @ ended)
+        if not square:
+            return 0.0
+        missing = dyadic_variance(off, ends) - float(begun @ begun)
+        root = math.sqrt(max(0.0, middle**2 + square * missing))
+        return min(1.0, max(0.0, (root - middle) / square))
+
+    # The distances are in order.
+    found = (power(separated) + power(np.arange(len(separated)) >= len(separated) / 2)) / 2
+    return max(found, min(1.0, math.sqrt(_FEW_PARTNERS / effective_groups(ends[1]))))

@@ -47,7 +47,7 @@ class ScoreRun:
         return self._conclude(scores)
 
     def _until_decided(self) -> Json:
-        """Look after every batch; each look is the job of that size."""
+        """Look at ever more anchors; each look is the job of that size."""
         spec, seen = self._spec, list[Seen]()
         for count in spec.looks():
             part = spec.first(count)
@@ -152,7 +152,7 @@ class ScoreRun:
             spec.evidence,
             spec.thresholds.sr,
             [seen.look for seen in before],
-            len(spec.looks()),
+            spec.anchors.count,
             anchors=part.anchors.count,
             eligible=eligible,
         )

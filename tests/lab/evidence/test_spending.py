@@ -69,8 +69,9 @@ def test_an_epoch_that_stops_when_it_is_decided_has_an_error_for_every_look(epoc
         ScoreRequest(CheckpointRef("m"), anchors, Jpeg(20), evidence=asked, until_decided=BATCHES)
     )
     sizes = BATCHES.sizes(300, asked.confidence)
-    assert len(sizes) == 12 if epoch == 0 else len(sizes) < 12
-    assert (1 - asked.confidence) / len(sizes) >= 2 / MAX_RESAMPLES * 0.999
+    assert sizes == [75, 150, 300][3 - len(sizes) :]
+    assert len(sizes) == 3 or epoch > 0
+    assert (1 - asked.confidence) * (sizes[0] / 300) ** 2 >= 2 / MAX_RESAMPLES * 0.999
 
 
 def epoch_of(p_values: list[float], confidence: float) -> list[Evidence]:

@@ -15,7 +15,7 @@ from synthetic_scores import Population, experiment
 
 FEW = EvidenceOptions(resamples=300)
 PROTOCOL = ScoreProtocol()
-POPULATION = Population(anchors=60, per_trajectory=3, within=0.4, distance=2.0)
+POPULATION = Population(anchors=120, per_trajectory=3, within=0.4, distance=2.0)
 SEEDS = st.integers(0, 10_000)
 NAMES = ("ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score")
 
@@ -37,15 +37,24 @@ def points(own: AnchorSample, other: AnchorSample) -> dict[str, float]:
     }  # fmt: skip
 
 
-def test_the_ratio_is_resampled_as_the_page_says() -> None:
-    own, other = drawn(3)
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW).ir_relative
-    group = [int(g) for g in groups(own)]
-    wanted = slow.ratio_bounds(
-        own.radius.tolist(), other.radius.tolist(), group, 0.9, 300, FEW.seed, 0.05
+@pytest.mark.parametrize("seed", [3, 4])
+def test_numbers_are_resampled_as_the_page_says(seed: int) -> None:
+    own, other = drawn(seed, replace(POPULATION, distance=1.0))
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    wanted = slow.joint_bounds(
+        (own.radius.tolist(), other.radius.tolist()),
+        own.distance.tolist(),
+        own.partner.tolist(),
+        [int(g) for g in groups(own)],
+        0.9,
+        0.1,
+        300,
+        FEW.seed,
+        0.05,
     )
-    assert found is not None
-    assert (found.lower, found.upper) == pytest.approx(wanted, rel=1e-9)
+    for name, ends in wanted.items():
+        interval = getattr(found, name)
+        assert (interval.lower, interval.upper) == pytest.approx(ends, rel=1e-9), name
 
 
 @given(st.integers(2, 12), SEEDS)
@@ -159,15 +168,30 @@ def test_a_reference_that_does_not_react_has_no_relative_ir() -> None:
 
 def test_little_to_go_by_is_said_in_words() -> None:
     own, other = drawn(2, replace(POPULATION, anchors=12, per_trajectory=2))
-    notes = judge(own, other, PROTOCOL, Thresholds(), FEW).notes
-    assert any("eligible anchors" in note for note in notes)
-    assert any("6 trajectories" in note for note in notes)
+    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    assert any("eligible anchors" in note for note in found.notes)
+    assert any("6 trajectories" in note and "from 36 or more" in note for note in found.notes)
+    assert found.unseen == pytest.approx(1 - 0.05 ** (1 / 6))
+    assert found.blind_spot == "6 trajectories: up to 39 % of episodes may be of a kind not here"
     alone = [replace(s, trajectory=np.zeros(12, np.int64)) for s in (own, other)]
     assert any("one trajectory" in n for n in judge(*alone, PROTOCOL, Thresholds(), FEW).notes)
     rough = replace(own, rounding_floor=1.0)
     assert any("rounding" in n for n in judge(rough, other, PROTOCOL, Thresholds(), FEW).notes)
     plenty = drawn(2, Population(distance=3.0))
     assert judge(*plenty, PROTOCOL, Thresholds(), FEW).notes == ()
+
+
+@pytest.mark.parametrize("trajectories", [25, 40])
+def test_so_few_trajectories_have_no_upper_end(trajectories: int) -> None:
+    """0.9^36 is below 0.025: from 36 on they show that not a tenth of all reacts more."""
+    own, other = drawn(2, Population(trajectories, distance=3.0))
+    found = judge(own, other, PROTOCOL, Thresholds(), EvidenceOptions())
+    bounded = trajectories >= 36
+    assert found.ir_relative is not None
+    for end in (found.ir_raw.upper, found.ir_relative.upper):
+        assert np.isfinite(end) == bounded
+    assert (found.sr.lower > 0) == (found.ir_relative.lower > 0) == bounded
+    assert found.anchors_to_decide is None or found.anchors_to_decide >= 36
 
 
 def test_a_quantile_above_all_anchors_decides_nothing() -> None:
