@@ -19,7 +19,7 @@ class AuditFile(logging.Handler):
     """Writes audit lines to a file of its own; several processes may write to one.
 
     At ``most_bytes`` it becomes ``<name>.1``, that one ``.2``, and the last of ``kept`` goes. A
-    file that was moved away is opened anew. What cannot be written is counted, and serving goes on:
+    file that was moved away is opened again. What cannot be written is counted; serving goes on:
     every line is in the log as well. OSError: it cannot be opened.
     """
 
@@ -72,7 +72,7 @@ class AuditFile(logging.Handler):
             self._reopen()
         if os.fstat(self._file).st_size + more <= self._most:
             return
-        fcntl.flock(self._file, fcntl.LOCK_EX)  # one process turns it over, the others open it anew
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # one process renames it, the others reopen
         try:
             if self._ours():
                 for number in range(self._kept - 1, 0, -1):

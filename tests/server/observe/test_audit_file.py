@@ -51,7 +51,7 @@ def test_lines_of_several_writers_are_whole_in_order_and_turned_over(tmp_path: P
     assert unwritten(metrics) == 0
 
 
-def test_the_oldest_goes_and_a_moved_file_is_begun_anew(tmp_path: Path) -> None:
+def test_the_oldest_goes_and_a_moved_file_is_opened_again(tmp_path: Path) -> None:
     path = tmp_path / "audit.jsonl"
     audit = AuditFile(path, 1, 2, Metrics())
     for number in range(5):
