@@ -60,7 +60,7 @@ setup: $(READY) ## Install everything into .venv; other targets install what the
 demo: $(DEMO) ## Judge three trained world models over gRPC: robust, fragile, collapsed
 	@$(BIN)/python examples/demo.py
 
-sweep-demo: $(DEMO) ## Score ten checkpoints under five shifts and write an HTML report (minutes)
+sweep-demo: $(DEMO) ## Score ten checkpoints under eight everyday changes and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
 
 factor-demo: $(DEMO) ## Tell which factor, light or colour or texture, breaks which checkpoint (minutes)

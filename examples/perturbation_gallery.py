@@ -15,6 +15,7 @@ from acpc_server.perturb import perturb_frames
 from PIL import Image, ImageDraw, ImageFont
 
 TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
+EVERYDAY = TARGET.with_name("everyday.png")
 # Mild, medium and strong, on a model input of this side.
 SIDE = 112
 GRIDS = (
@@ -92,29 +93,34 @@ def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
 
 
 def main() -> None:
-    """Draws the picture."""
+    """Draws the pictures."""
     frame = scene(SIDE)
+    clean = ("the frame", Image.fromarray(frame))
+    rows = [[clean]]
+    for grid in map(parse_grid, GRIDS):
+        texts = [str(grid[0]), *(str(shift).partition(":")[2] for shift in grid[1:])]
+        rows.append([(text, seen(frame, shift)) for text, shift in zip(texts, grid, strict=True)])
+    draw(rows, COLUMNS, TARGET)
+    changes = [clean, *((str(shift), seen(frame, shift)) for shift in parse_grid("everyday"))]
+    draw([changes[:3], changes[3:6], changes[6:]], 1, EVERYDAY)
+
+
+def draw(rows: list[list[tuple[str, Image.Image]]], columns: int, target: Path) -> None:
+    """Draws rows of three pictures below their captions, in so many columns of rows."""
     font = ImageFont.load_default(11)
-    rows = [parse_grid(text) for text in GRIDS]
-    per_column = -(-(len(rows) + 1) // COLUMNS)
+    per_column = -(-len(rows) // columns)
     cell, line = SIDE + GAP, SIDE + CAPTION + GAP
     block = 3 * cell + 2 * GAP
-    sheet = Image.new("RGB", (COLUMNS * block, per_column * line + GAP), "white")
+    sheet = Image.new("RGB", (columns * block, per_column * line + GAP), "white")
     pen = ImageDraw.Draw(sheet)
-
-    def place(row: int, column: int, image: Image.Image, caption: str) -> None:
-        x = row // per_column * block + GAP + column * cell
-        y = row % per_column * line + GAP
-        sheet.paste(image, (x, y + CAPTION))
-        pen.text((x, y + 2), caption, fill=INK, font=font)
-
-    place(0, 0, Image.fromarray(frame), "the frame")
-    for index, grid in enumerate(rows, start=1):
-        for column, shift in enumerate(grid):
-            caption = str(shift) if not column else str(shift).partition(":")[2]
-            place(index, column, seen(frame, shift), caption)
-    sheet.save(TARGET, optimize=True)
-    print(f"wrote {TARGET}: {TARGET.stat().st_size / 1000:.0f} kB")
+    for index, row in enumerate(rows):
+        for column, (caption, image) in enumerate(row):
+            x = index // per_column * block + GAP + column * cell
+            y = index % per_column * line + GAP
+            sheet.paste(image, (x, y + CAPTION))
+            pen.text((x, y + 2), caption, fill=INK, font=font)
+    sheet.save(target, optimize=True)
+    print(f"wrote {target}: {target.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

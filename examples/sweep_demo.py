@@ -1,4 +1,4 @@
-"""Sweep the demonstration's checkpoints over noise, blur and resize, and write the report.
+"""Sweep the demonstration's checkpoints over eight everyday changes, and write the report.
 
     python examples/sweep_demo.py            (or: make sweep-demo)
 

@@ -50,7 +50,7 @@ structlog.configure(
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No law has a time limit; a busy machine is not a fault.
-hypothesis.settings.register_profile("quick", deadline=None, max_examples=25, print_blob=True)
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=20, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("quick")
 

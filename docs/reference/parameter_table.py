@@ -58,6 +58,7 @@ RENAMED = {
     "until_decided.batch": "--until-decided",
     "*reading": "--protocol",
     "elite_count": "--elites",
+    "show_all": "--all",
     "*cost_reduction": "--cost",
     "endpoint_tolerance": "--tolerance",
 }
@@ -72,6 +73,7 @@ COLUMNS = {
 """Fields that studies read from the columns of ``--checkpoints``."""
 NO_OPTION = {
     ("A visual change", "registered.*"): "what an operator has registered is named from Python",
+    ("A visual change", "composition.*"): "`gaussian_noise:0.05+jpeg:30` names them",
     ("A visual change", "background.*"): "`background:0.5@plate.npy` reads both from a file",
     ("ComparePairs", "*"): "a stream, for programs; `acpc compare` asks about one pair",
     ("Plan, *", "*"): "a conversation with a running planner; `acpc certify` asks about one pool",

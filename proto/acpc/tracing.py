@@ -45,6 +45,9 @@ class Span:
         """Make it the parent of the spans that this thread or task begins within."""
         return nullcontext()
 
+    def describe(self, **attributes: str | int) -> None:
+        """Add attributes to it."""
+
     def end(self, code: str = "OK") -> None:
         """End it with the name of a status code; the first one counts."""
 
@@ -53,8 +56,9 @@ OFF = Span()
 
 
 class _Recorded(Span):
-    def __init__(self, otel: _Export, span: Any) -> None:  # noqa: ANN401 - of OpenTelemetry
+    def __init__(self, otel: _Export, span: Any, *, of_call: bool = False) -> None:  # noqa: ANN401
         self._otel = otel
+        self._of_call = of_call
         self._span = span
         context = span.get_span_context()
         self.traceparent = (
@@ -64,8 +68,13 @@ class _Recorded(Span):
     def entered(self) -> AbstractContextManager[object]:
         return self._otel.enter(self._span)
 
+    def describe(self, **attributes: str | int) -> None:
+        self._span.set_attributes(attributes)
+
     def end(self, code: str = "OK") -> None:
         if self._span.is_recording():
+            if self._of_call:
+                self.describe(**{"rpc.grpc.status_code": self._otel.number(code)})
             self._otel.close(self._span, code)
 
 
@@ -84,6 +93,7 @@ class _Export:
             )
         except ImportError as error:
             raise NotInstalled(f"traces need {error.name}: {install_line('tracing')}") from error
+        self._codes = importlib.import_module("grpc").StatusCode  # which the exporter has loaded
         self._parents = parents.TraceContextTextMapPropagator()
         resource = resources.Resource.create({"service.name": service})
         self._provider = sdk.TracerProvider(resource=resource)
@@ -111,6 +121,12 @@ class _Export:
         if code != "OK":
             span.set_status(self._api.StatusCode.ERROR, code)
         span.end(None if ended is None else _nanoseconds(ended))
+
+    def number(self, code: str) -> int:
+        return int(self._codes[code].value[0])
+
+    def describe_current(self, attributes: object) -> None:
+        self._api.get_current_span().set_attributes(attributes)
 
     def current(self) -> str:
         carrier: dict[str, str] = {}
@@ -163,6 +179,22 @@ def begin(name: str, parent: str = "", kind: str = "INTERNAL", **attributes: str
         return OFF
     span = _export.begin(name, parent, kind, time.perf_counter(), attributes)
     return _Recorded(_export, span)
+
+
+def begin_call(side: str, service: str, method: str, parent: str = "") -> Span:
+    """Begin the span of a gRPC call at its ``CLIENT`` or ``SERVER``."""
+    if _export is None:
+        return OFF
+    facts = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+    name = f"{side.lower()} {method}"
+    opened = _export.begin(name, parent, side, time.perf_counter(), facts)
+    return _Recorded(_export, opened, of_call=True)
+
+
+def describe(**attributes: str | int) -> None:
+    """Add attributes to the span that this thread or task is in, if any."""
+    if _export is not None:
+        _export.describe_current(attributes)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -27,11 +27,11 @@ from acpc_server.engine import (
     report_memory,
     turn_off_failing,
 )
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.scheduling import AdmissionController, Held, WorkerPool
+from acpc_server.scheduling import AdmissionController, Held, WorkerPool, memory_short
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -40,7 +40,6 @@ from acpc_server.watchdog import (
     SELF_TEST_FAILED,
     Check,
     Watchdog,
-    memory_short,
     threads_short,
 )
 
@@ -124,10 +123,10 @@ class Server:
         self._jobs = JobService(
             [scoring, studies],
             self.metrics,
-            options.job_options(settings),
+            options.job_options(settings, device_name(self._device)),
             lambda: on_leave(EVICTED),
         )
-        self.health = ServerHealth()
+        self.health = ServerHealth(self._checkpoints.loaded)
         self._http = HttpEndpoint(
             self.metrics.registry, self.health, options.metrics_token(settings)
         )
@@ -159,7 +158,7 @@ class Server:
         looks = {
             "device": lambda: owner.trouble(CANARY_SECONDS),
             "threads": threads_short,
-            "memory": memory_short,
+            "memory": lambda: memory_short(options.message_memory(settings)),
             "jobs": self._jobs.trouble,
             "door": self._door.trouble,
         }
@@ -198,6 +197,7 @@ class Server:
         self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
     ) -> rpc.Door:
         settings = self._settings
+        self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
@@ -208,7 +208,7 @@ class Server:
         diagnostic = rpc.DiagnosticServicer(
             self._admission,
             self._checkpoints,
-            PairComparer(self._engine, settings.max_frames),
+            self._comparer,
             Planner(
                 self._engine,
                 max_frames=settings.max_frames,
@@ -254,8 +254,10 @@ class Server:
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         options.warn_of_exposure(settings)
+        self._audit = options.open_audit_file(settings, self.metrics)
         if settings.examine_device:
             turn_off_failing(self._engine)
+        self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._tell_health)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
@@ -282,6 +284,18 @@ class Server:
             device=device_name(self._device),
             version=CODE_VERSION,
         )
+
+    def _preload(self, names: Sequence[str]) -> None:
+        """Load checkpoints and keep them, each with its first call behind it.
+
+        Raises FailedPrecondition for one that cannot be.
+        """
+        for name in names:
+            try:
+                self._checkpoints.pin(loaded := self._checkpoints.get(name))
+                self._comparer.warm(loaded)
+            except AcpcError as error:
+                raise FailedPrecondition(f"--preload {name}: {error.message}") from error
 
     def _in_use(self, digest: str, tenant: str | None = None) -> bool:
         """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
@@ -323,6 +337,8 @@ class Server:
         self._jobs.stop()
         self._engine.close()
         tracing.stop()
+        if self._audit is not None:
+            self._audit.close()
         log.info("stopped")
 
 

@@ -1,4 +1,4 @@
-"""acpc-server: serve, keys, health, doctor, check-checkpoint, import, convert, pull."""
+"""acpc-server: serve, keys, health, hosts, doctor, check-checkpoint, import, convert, pull."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.health_check import health
+from acpc_server.hosts_command import hosts
 from acpc_server.import_command import answered, import_run
 from acpc_server.keys_command import keys
 from acpc_server.models import (
@@ -37,6 +39,8 @@ app = typer.Typer(
 )
 app.command()(health)
 app.command()(doctor)
+app.command()(hosts)
+app.command("dev-certificates")(dev_certificates)
 app.command("import")(import_run)
 app.command()(pull)
 app.add_typer(keys, name="keys")

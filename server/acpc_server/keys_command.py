@@ -1,4 +1,4 @@
-"""acpc-server keys: makes, lists and revokes API keys. Needs no running server."""
+"""acpc-server keys: makes, lists, rotates and revokes API keys. Needs no running server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.access import Role, create_key, read_keys, revoke_key
+from acpc_server.access import (
+    Role,
+    create_key,
+    last_uses,
+    read_keys,
+    revoke_key,
+    rotate_key,
+)
 
 keys = typer.Typer(
     no_args_is_help=True,
-    help="Make, list and revoke API keys. A running server notices within seconds.\n\n"
+    help="Make, list, rotate and revoke API keys. A running server notices within seconds.\n\n"
     "The file holds no secret that could be used: only who has a key reads it, once, when it is "
     "made. Give the server the same file with --keys-file.",
 )
@@ -44,29 +51,58 @@ def create(
     """
     expires = datetime.now(UTC).replace(microsecond=0) + timedelta(days=days) if days else None
     key = create_key(file, principal=name, tenant=tenant, roles=frozenset(role), expires=expires)
-    told = Console(stderr=True, soft_wrap=True, highlight=False)
-    told.print(f"made key {key.split('_')[1]} for {name}; it is not shown again", markup=False)
+    typer.echo(f"made key {key.split('_')[1]} for {name}; it is not shown again", err=True)
     typer.echo(key)
 
 
 @keys.command("list")
-def list_keys(file: KeysFile = Path("keys.json")) -> None:
-    """List keys: id, who has it, tenant, roles, when it was made and when it expires."""
-    table = Table("id", "name", "tenant", "roles", "created", "expires", box=None)
+def list_keys(
+    file: KeysFile = Path("keys.json"),
+    state_dir: Annotated[
+        Path, typer.Option(help="the server's, which has the last uses", envvar="ACPC_STATE_DIR")
+    ] = Path("acpc-state"),
+) -> None:
+    """List keys: id, who has it, tenant, roles, when it was made, last used, and when it expires.
+
+    The last use is that at the servers of --state-dir, to the minute; - where they know of none.
+    """
+    used = last_uses(state_dir)
+    table = Table("id", "name", "tenant", "roles", "created", "last used", "expires", box=None)
     for key in read_keys(file).keys:
         expires = f"{key.expires:%Y-%m-%d %H:%M}" if key.expires else "never"
         if key.expires and key.expires <= datetime.now(UTC):
             expires += " (over)"
         roles = ", ".join(sorted(key.roles))
         created = f"{key.created:%Y-%m-%d %H:%M}"
-        table.add_row(key.id, key.principal, key.tenant or "-", roles, created, expires)
-    console = Console()
-    console.print(table, width=max(console.width, 160), soft_wrap=True)
+        last = f"{used[key.id]:%Y-%m-%d %H:%M}" if key.id in used else "-"
+        table.add_row(key.id, key.principal, key.tenant or "-", roles, created, last, expires)
+    Console(width=max(Console().width, 180)).print(table, soft_wrap=True)
+
+
+KeyId = Annotated[str, typer.Argument(help="id of the key, from list or its second part")]
+
+
+@keys.command()
+def rotate(
+    key: KeyId,
+    file: KeysFile = Path("keys.json"),
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, help="time the old key still counts, hours")
+    ] = 24.0,
+) -> None:
+    """Make a new key for the owner of another, and print it, once; the old one ends after a time.
+
+    The new one has the same name, tenant and roles, and lasts as long as the old one was made for.
+    """
+    old, text = rotate_key(file, key, timedelta(hours=overlap_hours))
+    new = f"made key {text.split('_')[1]} for {old.principal}; it is not shown again"
+    typer.echo(f"{new}; key {old.id} counts until {old.expires:%Y-%m-%d %H:%M} UTC", err=True)
+    typer.echo(text)
 
 
 @keys.command()
 def revoke(
-    key: Annotated[str, typer.Argument(help="id of the key, from list or its second part")],
+    key: KeyId,
     file: KeysFile = Path("keys.json"),
 ) -> None:
     """Revoke a key: servers that read the file reject it within seconds, open streams included."""

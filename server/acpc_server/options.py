@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from acpc_server.access import (
+    KEY_USES,
     AccessControl,
     AccessOptions,
     TlsFiles,
@@ -19,12 +20,13 @@ from acpc_server.access import (
     require_guarded,
 )
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
+from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import Metrics
+from acpc_server.observe import AuditFile, Metrics
 from acpc_server.rpc import Door, Lane, ReadLimit, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
@@ -94,10 +96,15 @@ def lane(settings: Settings) -> Lane:
     )
     slots = max(2, settings.receiving_mib // settings.max_message_mib)
     return Lane(
-        Receiver(slots),
+        Receiver(slots, memory=message_memory(settings)),
         CallerLimits(total, caller_quota(settings)),
         ReadLimit(settings.message_seconds),
     )
+
+
+def message_memory(settings: Settings) -> int:
+    """Return the bytes that a message may take while it is received: gRPC's, and its copy."""
+    return 2 * settings.max_message_mib * MEBIBYTE
 
 
 def health_lane() -> Lane:
@@ -118,6 +125,7 @@ def access_options(settings: Settings) -> AccessOptions:
     options = AccessOptions(
         access_file=settings.access_file,
         keys_file=settings.keys_file,
+        key_uses=settings.state_dir / KEY_USES,
         tls=tls,
         revocations=settings.tls_crl,
         quota=caller_quota(settings),
@@ -170,6 +178,18 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     return lambda: read_secret(path).decode().strip()
 
 
+def open_audit_file(settings: Settings, metrics: Metrics) -> AuditFile | None:
+    """Begin to write the audit log's own file, if any; FailedPrecondition when it cannot be."""
+    path = settings.audit_file
+    try:
+        most = settings.audit_file_mib * MEBIBYTE
+        return AuditFile(path, most, settings.audit_files, metrics) if path else None
+    except OSError as error:
+        raise FailedPrecondition(
+            f"--audit-file: cannot write {path} ({error.strerror}); choose another"
+        ) from error
+
+
 def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
     """Make the drift test, or None; FailedPrecondition when its references cannot be read."""
     if not settings.drift_alpha:
@@ -178,7 +198,7 @@ def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
     return DriftMonitor(metrics, terms, settings.drift_file)
 
 
-def job_options(settings: Settings) -> JobOptions:
+def job_options(settings: Settings, device: str) -> JobOptions:
     """Collect where jobs are recorded, and how they run."""
     return JobOptions(
         database_url=settings.database_url,
@@ -190,6 +210,7 @@ def job_options(settings: Settings) -> JobOptions:
         max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
         terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
+        about={"version": CODE_VERSION, "device": device},
     )
 
 

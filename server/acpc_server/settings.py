@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     """idle time after which a Plan stream is closed, seconds"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first"""
+    preload: str = ""
+    """checkpoints to load before the server is ready, and to keep, as lewm,lewm-base; then their
+    first calls wait for no file"""
     max_checkpoint_mib: Count = 2048
     """largest weights file the server reads, MiB"""
     max_parameters_millions: Count = 1000
@@ -182,6 +185,12 @@ class Settings(BaseSettings):
     otlp_endpoint: str = ""
     """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
     extra tracing"""
+    audit_file: Path | None = None
+    """file that gets the audit lines as well, as JSON; default is none"""
+    audit_file_mib: Count = 100
+    """size at which that file is renamed and a new one begun, MiB"""
+    audit_files: Count = 10
+    """renamed ones that are kept"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged"""
     log_format: Literal["json", "console"] = "json"
@@ -316,8 +325,11 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         tomllib.TOMLDecodeError: The file is no TOML.
         UnicodeDecodeError: It is no text.
     """
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    if file is None:
+        return Settings(**given)
 
     class Read(Settings):
         model_config = SettingsConfigDict(toml_file=file)
 
-    return Read(**{name: value for name, value in flags.items() if value not in (None, [])})
+    return Read(**given)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import _thread
 import faulthandler
 import math
-import mmap
 import os
 import threading
 import time
@@ -31,7 +30,6 @@ LEAVE_SECONDS = 8.0
 # A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
 MIN_FREEZE_SECONDS = 600.0
 STDERR = 2
-PROBE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass
@@ -160,13 +158,4 @@ def threads_short() -> str:
         _thread.start_new_thread(int, ())
     except RuntimeError:
         return "no thread can be started"
-    return ""
-
-
-def memory_short() -> str:
-    """Return what is wrong when no memory can be had, or ''; maps address space, touches none."""
-    try:
-        mmap.mmap(-1, PROBE_BYTES).close()
-    except (OSError, MemoryError):
-        return f"{PROBE_BYTES // 2**20} MiB of memory cannot be had"
     return ""

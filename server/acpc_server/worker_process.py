@@ -33,9 +33,9 @@ _writing = threading.Lock()
 class Pulse:
     """How long a process has been silent: since it last spoke, or until it is first ready."""
 
-    def __init__(self, pid: int, silent_seconds: float, start_seconds: float) -> None:
+    def __init__(self, pid: int, patience: tuple[float, float]) -> None:
         self._pid = pid
-        self._limits = start_seconds, silent_seconds
+        self._limits = patience
         self.ready = False
         self._silent = 0.0
         self._last, self._cpu = time.monotonic(), 0.0
@@ -66,9 +66,8 @@ class WorkerProcess:
         back_off: Seconds until the second start, twice as long each further time.
         steady: Seconds it must have served for its death to count as the first again.
         most: Deaths in a row after which it is given up.
-        silent_seconds: Silence after which one that was ready is killed; six times as long while
-            it computes.
-        start_seconds: Time to become ready, after which it is killed.
+        patience: Seconds to become ready, and of silence from then on, after which it is killed;
+            of silence six times as many while it computes.
     """
 
     def __init__(
@@ -81,8 +80,7 @@ class WorkerProcess:
         back_off: float = 1.0,
         steady: float = 60.0,
         most: int = 5,
-        silent_seconds: float = 10.0,
-        start_seconds: float = 300.0,
+        patience: tuple[float, float] = (300.0, 10.0),
     ) -> None:
         self.name = name
         self._command = list(command)
@@ -95,7 +93,7 @@ class WorkerProcess:
         # Above 128 for a signal; after :meth:`stop`, 0 where nothing ran.
         self.exit_code: int | None = None
         self.given_up = False  # it died before it ever served, or too often
-        self._patience = silent_seconds, start_seconds
+        self._patience = patience
         self._pulse: Pulse | None = None
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
@@ -174,7 +172,7 @@ class WorkerProcess:
             log.error("worker_not_started", of=self.name, cause=str(error))
             self.exit_code = 1
             return
-        self._pulse = Pulse(process.pid, *self._patience)
+        self._pulse = Pulse(process.pid, self._patience)
         pumps = [
             threading.Thread(target=_pass_on, args=(process.stderr,), daemon=True),
             threading.Thread(target=self._listen, args=(process.stdout,), daemon=True),

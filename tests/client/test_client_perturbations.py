@@ -10,6 +10,7 @@ from acpc.contract import (
     Background,
     Brightness,
     ColorJitter,
+    Composition,
     Contrast,
     Cutout,
     DefocusBlur,
@@ -39,6 +40,7 @@ from acpc.contract import (
     parse_grid,
     severity_grid,
 )
+from acpc.contract.severities import EVERYDAY
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_client.errors import ArgumentError
 
@@ -76,6 +78,10 @@ SPECS = {
     "haze:0.4": (Haze(0.4), {"haze": {"strength": 0.4}}),
     "salt_and_pepper:0.02": (SaltAndPepper(0.02), {"salt_and_pepper": {"share": 0.02}}),
     "stutter:0.5": (Stutter(0.5), {"stutter": {"chance": 0.5}}),
+    "zoom:0.1+jpeg:30": (
+        Composition((Zoom(0.1), Jpeg(30))),
+        {"composition": {"parts": [{"zoom": {"cut": 0.1}}, {"jpeg": {"quality": 30}}]}},
+    ),
     "identity": (Identity(), {"identity": {}}),
 }
 
@@ -94,7 +100,7 @@ def test_short_form_value_and_message_agree(
 def test_every_kind_of_the_contract_has_a_class_and_a_short_form() -> None:
     kinds = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields}
     assert kinds == {value.kind for value, _ in SPECS.values()} | {"registered"}
-    assert {choice.partition(":")[0] for choice in CHOICES} == kinds - {"registered"}
+    assert {choice.partition(":")[0] for choice in CHOICES} == kinds - {"registered", "composition"}
 
 
 def test_a_registered_perturbation_carries_its_parameters() -> None:
@@ -122,6 +128,7 @@ def test_the_short_form_keeps_every_digit(value: float) -> None:
         ("motion_blur:3..9/2@30", [MotionBlur(3, 30), MotionBlur(9, 30)]),
         ("identity", [Identity()]),
         ("blur:15", [GaussianBlur(15)]),
+        ("everyday", [parse(text) for text in EVERYDAY]),
     ],
 )
 def test_grids(text: str, grid: list[Perturbation]) -> None:
@@ -181,7 +188,7 @@ def test_an_error_says_what_is_missing(text: str, told: str) -> None:
 
 def test_the_example_of_every_kind_can_be_asked_for() -> None:
     for cls in KINDS.values():
-        if cls is not Registered:
+        if cls not in (Registered, Composition):
             assert isinstance(parse(example(cls)), cls)
 
 

@@ -46,7 +46,7 @@ PUBLIC = [
     "SoftmaxBounds", "SensitivityStudy", "StudyJob", "StudyResult", "Thresholds", "Timing", "Tls",
     "Difference", "ScoreComparison", "WorstAnchor", "WorstAnchors", "compare_scores",
     "UploadProgress", "Verdict", "ViewCertificate", "errors", "load_result", "save_result",
-    "severity_grid", "Background", "Cutout", "Distractor", "Haze", "KnockedCamera",
+    "severity_grid", "Background", "Composition", "Cutout", "Distractor", "Haze", "KnockedCamera",
     "RandomConvolution", "SaltAndPepper", "Saturation", "Stutter", "Zoom",
 ]  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import processes
 import pytest
 import wire
 from acpc.contract import GaussianNoise
@@ -13,24 +12,20 @@ from acpc_client import errors
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport.channel import Tls
+from acpc_server.cli import app
 from served_world import ServedWorld
 from server_process import ServerProcess
+from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for this host, and another that nobody serves."""
+    """What the command makes for this host, and the authority of another folder."""
     folder = tmp_path_factory.mktemp("tls")
-    for name in ("server", "stranger"):
-        processes.run(
-            [
-                *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-                *("-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", "/CN=localhost"),
-                *("-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-            ],
-            cwd=folder,
-        )
+    for path in (folder, folder / "stranger"):
+        made = CliRunner().invoke(app, ["dev-certificates", str(path), "--name", "gpu-host"])
+        assert made.exit_code == 0, made.output
     return folder
 
 
@@ -58,16 +53,18 @@ def compare(server: ServerProcess, tls: Tls | None) -> float:
 
 
 def test_a_client_that_trusts_the_certificate(secure: ServerProcess, certificates: Path) -> None:
-    assert compare(secure, Tls(ca_file=certificates / "server.pem")) > 0
+    for ca in ("ca.pem", "server.pem"):
+        assert compare(secure, Tls(ca_file=certificates / ca)) > 0
+    assert compare(secure, Tls(certificates / "ca.pem", server_name="gpu-host")) > 0
 
 
 def test_a_client_that_trusts_another(secure: ServerProcess, certificates: Path) -> None:
-    with pytest.raises(errors.Unavailable):
-        compare(secure, Tls(ca_file=certificates / "stranger.pem"))
+    with pytest.raises(errors.TlsMismatch, match="is not signed by"):
+        compare(secure, Tls(ca_file=certificates / "stranger" / "ca.pem"))
 
 
 def test_a_client_without_tls(secure: ServerProcess) -> None:
-    with pytest.raises(errors.Unavailable):
+    with pytest.raises(errors.TlsMismatch, match="set ACPC_TLS_CA"):
         compare(secure, None)
 
 
@@ -94,3 +91,18 @@ def test_half_a_pair_stops_the_start(
     with pytest.raises(RuntimeError, match="tls"):
         server.start()
     assert server.wait() != 0
+
+
+def test_certificates_of_the_command_are_made_once_and_keys_are_their_owners(
+    certificates: Path,
+) -> None:
+    assert {path.name for path in certificates.iterdir() if path.is_file()} == {
+        *("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
+    }
+    modes = {path.name: path.stat().st_mode & 0o077 for path in certificates.glob("*.key")}
+    assert modes == {"server.key": 0, "client.key": 0}
+    again = CliRunner().invoke(app, ["dev-certificates", str(certificates)])
+    assert "name another folder" in str(again.exception)
+    wrong = CliRunner().invoke(app, ["dev-certificates", str(certificates / "x"), "--name", "ä"])
+    assert "is no name of a host" in str(wrong.exception)
+    assert not (certificates / "x").exists()

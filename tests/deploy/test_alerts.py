@@ -10,19 +10,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import processes
 import pytest
 import wire
-from acpc_client import AcpcClient, CoverageGoal, DatasetAnchors, GaussianNoise, RetryPolicy, Tls
+from acpc_client import (
+    AcpcClient,
+    CoverageGoal,
+    DatasetAnchors,
+    GaussianNoise,
+    RetryPolicy,
+    Tls,
+)
 from acpc_client.errors import AcpcError
 from acpc_server.access import Role, create_key
 from credentials import Authority
 from deployment_files import ROOT, alerts, dashboard_queries, rules
 from installed_package import install
 from job_world import JobWorld
+from postgres_server import PostgresServer
 from programs import required
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
 from prometheus_server import Monitoring, faster, find_programs, free_port
@@ -66,7 +75,7 @@ ConvJepa.encode = _moody
 class Site:
     """A server with TLS and keys, whose plug-in family has moods."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, record: str) -> None:
         self._mood = folder / "mood"
         self.mood("well")
         packages = install(OWN, folder / "site")
@@ -89,6 +98,7 @@ class Site:
             "tls_certificate": folder / "server.pem",
             "tls_key": folder / "server.key",
             "keys_file": keys,
+            "jobs_url": record,
             "drain_seconds": 20,
             "environment": {"PYTHONPATH": path, "MOOD": str(self._mood)},
         }
@@ -106,6 +116,10 @@ class Site:
         until = datetime.now(UTC) + timedelta(days=days)
         self._authority.issue("localhost", until=until).write(self._folder, "server")
         (self._folder / "ca.pem").write_bytes(self._authority.pem)
+
+    def spoil_certificate(self) -> None:
+        """What a certificate is replaced by when a disk is full."""
+        (self._folder / "server.pem").write_text("")
 
     def client(self, key: str = "") -> AcpcClient:
         """Every call once, so that it counts once."""
@@ -164,6 +178,17 @@ def certify(client: AcpcClient, seed: int) -> None:
     )
 
 
+def plan(client: AcpcClient, seed: int) -> None:
+    """A session that certifies one pool: its first message is answered by the family."""
+    frames = wire.frames(2, height=40, width=40, seed=seed)
+    pool = np.random.default_rng(seed).standard_normal((8, 3, 10), np.float32)
+    noise = GaussianNoise(0.05)
+    with client.plan(
+        "conv-base", frames[:1], frames[1], perturbations=noise, elite_count=2
+    ) as session:
+        session.certify(pool)
+
+
 def score(client: AcpcClient, seed: int) -> None:
     anchors = DatasetAnchors("rooms.h5", "tworoom", count=20, seed=seed)
     name, reference = "conv-augmented", "conv-base"
@@ -187,8 +212,8 @@ def _neighbour() -> CollectorRegistry:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    found = Site(tmp_path_factory.mktemp("watched"))
+def site(tmp_path_factory: pytest.TempPathFactory, postgres: PostgresServer) -> Iterator[Site]:
+    found = Site(tmp_path_factory.mktemp("watched"), postgres.new_database())
     with found.server:
         yield found
 
@@ -210,7 +235,9 @@ def watched(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mo
         thread.join()
 
 
-def test_alerts_fire_for_their_causes_and_clear(site: Site, watched: Monitoring) -> None:
+def test_alerts_fire_for_their_causes_and_clear(
+    site: Site, watched: Monitoring, postgres: PostgresServer
+) -> None:
     begun = time.time()
     other = 'rate(grpc_server_handled_total{job="other", grpc_code="INTERNAL"}[10s])'
     wait_until(lambda: (watched.value(other) or 0) > 10, "the neighbour is not scraped", pause=0.5)
@@ -226,11 +253,14 @@ def test_alerts_fire_for_their_causes_and_clear(site: Site, watched: Monitoring)
     with site.client() as client, site.client("acpc_" + "0" * 12 + "_" + "0" * 64) as unknown:
         anchors = DatasetAnchors("rooms.h5", "tworoom", count=4)
         client.anchors.create(anchors, history=3, horizon=4)
-        good = [lambda seed: compare(client, seed), lambda seed: certify(client, seed)]
+        good = [partial(caller, client) for caller in (compare, certify, plan)]
         with load.of(*good, lambda seed: score(client, seed)):
             fires("AcpcCertificateExpires")
+        assert site.server.bugs() == [], "\n".join(site.server.bugs())
         assert watched.firing() == {"AcpcCertificateExpires"}  # whatever the neighbour does
         site.mood("slow")
+        with load.of(lambda seed: plan(client, seed)):  # whose stream alone lasts
+            fires("AcpcInteractiveLatencyHigh")
         strangers = [lambda seed: compare(unknown, seed)] * 2
         with load.of(*[lambda seed: compare(client, seed)] * 4, *strangers):
             fires(*SLOWNESS, "AcpcAuthenticationFailures")
@@ -242,7 +272,14 @@ def test_alerts_fire_for_their_causes_and_clear(site: Site, watched: Monitoring)
         with load.of(lambda seed: compare(client, seed, timeout=6.0)):
             fires("AcpcDeadlinesMissed")
         site.mood("well")
+        site.spoil_certificate()
+        fires("AcpcReloadFailed")
         site.certify(days=20)
+        postgres.stop()
+        try:
+            fires("AcpcJobRecordAway")
+        finally:
+            postgres.start()
         with load.of(*good, lambda seed: score(client, seed)):
             wait_until(lambda: not watched.firing(), "an alert does not clear", pause=0.5)
         frames = wire.frames(2, height=40, width=40)

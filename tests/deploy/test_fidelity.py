@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,7 @@ def rows() -> Iterator[Row]:
             yield Row(*cells)
 
 
+@functools.cache
 def names(file: Path) -> set[str]:
     """Functions, classes and methods that a file defines."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -2,16 +2,20 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import pytest
 import typer
+from acpc_client import AcpcClient
 from acpc_server.app import LIVENESS
 from acpc_server.health_check import health
 from acpc_server.observe import HttpEndpoint, ServerHealth
 from grpc_health.v1 import health as servicer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
+from served_world import ServedWorld
+from server_process import ServerProcess
 from typer.testing import CliRunner
 
 PROBE = typer.Typer()
@@ -83,6 +87,21 @@ def test_liveness_is_asked_under_its_name(served: tuple[servicer.HealthServicer,
     health_service.set(LIVENESS, health_pb2.HealthCheckResponse.NOT_SERVING)
     assert _probe(f"--port={port}", "--live")[0] == 1
     assert _probe(f"--port={port}")[0] == 0
+
+
+@pytest.mark.process
+def test_a_server_that_is_ready_tells_what_it_has_loaded(
+    world: ServedWorld, tmp_path: Path
+) -> None:
+    given = world.checkpoint_root, world.dataset_root, tmp_path
+    with ServerProcess(*given, preload="lewm,lewm-base") as server:
+        code, said = _probe(f"--http-port={server.metrics_port}")
+        assert (code, said.splitlines()[1]) == (0, "loaded: lewm, lewm-base")
+        with AcpcClient(server.address) as client:
+            assert client.checkpoints.get("lewm-base").pinned
+    wrong = ServerProcess(*given, preload="lewm,nobody")
+    with pytest.raises(RuntimeError, match="--preload nobody: checkpoint 'nobody'"):
+        wrong.start()
 
 
 def test_the_metrics_port_is_asked_over_http() -> None:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2_grpc
 from acpc_server.app import LIVENESS, SERVICES
@@ -41,12 +42,13 @@ class Asked:
 
     def __init__(self, process: ServerProcess, channel: grpc.Channel) -> None:
         self.process = process
-        self._pairs = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+        stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+        self.pair = stub.ComparePair
         self._health = health_pb2_grpc.HealthStub(channel)
 
     def compare(self, checkpoint: str = "model", seed: int = 1) -> object:
         """Without a deadline of the caller's: it has an answer nevertheless."""
-        return self._pairs.ComparePair(
+        return self.pair(
             pair(checkpoint={"name": checkpoint}, history=tensor(frames(HISTORY, seed=seed)))
         )
 
@@ -128,14 +130,21 @@ def test_a_server_short_of_primitives_rejects_and_stays(faulty: FaultyWorld) -> 
         assert server.health() == SERVING
 
 
-def test_a_server_short_of_memory_leaves(faulty: FaultyWorld) -> None:
-    """Its address space may not grow, so that neither memory nor threads can be had."""
+@pytest.mark.parametrize("spare_mib", [0, 200])
+def test_a_server_short_of_memory_leaves(faulty: FaultyWorld, spare_mib: int) -> None:
+    """Its address space may not grow, and with some to spare large messages would take it all."""
+    views = tensor(np.zeros((80, HISTORY, 200, 200, 3), np.uint8))
+    large = pair(history=tensor(frames(HISTORY, height=200, width=200)), explicit_views=views)
     with asked(faulty.server("memory", self_test_seconds=SELF_TEST_SECONDS)) as server:
         pid = server.process.pid
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-        size = pages * resource.getpagesize()
+        size = pages * resource.getpagesize() + spare_mib * 2**20
         started = time.monotonic()
         resource.prlimit(pid, resource.RLIMIT_AS, (size, size))
+        if spare_mib:
+            with ThreadPoolExecutor(12) as pool:
+                refused = pool.map(lambda _: refusal(lambda: server.pair(large)), range(12))
+                assert "HOST_SHORTAGE" in [one.reason for one in refused if one]
         server.seconds_until_gone(started, "memory", SELF_TEST_FAILED)
 
 

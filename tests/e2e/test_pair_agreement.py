@@ -48,6 +48,7 @@ SHIFTS: tuple[Perturbation, ...] = (
     *(parse(text) for text in ("saturation:-0.6", "cutout:0.2", "distractor:0.4", "stutter:0.6")),
     *(parse(text) for text in ("background:0.7@8090a0@0.3", "random_convolution:0.5", "zoom:0.2")),
     *(parse(text) for text in ("knocked_camera:6", "haze:0.5", "salt_and_pepper:0.1")),
+    parse("gaussian_noise:0.05+gamma:1.4+knocked_camera:3"),
     Gamma(1.8),
 )
 # Rounds to bytes: what float32 and float64 leave beside a half may go either way, and a resize

@@ -71,9 +71,14 @@ def worst(found: CheckpointScore, wanted: ReferenceScore, ids: list[int], margin
 
 @pytest.fixture(scope="module")
 def anchors(world: ServedWorld) -> score_reference.Anchors:
+    return drawn_of(world, HORIZON)
+
+
+def drawn_of(world: ServedWorld, future: int, horizon: int = HORIZON) -> score_reference.Anchors:
     return score_reference.draw_anchors(
-        world.columns, history=3, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
-    )
+        world.columns, history=3, horizon=horizon, count=COUNT, seed=9101, frameskip=5,
+        future_frames=future,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(SMALL))
@@ -149,61 +154,20 @@ def test_one_checkpoint(
     assert score.verdict.score is None
 
 
-@pytest.mark.parametrize("reach", [0.10, 0.25, 0.35, 0.50])
-def test_the_released_reading(client: AcpcClient, world: ServedWorld, reach: float) -> None:
-    """Other windows, the anchor's past blocks for its partner, and the control over d_0.35."""
-    job = client.score_checkpoint(
-        "lewm",
-        SOURCE,
-        GaussianNoise(0.08),
-        protocol=ScoreProtocol(
-            draws=2, seed=SEED, horizon=HORIZON, reading=Reading.RELEASED, neighbourhood=reach
-        ),
-    )
-    score = job.result(timeout=GENEROUS_SECONDS)
-    anchors = score_reference.draw_anchors(
-        world.columns,
-        history=3,
-        horizon=HORIZON,
-        count=COUNT,
-        seed=9101,
-        frameskip=5,
-        future_frames=score_reference.released_future(HORIZON),
-    )
-    wanted = score_reference.score(
-        world.reference("lewm", loops=False),
-        anchors,
-        GaussianNoise(0.08).to_spec(),
-        history=3,
-        draws=2,
-        seed=SEED,
-        reach=reach,
-        partner_past="anchor",
-    )
-    error = worst(score.checkpoint, wanted, anchors.ids, 0.10)
-    print(f"reach {reach}: {score.checkpoint.skipped} skipped, largest relative error {error:.2e}")
-    assert error <= TOLERANCE
-    asked = score.receipt.parameters
-    assert asked["window_future_frames"] == 9
-    assert asked["protocol"] | {
-        "reading": "released", "partner_past": "anchor", "neighbourhood": reach
-    } == asked["protocol"]  # fmt: skip
+RELEASED = {"reading": Reading.RELEASED}
 
 
 @pytest.mark.parametrize(
     ("given", "horizon", "future", "past", "reach"),
     [
-        ({"reading": Reading.RELEASED}, 10, 11, "anchor", 0.35),
-        (
-            {"reading": Reading.RELEASED, "partner_past": PartnerPast.OWN, "neighbourhood": 0.25},
-            HORIZON, 9, "own", 0.25,
-        ),
-        (
-            {"partner_past": PartnerPast.ANCHOR, "neighbourhood": 0.5},
-            HORIZON, HORIZON, "anchor", 0.5,
-        ),
+        *((RELEASED | {"neighbourhood": x}, HORIZON, 9, "anchor", x) for x in (0.1, 0.25, 0.5)),
+        (RELEASED, HORIZON, 9, "anchor", 0.35),
+        (RELEASED, 10, 11, "anchor", 0.35),
+        (RELEASED | {"partner_past": PartnerPast.OWN, "neighbourhood": 0.25},
+         HORIZON, 9, "own", 0.25),
+        ({"partner_past": PartnerPast.ANCHOR, "neighbourhood": 0.5},
+         HORIZON, HORIZON, "anchor", 0.5),
     ],
-    ids=["longer than nine", "released but for two", "paper but for two"],
 )  # fmt: skip
 def test_each_parameter_of_the_reading(
     client: AcpcClient,
@@ -219,45 +183,22 @@ def test_each_parameter_of_the_reading(
     protocol = ScoreProtocol(draws=2, seed=SEED, horizon=horizon, **given)
     job = client.score_checkpoint("lewm", SOURCE, shift, protocol=protocol)
     score = job.result(timeout=GENEROUS_SECONDS)
-    anchors = score_reference.draw_anchors(
-        world.columns,
-        history=3,
-        horizon=horizon,
-        count=COUNT,
-        seed=9101,
-        frameskip=5,
-        future_frames=future,
-    )
+    anchors = drawn_of(world, future, horizon)
     wanted = score_reference.score(
-        world.reference("lewm", loops=False),
-        anchors,
-        shift.to_spec(),
-        history=3,
-        draws=2,
-        seed=SEED,
-        reach=reach,
-        partner_past=past,
-    )
+        world.reference("lewm", loops=False), anchors, shift.to_spec(), history=3, draws=2,
+        seed=SEED, reach=reach, partner_past=past,
+    )  # fmt: skip
     assert worst(score.checkpoint, wanted, anchors.ids, 0.10) <= TOLERANCE
-    said = score.receipt.parameters["protocol"]
+    asked = score.receipt.parameters
+    assert asked["window_future_frames"] == future
+    said = asked["protocol"]
     assert said["reading"] == ("released" if "reading" in given else "paper")
     assert (said["partner_past"], said["neighbourhood"]) == (past, reach)
 
 
 def test_the_readings_of_the_protocol_differ(world: ServedWorld) -> None:
     """In this world: other anchors, and other distances under the other past blocks."""
-    drawn = {
-        future: score_reference.draw_anchors(
-            world.columns,
-            history=3,
-            horizon=HORIZON,
-            count=COUNT,
-            seed=9101,
-            frameskip=5,
-            future_frames=future,
-        )
-        for future in (HORIZON, 9)
-    }
+    drawn = {future: drawn_of(world, future) for future in (HORIZON, 9)}
     assert drawn[HORIZON].ids != drawn[9].ids
     spec, model = GaussianNoise(0.08).to_spec(), world.reference("lewm", loops=False)
     own, others = (

@@ -65,6 +65,10 @@ def test_a_call_is_followed_from_the_client_to_the_device(
         assert served.span.start_time_unix_nano <= one.span.start_time_unix_nano
         assert one.span.end_time_unix_nano <= served.span.end_time_unix_nano
     line = server.wait_for_log(lambda line: line["event"] == "rpc")
+    facts = {"rpc.system": "grpc", "rpc.service": "acpc.v1.DiagnosticService"}
+    facts |= {"rpc.method": "ComparePair", "rpc.grpc.status_code": 0}
+    own = {"acpc.request_id": line["request_id"], "acpc.checkpoint": "model"}
+    assert (call.attributes, served.attributes) == (facts, {**facts, **own})
     assert line["trace_id"] == call.span.trace_id.hex()
     assert _exemplars(server) == {call.span.trace_id.hex()}
 

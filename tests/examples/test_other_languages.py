@@ -75,7 +75,7 @@ def node(
 
 
 def test_node_compares_a_pair(scripts: Path, server: ServerProcess) -> None:
-    lines = node(scripts, server, "compare.mjs", "lewm").stdout.splitlines()
+    lines = node(scripts, server, "compare.mjs", "lewm", "3", "28", "10").stdout.splitlines()
     assert [line.split(":")[0] for line in lines[:3]] == ["draw 0", "draw 1", "draw 2"]
     with AcpcClient(server.address) as client:
         assert lines[3].endswith(client.checkpoints.load("lewm").checkpoint.model.digest)

@@ -16,7 +16,10 @@ from acpc_server.perturb import Perturbation, perturb_frames, register
 from PIL import Image
 
 PAGE = Path(__file__).parents[2] / "docs" / "perturbations.md"
-KINDS = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields} - {"registered"}
+KINDS = {field.name for field in pb.PerturbationSpec.DESCRIPTOR.oneofs[0].fields} - {
+    "registered",
+    "composition",
+}
 
 
 def test_every_kind_has_a_row_that_parses_and_a_picture() -> None:
@@ -31,7 +34,7 @@ def test_every_kind_has_a_row_that_parses_and_a_picture() -> None:
 
 
 def test_every_shift_on_the_page_parses() -> None:
-    texts = re.findall(r"--shift (\S+)", PAGE.read_text())
+    texts = re.findall(r"--shift ([a-z_]+:\S+)", PAGE.read_text())
     assert [len(parse_grid(text)) for text in texts] == [3, 9, 5]
 
 
@@ -43,6 +46,7 @@ def test_the_picture_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             assert np.abs(np.asarray(gallery.seen(frame, shift), int) - frame).max() > 10
     committed = Image.open(gallery.TARGET).size
     monkeypatch.setattr(gallery, "TARGET", tmp_path / "picture.png")
+    monkeypatch.setattr(gallery, "EVERYDAY", tmp_path / "everyday.png")
     gallery.main()
     assert Image.open(tmp_path / "picture.png").size == committed
 

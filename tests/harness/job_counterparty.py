@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+import pytest
 from acpc.v1 import checkpoint_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from client_counterparty import Counterparty, serve
@@ -125,3 +126,14 @@ def served(party: JobParty) -> Iterator[str]:
     server, address = serve(party)
     yield address
     server.stop(None).wait()
+
+
+@pytest.fixture
+def party() -> JobParty:
+    return JobParty()
+
+
+@pytest.fixture
+def target(party: JobParty) -> Iterator[str]:
+    with served(party) as address:
+        yield address

@@ -22,6 +22,11 @@ class Received:
         return self.span.parent_span_id
 
     @property
+    def attributes(self) -> dict[str, str | int]:
+        values = {a.key: a.value for a in self.span.attributes}
+        return {key: v.string_value or v.int_value for key, v in values.items()}
+
+    @property
     def failed(self) -> str:
         """The code it ended with; empty when all went well."""
         return self.span.status.message

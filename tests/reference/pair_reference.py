@@ -40,6 +40,10 @@ def perturbed(
 ) -> Array:
     """One view of normalised images under a spec."""
     kind = spec.WhichOneof("kind")
+    if kind == "composition":
+        for part in spec.composition.parts:
+            images = perturbed(images, part, seed=seed, anchor=anchor, draw=draw)
+        return images
     chosen = getattr(spec, kind)
     draws = Draws(kind, [DrawKey(seed, anchor, draw)], torch.device("cpu"))
 

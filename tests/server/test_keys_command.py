@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -37,6 +38,11 @@ def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
     assert "read, score" in line
     assert key[-64:] not in listed.stdout
 
+    (tmp_path / "key-uses.json").write_text(json.dumps({found.id: 1e9}))
+    assert "2001-09-09 01:46" in run("list", "--file", path, "--state-dir", tmp_path).stdout
+    rotated = run("rotate", found.id, "--file", path)
+    assert f"key {found.id} counts until" in rotated.stderr
+    assert read_keys(path).find(rotated.stdout.strip())
     assert run("revoke", found.id, "--file", path).exit_code == 0
     assert read_keys(path).find(key) is None
     assert isinstance(run("revoke", found.id, "--file", path).exception, NotFound)

@@ -27,6 +27,7 @@ FILES = (
     "tls_crl",
     "access_file",
     "keys_file",
+    "audit_file",
     "metrics_token_file",
     "drift_reference",
 )
@@ -47,20 +48,26 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.fixture
-def needed(tmp_path: Path) -> dict[str, str]:
-    """Settings without which none can be made, and the TLS files, of which one needs the other."""
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("settings")
     for name in (*FOLDERS, "other"):
-        (tmp_path / name).mkdir()
+        (root / name).mkdir()
     for name in (*FILES, "file"):
-        (tmp_path / name).write_text("PEM")
-    return {name: str(tmp_path / name) for name in PATHS}
+        (root / name).write_text("PEM")
+    return root
 
 
-def other_value(name: str, field: FieldInfo, tmp_path: Path) -> object:
+@pytest.fixture
+def needed(root: Path) -> dict[str, str]:
+    """Settings without which none can be made, and the TLS files, of which one needs the other."""
+    return {name: str(root / name) for name in PATHS}
+
+
+def other_value(name: str, field: FieldInfo, root: Path) -> object:
     """A good value that is not the default."""
     if name in PATHS:
-        return tmp_path / ("file" if name in FILES else "other")
+        return root / ("file" if name in FILES else "other")
     if name in CHOSEN:
         return CHOSEN[name]
     if name == "listen":
@@ -118,10 +125,10 @@ def shown_help() -> str:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
-    name: str, needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, needed: dict[str, str], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     field = Settings.model_fields[name]
-    wanted = other_value(name, field, tmp_path)
+    wanted = other_value(name, field, root)
     usual = getattr(Settings(**needed), name)
     assert wanted != usual
     text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
@@ -273,13 +280,13 @@ def test_all_bad_values_are_told_at_once() -> None:
 
 
 def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
-    needed: dict[str, str], tmp_path: Path
+    needed: dict[str, str], root: Path
 ) -> None:
     inside = parse(needed).database_url
-    assert inside == f"sqlite:///{tmp_path / 'state_dir' / 'jobs.sqlite'}"
-    assert parse(needed).anchor_folder == tmp_path / "anchor_dir"
+    assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
+    assert parse(needed).anchor_folder == root / "anchor_dir"
     bare = {name: value for name, value in needed.items() if name != "anchor_dir"}
-    assert parse(bare).anchor_folder == tmp_path / "state_dir" / "anchors"
+    assert parse(bare).anchor_folder == root / "state_dir" / "anchors"
     url = "postgresql://me@host/jobs"
     assert parse({**needed, "jobs_url": url}).database_url == url
 
@@ -294,11 +301,11 @@ def config(needed: dict[str, str], tmp_path: Path) -> Path:
 
 
 def test_flags_win_over_variables_and_variables_over_the_file(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = ["--config", str(config)]
     read = parse({}, *given)
-    assert read.checkpoint_root == tmp_path / "checkpoint_root"
+    assert read.checkpoint_root == root / "checkpoint_root"
     assert (read.port, read.max_queue, read.log_level) == (1, 2, "ERROR")
     monkeypatch.setenv("ACPC_PORT", "7")
     assert (parse({}, *given).port, parse({}, *given).max_queue) == (7, 2)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 from acpc_server import watchdog
 from acpc_server.observe import ServerHealth
-from acpc_server.watchdog import Check, Watchdog, memory_short, threads_short
+from acpc_server.scheduling import memory_short
+from acpc_server.watchdog import Check, Watchdog, threads_short
 from waiting import GENEROUS_SECONDS, wait_until
 
 

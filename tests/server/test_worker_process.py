@@ -39,7 +39,9 @@ DIE_SOON = SERVE + "print('dying', file=sys.stderr, end=''); sys.exit(9)"
 
 
 @contextmanager
-def worker(program: str, python: str = sys.executable, **options: float) -> Iterator[WorkerProcess]:
+def worker(
+    program: str, python: str = sys.executable, **options: object
+) -> Iterator[WorkerProcess]:
     given = {"back_off": 0.001, "most": 3, **options}
     command = [python, "-I", "-S", "-c", program]
     one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)  # type: ignore[arg-type]
@@ -101,7 +103,7 @@ def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> 
     ids=["while it serves", "while it starts"],
 )
 def test_one_that_hangs_is_killed(program: str, *, serves: bool) -> None:
-    with worker(program, silent_seconds=0.1, start_seconds=100.0 if serves else 0.1) as one:
+    with worker(program, patience=(100.0 if serves else 0.1, 0.1)) as one:
 
         def asked() -> bool:
             one.ask("well?")
@@ -138,7 +140,7 @@ def test_silence_counts_as_far_as_both_could_run(
     now = [100.0]
     monkeypatch.setattr(worker_process.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(worker_process, "_cpu_seconds", lambda _: load * now[0])
-    pulse = worker_process.Pulse(1, 10.0, 300.0)
+    pulse = worker_process.Pulse(1, (300.0, 10.0))
     pulse.hangs()
     pulse.heard(ready=ready)
     counted = 0

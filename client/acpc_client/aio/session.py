@@ -44,19 +44,21 @@ class AsyncPlanSession(SessionBase):
         await self._open(self._transport.attempts(planning.PLAN, self._timeout))
         return self
 
-    async def enter_after(self, before: AsyncPlanSession | None) -> AsyncPlanSession:
+    async def enter_after(
+        self, before: AsyncPlanSession | None, *, timeout: float | None = None
+    ) -> AsyncPlanSession:
         """Enters this session for an episode; returns ``before``, moved here, where it can be.
 
         It can be where only frames, past blocks, goal and views of the caller's differ; answers
         keep its request id. Otherwise, and where its stream has broken, it is closed and a stream
-        opened for this one. The stream may last an hour:
-        ``timeout`` covers this call alone, and each later message has its own.
+        opened for this one. The stream may last an hour: ``timeout``, the session's where none is
+        given here, covers this call alone, and each later message has its own.
 
         Raises:
             AcpcError: As of entering.
         """
         self._check(fresh=True)
-        attempts = self._transport.attempts(planning.PLAN, self._timeout)
+        attempts = self._transport.attempts(planning.PLAN, timeout or self._timeout)
         if before is not None:
             try:
                 if await before._moved_to(self, self._opening_limit(attempts)):

@@ -22,10 +22,16 @@ class Method:
         idempotent: Whether sending it twice does what sending it once does.
     """
 
-    stub: Callable[[Any], Any]
+    stub: type[Any]
     name: str
     timeout: float
     idempotent: bool = True
+
+    @property
+    def service(self) -> str:
+        """Full name of its service."""
+        package = self.stub.__module__.rpartition(".")[0]
+        return f"{package}.{self.stub.__name__.removesuffix('Stub')}"
 
 
 @dataclass(frozen=True)

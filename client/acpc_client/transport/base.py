@@ -86,7 +86,7 @@ class Transport(ABC):
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
-        call = traced(self._connections.least_busy().call(method), method.name)
+        call = traced(self._connections.least_busy().call(method), method)
         if self._bearer is None:
             return call
         header = self._bearer.header()

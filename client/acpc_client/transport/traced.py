@@ -9,6 +9,7 @@ import grpc
 import grpc.aio
 from acpc import tracing
 
+from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError
 from acpc_client.transport.endings import settled
 
@@ -27,13 +28,13 @@ def start_tracing(endpoint: str | None) -> None:
             raise ArgumentError("otlp_endpoint", str(error)) from error
 
 
-def traced(call: Any, name: str) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+def traced(call: Any, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
     """The call with a span, of which the server learns; the call itself when nothing is traced."""
     if not tracing.active():
         return call
 
     def begun(*request: Any, metadata: Any = (), **options: Any) -> Any:  # noqa: ANN401
-        span = tracing.begin(f"client {name}", kind="CLIENT")
+        span = tracing.begin_call("CLIENT", method.service, method.name)
         header = (tracing.HEADER, span.traceparent)
         try:
             answer = call(*request, metadata=(*metadata, header), **options)

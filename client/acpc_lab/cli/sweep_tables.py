@@ -45,9 +45,10 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
     for score in [item.score for item in results if item.score][:1]:
         prose(score.meaning())
     if known:
-        from acpc_lab.report import claims, from_sweep  # noqa: PLC0415  slow to import
+        from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
 
-        for sentence in claims(from_sweep(results)):
+        data = from_sweep(results)
+        for sentence in [*claims(data), *failing(data)]:
             prose(sentence)
 
 

@@ -52,6 +52,7 @@ together before; otherwise the solve raises ArgumentError.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -61,11 +62,13 @@ from typing import Any, Literal
 import numpy as np
 from acpc.contract import Record
 from acpc_client import PlanSession, PoolCertificate
-from acpc_client.errors import AcpcError, ArgumentError
+from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 from numpy.typing import NDArray
 
+from acpc_lab.integrations.breaker import CircuitBreaker
 from acpc_lab.integrations.solvers import Solver, SolverHook, integers
 
+SPENT = "STEP_SECONDS_SPENT"
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
 
 
@@ -103,7 +106,10 @@ class CemCertificates(SolverHook):
             ``n_envs``; called once per environment and solve. ``client.plan(...)`` as it is.
         select: Certify the winner or the elite set; CEM moves with the elite set.
         on_error: ``"raise"`` errors of the server out of ``solve``, or ``"deny"``: go on planning,
-            with that iteration and the later ones of the environment uncertified.
+            with that iteration and the later ones of the environment uncertified. A server that
+            was away twice in a row is then asked again only every ten seconds.
+        step_seconds: How long one iteration may wait for its answers; None: as long as the
+            sessions may. What is not answered by then is an error, as above.
         name: Key of ``history`` among the solver's outputs.
         constrained: Whether the solver gives infinite costs to candidates whose *actions* break a
             constraint; the server is told which they are. Not for constraints on predictions, which
@@ -121,12 +127,19 @@ class CemCertificates(SolverHook):
         *,
         select: Literal["top1", "elite"] = "elite",
         on_error: Literal["raise", "deny"] = "raise",
+        step_seconds: float | None = None,
         name: str = "acpc",
         constrained: bool = False,
     ) -> None:
         self._open_session = open_session
         self._select = select
         self._on_error = on_error
+        if step_seconds is not None and not step_seconds > 0:
+            wanted = f"found {step_seconds}, wanted seconds above 0"
+            raise ArgumentError("step_seconds", wanted)
+        self._step_seconds = step_seconds
+        self._step_ends = math.inf
+        self._breaker = CircuitBreaker()
         self.output_key = name
         self._constrained = constrained
         self.iterations: dict[int, list[IterationCertificate]] = {}
@@ -233,6 +246,7 @@ class CemCertificates(SolverHook):
                 solver's, or the candidates cannot be sent.
             AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
         """
+        self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
         pools, solver_costs, elites = _floats(candidates), _floats(costs), integers(topk_inds)
         try:
             while len(self._sessions) < len(pools):
@@ -258,15 +272,28 @@ class CemCertificates(SolverHook):
     def _enter(self, env: int) -> PlanSession | AcpcError:
         try:
             session = self._open_session(env)
-            if self._keeps:
-                return session.enter_after(self._kept.pop(env, None))
+            if self._on_error == "deny" and (known := self._breaker.error):
+                return known
+            left = self._left()
+            if self._keeps or left is not None:
+                return session.enter_after(self._kept.pop(env, None), timeout=left)
             return session.__enter__()
         except AcpcError as error:
             return self._denied(error)
 
+    def _left(self) -> float | None:
+        """Seconds that are left of the iteration; DeadlineExceeded: none."""
+        left = self._step_ends - time.monotonic()
+        if left <= 0:
+            said = f"the iteration has spent its {self._step_seconds:g} s"
+            raise DeadlineExceeded(said, reason=SPENT)
+        return left if math.isfinite(left) else None
+
     def _denied(self, error: AcpcError) -> AcpcError:
         if self._on_error == "raise" or isinstance(error, ArgumentError):
             raise error
+        if error.reason != SPENT:
+            self._breaker.noted(error)
         return error
 
     def _ask(
@@ -284,11 +311,15 @@ class CemCertificates(SolverHook):
                 self._check(session, len(elites))
             try:
                 infeasible = np.isposinf(costs) if self._constrained else None
-                answer = session.certify(pool, infeasible=infeasible)
+                answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
+                self._breaker.noted(None)
                 seconds = time.perf_counter() - begun
                 return self._judge(step, answer, costs, elites, session.kept_elites, seconds)
             except AcpcError as error:
-                session = self._sessions[row] = self._denied(error)
+                denied = self._denied(error)
+                if denied.reason != SPENT:
+                    self._sessions[row] = denied
+                session = denied
         seconds = time.perf_counter() - begun
         return IterationCertificate(step, False, None, False, None, seconds, None, session)
 

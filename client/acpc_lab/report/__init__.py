@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from acpc_lab import plotting
-from acpc_lab.report.claims import claims
+from acpc_lab.report.claims import claims, failing
 from acpc_lab.report.exports import export_figures
 from acpc_lab.report.labels import LabelNames
 from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
@@ -31,9 +31,24 @@ from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames", "Measurement", "Picture", "Preview", "ProtocolUsed", "ReportData", "claims",
-    "export_figures", "from_files", "from_operations", "from_scores", "from_sweep", "picture",
-    "render", "with_certified", "with_pictures", "write_report",
+    "LabelNames",
+    "Measurement",
+    "Picture",
+    "Preview",
+    "ProtocolUsed",
+    "ReportData",
+    "claims",
+    "export_figures",
+    "failing",
+    "from_files",
+    "from_operations",
+    "from_scores",
+    "from_sweep",
+    "picture",
+    "render",
+    "with_certified",
+    "with_pictures",
+    "write_report",
 ]  # fmt: skip
 
 

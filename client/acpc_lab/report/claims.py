@@ -90,6 +90,15 @@ def claims(data: ReportData) -> list[str]:
     return [*found, " ".join([f"{text}.", *_needed(data)])]
 
 
+def failing(data: ReportData) -> list[str]:
+    """Under which shifts each checkpoint surely fails, all cells considered; none without any."""
+    found: dict[str, list[str]] = {}
+    for cell in data.candidates:
+        if cell.among is not None and cell.among.outcome is Outcome.FAILED:
+            found.setdefault(cell.name, []).append(cell.shift)
+    return [f"{name} surely fails under {', '.join(shifts)}." for name, shifts in found.items()]
+
+
 def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = "") -> str:
     count = Counter(found.outcome for found in all_)
     passed, failed, unknown = count[Outcome.PASSED], count[Outcome.FAILED], count[None]

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import Columns, Tabular
+from acpc.contract import Columns, Tabular, grids
 from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
@@ -80,7 +80,11 @@ class SweepResults(Tabular, Sequence[CellResult]):
         family = Family([items[place].evidence for place in members], self.family_wise)
         for place, among in zip(members, family.each(), strict=True):
             items[place] = dataclasses.replace(items[place], among=among)
-        return tuple(items)
+        shifts = {str(cell.shift): cell.shift for cell in self._cells}
+        points = dict(zip(shifts, grids([*shifts.values()]), strict=True))
+        return tuple(
+            dataclasses.replace(item, severity=points[str(item.cell.shift)][1]) for item in items
+        )
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())

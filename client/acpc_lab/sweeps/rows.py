@@ -28,12 +28,14 @@ class CellResult(Entry):
         score: What was measured, per-anchor values included; None: nothing.
         time: When it was measured; None: not known.
         among: How sure the verdict is among the other cells; None for a reference.
+        severity: Of the shift among those of the sweep; None for a composition that has none.
     """
 
     cell: Cell
     score: Score | None
     time: datetime | None = None
     among: Sureness | None = None
+    severity: float | None = None
 
     @property
     def evidence(self) -> Evidence | None:
@@ -157,7 +159,7 @@ COLUMNS = (
     Quantity("reference", "cell.reference.name"),
     Quantity("shift", lambda item: str(item.cell.shift)),
     Quantity("kind", "cell.shift.kind"),
-    Quantity("severity", "cell.shift.severity"),
+    Quantity("severity", "severity"),
     Quantity("seed", "cell.seed", rank=6),
     Quantity("state", "state", rank=3),
     Quantity("operation", lambda item: item.operation or None),

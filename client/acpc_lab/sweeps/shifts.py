@@ -116,4 +116,6 @@ def _value(node: Node, kind: Any) -> Any:  # noqa: ANN401 - the type of one para
         return node.number()
     if kind is str:
         return node.text()
+    if not isinstance(node.value, Mapping):
+        raise node.error("cannot be written by name; use the short form, which acpc shifts shows")
     return {name: item.number() for name, item in node.entries()}

@@ -1,13 +1,18 @@
-// node compare.mjs CHECKPOINT: how far gaussian noise moves the future that a checkpoint predicts.
+// node compare.mjs CHECKPOINT [FRAMES SIZE WIDTH]: how far gaussian noise moves the future that a checkpoint predicts.
 import { call, connect, run, tensor } from "./acpc.mjs";
 
 run(async () => {
-  const name = process.argv[2];
-  if (!name) throw new Error("usage: node compare.mjs CHECKPOINT");
+  const [name, ...shape] = process.argv.slice(2);
+  if (!name) throw new Error("usage: node compare.mjs CHECKPOINT [FRAMES SIZE WIDTH]");
   const checkpoint = { name };
-  const { model: card } = (await call(connect("CheckpointService"), "LoadCheckpoint", { checkpoint }))
+  const { model } = (await call(connect("CheckpointService"), "GetCheckpoint", { checkpoint }))
     .checkpoint;
-  const [frames, size, width] = [card.history, card.image_size, card.action_block_dim];
+  // Any comparison loads a checkpoint; only the role admin may have it loaded without one.
+  if (!model && shape.length < 3)
+    throw new Error(`${name} is not loaded, so give its frames, image size and action block width`);
+  const [frames, size, width] = model
+    ? [model.history, model.image_size, model.action_block_dim]
+    : shape.map(Number);
   const horizon = 5;
   // A planner sends what its camera saw and what it would do; these are grey frames and no motion.
   const pixels = new Uint8Array(frames * size * size * 3).fill(128);

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     )
     from acpc.contract.candidates import CandidatePool, OwnPool, PoolRequest, Proposal
     from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+    from acpc.contract.compositions import (
+        KINDS,
+        Composition,
+        Perturbation,
+        Spec,
+        grids,
+        read_spec,
+    )
     from acpc.contract.coverage import (
         CoverageFinding,
         CoverageGoal,
@@ -104,7 +112,6 @@ if TYPE_CHECKING:
     from acpc.contract.optional import load_lab, load_optional, pyarrow
     from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
     from acpc.contract.perturbations import (
-        KINDS,
         Brightness,
         ColorJitter,
         Contrast,
@@ -116,12 +123,9 @@ if TYPE_CHECKING:
         Jpeg,
         MotionBlur,
         Occlusion,
-        Perturbation,
         RandomShift,
         Resize,
         Shadow,
-        Spec,
-        read_spec,
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
     from acpc.contract.pools import (
@@ -210,17 +214,17 @@ __all__ = [
     "AnchorSample", "AnchorSet", "AnchorSource", "AnchorValues", "ArgumentError", "Array", "Axes",
     "Background", "Brightness", "Cancelled", "CandidatePool", "CemBudget", "CemReturn",
     "CertifiedSeverity", "Checkpoint", "CheckpointRef", "CheckpointScore", "CheckpointState",
-    "CleanGaps", "Codec", "ColorJitter", "Columns", "Contrast", "CostReduction", "CoverageFinding",
-    "CoverageGoal", "CoverageOutcome", "CoverageStatement", "CoverageStop", "CreateRequest",
-    "Cutout", "DataLoss", "DatasetAnchors", "DatasetFile", "DeadlineExceeded", "DefocusBlur",
-    "DestroyedActions", "DistanceTerm", "Distractor", "Doubt", "DriftStudy", "ErrorDrift",
-    "Evidence", "EvidenceOptions", "FailedPrecondition", "FieldViolation", "Gamma", "GaussianBlur",
-    "GaussianNoise", "GeometryStudy", "GivenViews", "Haze", "Identity", "Internal", "Interval",
-    "InvalidArgument", "IrSummary", "JobState", "Jpeg", "KnockedCamera", "LoadedCheckpoint", "Look",
-    "LookStop", "ModelCard", "MotionBlur", "Norm", "NotFound", "NumericMode", "Objective",
-    "Occlusion", "OutOfRange", "Outcome", "OwnPool", "PairComparison", "PairRequest", "PairResult",
-    "PairedIteration", "PairedPlan", "PairedPlans", "PairedRequest", "PartnerPast",
-    "PermissionDenied", "Perturbation", "PerturbationSet", "PlanFrame", "PlanStart",
+    "CleanGaps", "Codec", "ColorJitter", "Columns", "Composition", "Contrast", "CostReduction",
+    "CoverageFinding", "CoverageGoal", "CoverageOutcome", "CoverageStatement", "CoverageStop",
+    "CreateRequest", "Cutout", "DataLoss", "DatasetAnchors", "DatasetFile", "DeadlineExceeded",
+    "DefocusBlur", "DestroyedActions", "DistanceTerm", "Distractor", "Doubt", "DriftStudy",
+    "ErrorDrift", "Evidence", "EvidenceOptions", "FailedPrecondition", "FieldViolation", "Gamma",
+    "GaussianBlur", "GaussianNoise", "GeometryStudy", "GivenViews", "Haze", "Identity", "Internal",
+    "Interval", "InvalidArgument", "IrSummary", "JobState", "Jpeg", "KnockedCamera",
+    "LoadedCheckpoint", "Look", "LookStop", "ModelCard", "MotionBlur", "Norm", "NotFound",
+    "NumericMode", "Objective", "Occlusion", "OutOfRange", "Outcome", "OwnPool", "PairComparison",
+    "PairRequest", "PairResult", "PairedIteration", "PairedPlan", "PairedPlans", "PairedRequest",
+    "PartnerPast", "PermissionDenied", "Perturbation", "PerturbationSet", "PlanFrame", "PlanStart",
     "PlannerMoment", "PlannerStudy", "PoolCertificate", "PoolChoice", "PoolRequest", "Progress",
     "Proposal", "RandomConvolution", "RandomShift", "Reading", "Receipt", "Record", "Registered",
     "Resize", "ResourceExhausted", "SaltAndPepper", "SampledPool", "Saturation", "Score",
@@ -232,8 +236,8 @@ __all__ = [
     "Zoom", "anchors_digest", "bounded", "bounds_of", "changed", "check", "check_extra",
     "did_you_mean", "digested", "endpoints_at", "endpoints_digest", "example", "extra_digest",
     "floats", "follows", "frame_digests", "frames", "from_json", "from_plain", "given", "goal_kind",
-    "has_steps", "html_table", "kind_named", "load_lab", "load_optional", "moment", "nearest",
-    "normalise", "parse", "parse_grid", "pyarrow", "read_spec", "read_tensor", "reading_field",
-    "released_future_frames", "resolved", "seed_field", "severity_grid", "severity_range", "sized",
-    "to_json", "to_plain", "write_tensor",
+    "grids", "has_steps", "html_table", "kind_named", "load_lab", "load_optional", "moment",
+    "nearest", "normalise", "parse", "parse_grid", "pyarrow", "read_spec", "read_tensor",
+    "reading_field", "released_future_frames", "resolved", "seed_field", "severity_grid",
+    "severity_range", "sized", "to_json", "to_plain", "write_tensor",
 ]  # fmt: skip

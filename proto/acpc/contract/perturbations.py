@@ -2,19 +2,18 @@
 
 Each class is one kind of ``PerturbationSpec`` in perturbation.proto; docs/perturbations.md defines
 them and the server's ``perturb`` package applies them. A grid of severities of one kind shares its
-random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Perturbation``
-lists, and a function in the server's ``perturb`` package.
+random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Part`` lists,
+and a function in the server's ``perturb`` package.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import TypeAlias
 
-from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded
-from acpc.contract.messages import Codec, Wire
+from acpc.contract.messages import Wire
 from acpc.contract.scene_changes import (
     Background,
     Cutout,
@@ -27,7 +26,7 @@ from acpc.contract.scene_changes import (
     Stutter,
     Zoom,
 )
-from acpc.contract.visual_changes import GivenViews, Registered, Signed, VisualChange
+from acpc.contract.visual_changes import Registered, Signed, VisualChange
 from acpc.v1 import perturbation_pb2 as pb
 
 
@@ -247,7 +246,7 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-Perturbation: TypeAlias = (
+Part: TypeAlias = (
     Identity
     | GaussianNoise
     | GaussianBlur
@@ -273,39 +272,5 @@ Perturbation: TypeAlias = (
     | SaltAndPepper
     | Stutter
     | Registered
-    | GivenViews
 )
-KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
-"""The class of each kind, by its field name in ``PerturbationSpec``."""
-
-
-def _load(message: pb.PerturbationSpec, *, strict: bool) -> Perturbation | None:
-    kind = message.WhichOneof("kind")
-    if kind is None:
-        if not strict:  # a kind of a newer release
-            return None
-        raise ArgumentError("", "choose a perturbation, for example gaussian_noise")
-    try:
-        spec: Perturbation = KINDS[kind].from_message(getattr(message, kind), strict=strict)
-    except ArgumentError as error:
-        raise error.below(kind) from error
-    return spec
-
-
-def _dump(spec: Any) -> dict[str, Any]:
-    return {spec.kind: spec.to_message()}
-
-
-Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
-"""A perturbation in a request: a ``PerturbationSpec`` on the wire."""
-
-
-def read_spec(message: pb.PerturbationSpec) -> Perturbation:
-    """Reads a ``PerturbationSpec``.
-
-    Raises:
-        ArgumentError: No kind, or a parameter out of range, which it names below the kind.
-    """
-    spec = _load(message, strict=True)
-    assert spec is not None  # noqa: S101 - strict
-    return spec
+"""What the server can draw."""

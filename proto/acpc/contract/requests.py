@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from acpc.contract.compositions import Spec
 from acpc.contract.enums import AnchorSample, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
-from acpc.contract.perturbations import Spec
 from acpc.contract.readings import follows, reading_field
 from acpc.v1 import (
     anchor_service_pb2,

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, get_type_hints
 
+from acpc.contract.compositions import KINDS, Composition, Perturbation
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
-from acpc.contract.perturbations import (
-    KINDS,
-    Identity,
-    Perturbation,
-)
+from acpc.contract.perturbations import Identity
 from acpc.contract.scene_changes import Background, plate_from
 from acpc.contract.suggestion import did_you_mean
 from acpc.contract.visual_changes import GivenViews, Registered
 
-_UNGRADED = {Identity, Registered, GivenViews}
+_UNGRADED = {Identity, Registered, GivenViews, Composition}
 _GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
 _SHORTER = {"blur": "gaussian_blur"}
 _MAX_GRID = 256
@@ -30,6 +30,11 @@ def _choice(kind: str) -> str:
 
 CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
 LISTED = "acpc shifts lists them"
+EVERYDAY = (
+    "gaussian_noise:0.02", "resize:0.5", "jpeg:50", "brightness:-0.2", "color_jitter:0.2",
+    "shadow:0.3", "knocked_camera:2", "distractor:0.1",
+)  # fmt: skip
+"""What ``everyday`` stands for: changes under which a person still sees the same scene."""
 
 
 def severity_range(cls: type[Perturbation]) -> str:
@@ -93,13 +98,18 @@ def parse_grid(text: str) -> list[Perturbation]:
 
     ``gaussian_noise:0.02,0.05`` lists severities, ``gaussian_noise:0.02..0.08/4`` spaces four of
     them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
+    ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions, and ``everyday`` is ``EVERYDAY``.
 
     Raises:
         ArgumentError: The text is none of ``CHOICES``.
     """
+    kind, _, rest = text.partition(":")
+    if kind != GivenViews.kind and len(parts := re.split(r"\+(?=[a-z])", text)) > 1:
+        return _composed(text, parts)
+    if text == "everyday":
+        return [parse(change) for change in EVERYDAY]
     if text == Identity.kind:
         return [Identity()]
-    kind, _, rest = text.partition(":")
     if kind == GivenViews.kind:
         try:
             return [GivenViews(group) for group in rest.split(",")]
@@ -128,6 +138,17 @@ def parse_grid(text: str) -> list[Perturbation]:
         raise _unreadable(text, cls) from error
 
 
+def _composed(text: str, parts: list[str]) -> list[Perturbation]:
+    """All combinations of what the parts list."""
+    read = [parse_grid(part) for part in parts]
+    if math.prod(map(len, read)) > _MAX_GRID:
+        raise ArgumentError("perturbation", f"found {text!r}, wanted at most {_MAX_GRID} of them")
+    try:
+        return [Composition(found) for found in itertools.product(*read)]  # type: ignore[arg-type]
+    except ArgumentError as error:
+        raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
+
+
 def _values(text: str) -> list[str]:
     start, dots, rest = text.partition("..")
     if not dots:
@@ -143,7 +164,7 @@ def _values(text: str) -> list[str]:
 def _unknown(kind: str) -> str:
     if kind == Identity.kind:
         return "identity has no severity"
-    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind])
+    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind, "everyday"])
     return " ".join(filter(None, [f"no shift is called {kind!r};", guess, LISTED]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+from acpc.contract.compositions import Perturbation, Spec
 from acpc.contract.enums import (
     CemReturn,
     CostReduction,
@@ -16,7 +17,7 @@ from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
 from acpc.contract.fields import bounded, seed_field, sized
 from acpc.contract.messages import Wire
-from acpc.contract.perturbations import GaussianNoise, Perturbation, Spec
+from acpc.contract.perturbations import GaussianNoise
 from acpc.contract.readings import follows, reading_field
 from acpc.contract.record import Record
 from acpc.contract.requests import (

@@ -48,6 +48,11 @@ class VisualChange:
         return self.severity == 0.0
 
     @property
+    def steps(self) -> tuple[VisualChange, ...]:
+        """The changes that are made one after the other: this one."""
+        return (self,)
+
+    @property
     def canonical_json(self) -> str:
         """The one JSON text of this change: sorted keys, no spaces, defaults included."""
         return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))

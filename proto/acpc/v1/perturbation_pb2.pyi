@@ -52,6 +52,7 @@ class PerturbationSpec(_message.Message):
     HAZE_FIELD_NUMBER: _builtins.int
     SALT_AND_PEPPER_FIELD_NUMBER: _builtins.int
     STUTTER_FIELD_NUMBER: _builtins.int
+    COMPOSITION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___Identity:
         """The unchanged view."""
@@ -156,6 +157,10 @@ class PerturbationSpec(_message.Message):
     def stutter(self) -> Global___Stutter:
         """A camera that repeats frames."""
 
+    @_builtins.property
+    def composition(self) -> Global___Composition:
+        """Several changes, one after the other."""
+
     def __init__(
         self,
         *,
@@ -185,12 +190,13 @@ class PerturbationSpec(_message.Message):
         haze: Global___Haze | None = ...,
         salt_and_pepper: Global___SaltAndPepper | None = ...,
         stutter: Global___Stutter | None = ...,
+        composition: Global___Composition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "composition", b"composition", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["background", b"background", "brightness", b"brightness", "color_jitter", b"color_jitter", "composition", b"composition", "contrast", b"contrast", "cutout", b"cutout", "defocus_blur", b"defocus_blur", "distractor", b"distractor", "gamma", b"gamma", "gaussian_blur", b"gaussian_blur", "gaussian_noise", b"gaussian_noise", "given_views", b"given_views", "haze", b"haze", "identity", b"identity", "jpeg", b"jpeg", "kind", b"kind", "knocked_camera", b"knocked_camera", "motion_blur", b"motion_blur", "occlusion", b"occlusion", "random_convolution", b"random_convolution", "random_shift", b"random_shift", "registered", b"registered", "resize", b"resize", "salt_and_pepper", b"salt_and_pepper", "saturation", b"saturation", "shadow", b"shadow", "stutter", b"stutter", "zoom", b"zoom"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered", "given_views", "saturation", "cutout", "distractor", "background", "random_convolution", "zoom", "knocked_camera", "haze", "salt_and_pepper", "stutter"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["identity", "gaussian_noise", "gaussian_blur", "resize", "brightness", "contrast", "color_jitter", "jpeg", "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma", "registered", "given_views", "saturation", "cutout", "distractor", "background", "random_convolution", "zoom", "knocked_camera", "haze", "salt_and_pepper", "stutter", "composition"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -856,6 +862,34 @@ class Stutter(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Stutter: _TypeAlias = Stutter  # noqa: Y015
+
+@_typing.final
+class Composition(_message.Message):
+    """Several changes, one after the other. Each draws the numbers that it draws alone;
+    of several of one kind, each its own.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:
+        """In the order in which they are applied; no compositions, and no given views.
+        Length: 2 to 4.
+        """
+
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___PerturbationSpec] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Composition: _TypeAlias = Composition  # noqa: Y015
 
 @_typing.final
 class GivenViews(_message.Message):

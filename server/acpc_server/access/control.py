@@ -13,6 +13,7 @@ import grpc
 from acpc_server.access.access_file import AccessFile, IssuerEntry, PrincipalEntry, read_access_file
 from acpc_server.access.certificates import CertificateNames, PeerCertificates, read_revocations
 from acpc_server.access.files import Reloaded, Reloader
+from acpc_server.access.key_uses import KeyUses
 from acpc_server.access.keys import PREFIX, ApiKey, read_keys
 from acpc_server.access.roles import ANYONE, LOCAL, Principal, Role, needed_role
 from acpc_server.access.signing_keys import FetchedKeys, KeySource, read_jwks, read_pem_key
@@ -44,6 +45,7 @@ class AccessOptions:
 
     access_file: Path | None = None  # tenants, callers, issuers of tokens, quotas
     keys_file: Path | None = None
+    key_uses: Path | None = None  # where the last use of keys is written
     tls: TlsFiles | None = None
     revocations: Path | None = None  # revocation list of the clients' authority
     quota: Quota = NO_QUOTA  # of a caller, unless the access file has another
@@ -76,25 +78,25 @@ class Callers:
 
     def of_key(self, key: ApiKey) -> Principal:
         """Return the caller of an API key, with the key's roles and the file's quota."""
-        return self._made(key.principal, key.tenant, key.roles)
+        return self._made(key.principal, key.tenant, key.roles, credential=key.id)
 
     def of_certificate(self, names: CertificateNames) -> Principal:
         """Return the caller of a certificate: by SPIFFE id, then DNS name, then common name."""
-        entry = self._spiffe.get(names.spiffe)
+        entry, serial = self._spiffe.get(names.spiffe), f"{names.serial[1]:X}"
         if entry is not None:
-            return self._named(entry)
+            return self._named(entry, serial)
         # spiffe://domain/path/* is each workload below the path, as a caller of its own.
         parent = names.spiffe
         while "/" in parent.removeprefix("spiffe://"):
             parent = parent.rpartition("/")[0]
             entry = self._spiffe.get(f"{parent}/*")
             if entry is not None:
-                return self._made(names.spiffe, entry.tenant, entry.roles, entry.name)
+                return self._made(names.spiffe, entry.tenant, entry.roles, entry.name, serial)
         for name in names.dns:
             if name in self._dns:
-                return self._named(self._dns[name])
+                return self._named(self._dns[name], serial)
         if names.common_name in self._common:
-            return self._named(self._common[names.common_name])
+            return self._named(self._common[names.common_name], serial)
         raise bad_credentials("the client certificate names no principal of the access file")
 
     def of_token(self, token: VerifiedToken) -> Principal:
@@ -125,12 +127,14 @@ class Callers:
             raise bad_credentials("the token's tenant is not one of the access file")
         return tenant
 
-    def _named(self, entry: PrincipalEntry) -> Principal:
-        return self._made(entry.name, entry.tenant, entry.roles)
+    def _named(self, entry: PrincipalEntry, credential: str = "") -> Principal:
+        return self._made(entry.name, entry.tenant, entry.roles, credential=credential)
 
-    def _make(self, name: str, tenant: str, roles: frozenset[Role], entry: str = "") -> Principal:
+    def _make(
+        self, name: str, tenant: str, roles: frozenset[Role], entry: str = "", credential: str = ""
+    ) -> Principal:
         quota = self._content.quota_of(entry or name, tenant, self._usual)
-        return Principal(name, tenant, roles, quota)
+        return Principal(name, tenant, roles, quota, credential)
 
 
 @dataclass(frozen=True)
@@ -168,12 +172,17 @@ class AccessControl:
 
         path, keys = options.revocations, options.keys_file
         self._revocations = self._keys = None
+        self._uses: KeyUses | None = None
         if path is not None and tls is not None:
             self._revocations = watched(
                 "revocations", path, lambda: read_revocations(path, tls.state.value.authorities)
             )
         if keys is not None:
             self._keys = watched("keys", keys, partial(read_keys, keys))
+            if options.key_uses is not None:
+                ring = self._keys
+                self._uses = KeyUses(options.key_uses, lambda: ring.value.ids, clock)
+                self._reloader.also = self._uses.refresh
         self._rules = self._reloader.add(
             Reloaded("access", self._read_rules, lambda rules: rules.files, metrics)
         )
@@ -190,6 +199,8 @@ class AccessControl:
     def stop(self) -> None:
         """End every watch."""
         self._reloader.stop()
+        if self._uses is not None:
+            self._uses.refresh(force=True)
         for source in self._fetched.values():
             source.close()
 
@@ -249,6 +260,8 @@ class AccessControl:
             raise bad_credentials("the API key is not valid")
         if key.expires is not None and self._clock() >= key.expires.timestamp():
             raise expired_credentials("the API key")
+        if self._uses is not None:
+            self._uses.note(key.id)
         return callers.of_key(key)
 
     def _read_rules(self) -> _Rules:

@@ -113,6 +113,7 @@ class Reloader:
     """A thread that looks for changed files every two seconds, and at once when poked."""
 
     def __init__(self) -> None:
+        self.also: Callable[..., object] = lambda **_: None  # what else is looked after
         self._entries: list[Reloaded[Any]] = []
         self._poked = threading.Event()
         self._stopping = False
@@ -144,9 +145,9 @@ class Reloader:
             self._poked.clear()
             if self._stopping:
                 return
-            for entry in self._entries:
+            for refresh in (*(entry.refresh for entry in self._entries), self.also):
                 try:
-                    entry.refresh(force=poked)
+                    refresh(force=poked)
                 except Exception:  # a bug in one file's reader must not stop the others
                     log.exception("reload_bug")
 

@@ -9,9 +9,9 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -53,6 +53,7 @@ class KeyRing:
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self.keys = keys
         self._by_id = {key.id: key for key in keys}
+        self.ids = self._by_id.keys()
 
     def find(self, token: str) -> ApiKey | None:
         """Return the key that a caller has sent, or None; an unknown id takes as long."""
@@ -89,35 +90,63 @@ def create_key(
 
     FailedPrecondition: the file cannot be used, or an argument is out of its range.
     """
-    identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
-    try:
-        key = ApiKey(
-            id=identity,
-            sha256=_digest(secret),
-            principal=principal,
-            tenant=tenant,
-            roles=roles,
-            created=datetime.now(UTC).replace(microsecond=0),
-            expires=expires,
-        )
-    except ValidationError as error:
-        raise FailedPrecondition(explained(error)) from error
+    key, text = _new(principal=principal, tenant=tenant, roles=roles, expires=expires)
     path = path.resolve()  # a link stays one, and its target is what servers read
     with _locked(path):
         _write(path, [*(read_keys(path).keys if path.exists() else ()), key])
-    return f"{PREFIX}{identity}_{secret}"
+    return text
+
+
+def _new(**given: Any) -> tuple[ApiKey, str]:  # noqa: ANN401 - fields of a key
+    """Make a key, and the text that its owner sends."""
+    identity, secret = secrets.token_hex(6), secrets.token_hex(_SECRET_BYTES)
+    made: dict[str, Any] = {
+        "sha256": _digest(secret),
+        "created": datetime.now(UTC).replace(microsecond=0),
+    }
+    try:
+        return ApiKey(id=identity, **made, **given), f"{PREFIX}{identity}_{secret}"
+    except ValidationError as error:
+        raise FailedPrecondition(explained(error)) from error
+
+
+def rotate_key(path: Path, identity: str, overlap: timedelta) -> tuple[ApiKey, str]:
+    """Add a key for the owner of another, which ends after ``overlap``.
+
+    Returns the old key as it is now, and what its owner sends from now on. The new one lasts as
+    long as the old one was made for. NotFound: there is no such key.
+    """
+    path = path.resolve()
+    with _locked(path):
+        keys, was = _found(path, identity)
+        now = datetime.now(UTC).replace(microsecond=0)
+        key, text = _new(
+            principal=was.principal,
+            tenant=was.tenant,
+            roles=was.roles,
+            expires=was.expires and now + (was.expires - was.created),
+        )
+        ends = min(now + overlap, was.expires or now + overlap)
+        old = was.model_copy(update={"expires": ends})
+        _write(path, [*(old if one is was else one for one in keys), key])
+    return old, text
 
 
 def revoke_key(path: Path, identity: str) -> ApiKey:
     """Remove a key, or raise NotFound; servers that read the file reject it from then on."""
     path = path.resolve()
     with _locked(path):
-        keys = read_keys(path).keys
-        gone = next((key for key in keys if key.id == identity), None)
-        if gone is None:
-            raise NotFound(f"{path} holds no key {identity}; see: acpc-server keys list")
+        keys, gone = _found(path, identity)
         _write(path, [key for key in keys if key is not gone])
     return gone
+
+
+def _found(path: Path, identity: str) -> tuple[Sequence[ApiKey], ApiKey]:
+    keys = read_keys(path).keys
+    for key in keys:
+        if key.id == identity:
+            return keys, key
+    raise NotFound(f"{path} holds no key {identity}; see: acpc-server keys list")
 
 
 def _digest(secret: str) -> str:

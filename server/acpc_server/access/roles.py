@@ -27,6 +27,7 @@ class Principal:
     tenant: str = ""  # whose jobs, sets and request ids it sees; empty without access control
     roles: frozenset[Role] = frozenset(Role)
     quota: Quota | None = None  # None: what the server gives each caller
+    credential: str = ""  # id of its key, or serial number of its certificate; empty for a token
 
 
 LOCAL = Principal("local")

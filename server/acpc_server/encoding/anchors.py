@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -111,7 +112,7 @@ class AnchorEncoder:
         """
         frames = len(self._kept) + self._view_count * self._history
         groups = anchor_groups(self._engine, self._model, start, stop, frames)
-        with prepared_ahead(self._prepare, groups) as inputs:
+        with prepared_ahead(partial(self._prepare, context), groups) as inputs:
             parts = [self._encode_inputs(*one, context) for one in inputs]
         clean, views = (torch.cat(each) for each in zip(*parts, strict=True))
         if self._model.card.proprio_dim:
@@ -122,13 +123,15 @@ class AnchorEncoder:
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
-    def _prepare(self, group: range) -> tuple[Tensor, Tensor]:
+    def _prepare(self, context: RequestContext, group: range) -> tuple[Tensor, Tensor]:
         """Make the frames of a group, and bool (n, views): which equal their history."""
         dtype = latent_dtype(self._mode)
         device = self._engine.device
         clean = read_inputs(self._anchors, group, self._kept, self._model, dtype, device)
         histories = clean[:, : self._history]
-        each = [self._views_of(spec, group, histories) for spec in range(len(self._views.specs))]
+        specs = range(len(self._views.specs))
+        with self._engine.drawing(0.0, context) as turn:
+            each = [self._views_of(spec, group, histories, turn) for spec in specs]
         views = torch.cat(each, dim=1).flatten(0, 1)  # (n * views, h, 3, height, width)
         draws = self._draws(group, distinct_views(self._views))
         same = unchanged(views, histories, draws)
@@ -143,14 +146,16 @@ class AnchorEncoder:
             for view in which
         ]
 
-    def _views_of(self, spec_index: int, group: range, histories: Tensor) -> Tensor:
+    def _views_of(
+        self, spec_index: int, group: range, histories: Tensor, between: Callable[[], None]
+    ) -> Tensor:
         """The distinct views of one spec, (n, views, h, 3, height, width)."""
         spec = self._views.specs[spec_index]
         if isinstance(spec, GivenViews):
             size, draws = self._model.card.image_size, self._views.draws
             return given_inputs(self._anchors, group, spec, draws, size, histories)
         which = [view for view in distinct_views(self._views) if view.spec_index == spec_index]
-        views = draw_views(histories, self._draws(group, which))
+        views = draw_views(histories, self._draws(group, which), between)
         return views.view(len(group), -1, *views.shape[1:])
 
     def _encode_inputs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
 from acpc_server.engine import latent_dtype, to_device
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
-from acpc_server.perturb import resolve
+from acpc_server.perturb import drawing_work, is_by_frame, is_stochastic
 
 KEY_BYTES = 16
 
@@ -40,6 +40,13 @@ class FrameSource:
     def count(self) -> int:
         """Number of frames."""
         return len(self.pixels[self.rows])
+
+    def drawing_work(self, pixels: int) -> float:
+        """Price its drawing at so many pixels a frame, as ``perturb.drawing_work``."""
+        if self.drawn is None:
+            return 0.0
+        plan, view = self.drawn
+        return drawing_work(plan.specs[view.spec_index], self.count, pixels)
 
     def located(self, error: AcpcError) -> AcpcError:
         """Return the error of a view like this one with the field of this request."""
@@ -86,23 +93,26 @@ class FrameSources:
         """
         keys = b"".join(frame.key for frame in history)
         whole = FrameSource(keys, history[0].pixels, slice(None))
-        specs = [(spec, *resolve(spec)) for spec in views.specs]
+        specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
         for view in which:
-            spec, entry, _ = specs[view.spec_index]
-            parts = [] if spec.changes_nothing else history if entry.by_frame else [whole]
-            draw = f"{views.seed}:{views.anchor}:{view.draw}" if entry.stochastic else ""
+            spec, by_frame, stochastic = specs[view.spec_index]
+            parts = [] if spec.changes_nothing else history if by_frame else [whole]
+            draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
             text = f"{spec.digest}:{draw}".encode()
             found.append(
                 [replace(x, key=_digest(x.key + text), drawn=(views, view)) for x in parts]
             )
         return found
 
-    def make(self, sources: Sequence[FrameSource]) -> tuple[list[Tensor | AcpcError], Tensor]:
+    def make(
+        self, sources: Sequence[FrameSource], between: Callable[[], None]
+    ) -> tuple[list[Tensor | AcpcError], Tensor]:
         """Make model input of sources of one size, (n, 3, height, width) each, on the device.
 
         Returns an error in place of a view that cannot be drawn, and bool (sources,) on the device:
-        which views are the history itself. Nothing waits for the device.
+        which views are the history itself. Nothing waits for the device. Raises what ``between``
+        does, which is called between pieces of work.
         """
         inputs: dict[int, Tensor] = {}
         for dtype in (np.uint8, np.float32):
@@ -114,7 +124,7 @@ class FrameSources:
         for count in {source.count for source in sources}:
             drawn = [source for source in sources if source.drawn and source.count == count]
             if drawn:
-                views = _drawn(drawn, inputs, no)
+                views = _drawn(drawn, inputs, no, between)
                 found |= {source.key: view for source, view in zip(drawn, views, strict=True)}
         made, same = zip(
             *(found.get(s.key) or (inputs[id(s.pixels)][s.rows], no) for s in sources), strict=True
@@ -148,7 +158,10 @@ def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
 
 
 def _drawn(
-    sources: Sequence[FrameSource], inputs: Mapping[int, Tensor], no: Tensor
+    sources: Sequence[FrameSource],
+    inputs: Mapping[int, Tensor],
+    no: Tensor,
+    between: Callable[[], None],
 ) -> list[tuple[Tensor | AcpcError, Tensor]]:
     """Draw views of as many frames each, together; one by one where one of them cannot be.
 
@@ -159,10 +172,10 @@ def _drawn(
     histories = torch.stack([*seen.values()])
     draws = [Draw(places[id(s.pixels), s.rows.start], *s.drawn) for s in sources if s.drawn]
     try:
-        views = draw_views(histories, draws)
-    except AcpcError as error:
+        views = draw_views(histories, draws, between)
+    except (InvalidArgument, FailedPrecondition) as error:
         if len(sources) > 1:
-            return [one for source in sources for one in _drawn([source], inputs, no)]
+            return [one for source in sources for one in _drawn([source], inputs, no, between)]
         return [(error, no)]
     same = unchanged(views, histories, draws)
     return [*zip(views, torch.split(same, 1), strict=True)]

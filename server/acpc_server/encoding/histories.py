@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_h
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
 from acpc_server.numerics import input_size
+from acpc_server.perturb import PIECE_WORK
 from acpc_server.scheduling import Priority, RequestContext
 
 # Latents by key, or why there are none.
@@ -138,6 +140,16 @@ class HistoryEncoder:
         size = input_size(pixels.shape, model.card.image_size)
         return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
 
+    def work(self, model: FrozenWorldModel, sources: Iterable[FrameSource]) -> tuple[float, float]:
+        """Price sources in device calls, pieces of drawing included; and the work of drawing."""
+        listed = [*sources]
+        if not listed:
+            return 0.0, 0.0
+        calls = sum(x.count for x in listed) / self.frames_per_call(model, listed[0].pixels)
+        pixels = _pixels(model.card, listed[0])
+        drawing = sum(x.drawing_work(pixels) for x in listed)
+        return calls + drawing / PIECE_WORK, drawing
+
     def encode(
         self,
         model: FrozenWorldModel,
@@ -195,7 +207,9 @@ class HistoryEncoder:
         """
         maker = FrameSources(model.card, mode, self._engine.device)
         sources = maker.draws(maker.frames(history), views, which)
-        found = self._latents(model, [*itertools.chain(*sources)], context, mode)
+        each = [*itertools.chain(*sources)]
+        context.price(self.work(model, each)[0])
+        found = self._latents(model, each, context, mode)
         drawn = torch.stack([_view_of(view, found, clean) for view in sources])
         if isinstance(model, TakesProprio) and (slot := model.proprio_slot):
             drawn = with_proprio(drawn, clean[:, -slot:].expand(len(drawn), -1, -1))
@@ -214,7 +228,9 @@ class HistoryEncoder:
         missing = {source.key: source for source in sources if source.key not in found}
         maker = FrameSources(model.card, mode, self._engine.device)
         for group in self._grouped(model.card, missing.values(), context):
-            made, same = maker.make(group)
+            pixels = _pixels(model.card, group[0])
+            with self._engine.drawing(sum(x.drawing_work(pixels) for x in group), context) as turn:
+                made, same = maker.make(group, turn)
             frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)
             if frames:
@@ -257,6 +273,10 @@ class HistoryEncoder:
                 f"frames, over the limit of {self._max_frames}; split the request",
                 reason="TOO_MANY_FRAMES",
             )
+
+
+def _pixels(card: ModelCard, source: FrameSource) -> int:
+    return math.prod(input_size(source.pixels.shape, card.image_size))
 
 
 def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,12 +59,15 @@ class Draw(NamedTuple):
 
 
 def draw_views(
-    histories: Float[Tensor, "n history 3 height width"], draws: Sequence[Draw]
+    histories: Float[Tensor, "n history 3 height width"],
+    draws: Sequence[Draw],
+    between: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "views history 3 height width"]:
     """Draw views of several histories, on their device, each with the bits that it has alone.
 
     Raises:
         InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec.
+        AcpcError: What ``between`` raises, which is called between pieces of work.
     """
     alike: dict[str, list[int]] = {}
     for place, (_, plan, view) in enumerate(draws):
@@ -76,7 +79,7 @@ def draw_views(
         given = [histories[draws[place].history] for place in places]
         keys = [_key(draws[place]) for place in places]
         try:
-            views = perturb_histories(given, spec, keys)
+            views = perturb_histories(given, spec, keys, between)
         except InvalidArgument as error:
             raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error
         drawn.update(zip(places, views, strict=True))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,10 +17,11 @@ from acpc_server.engine.answers import equal_rows, share_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.device import Device, DeviceContext
-from acpc_server.engine.host import by_work
+from acpc_server.engine.host import by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.sizes import (
     HELD_LATENTS,
+    IN_PLACE_WORK,
     UNCOUNTED_LATENTS,
     encoding_work,
     frames_per_call,
@@ -78,6 +79,7 @@ class DeviceClient:
         self.latents = LatentCache(latent_bytes, metrics)
         self.limit_latents(2**30)
         self.limiter = ConcurrencyLimiter()
+        self._drawing = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
         self._admission = admission = admission or AdmissionController()
@@ -107,6 +109,20 @@ class DeviceClient:
         Few requests hold pieces at a time. Take it before a slot of :attr:`limiter`.
         """
         return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
+
+    @contextmanager
+    def drawing(self, work: float, context: RequestContext) -> Iterator[Callable[[], None]]:
+        """Draw views in the block, which calls what it is given before each piece.
+
+        On a CPU dear ones have slots of their own, that change hands between pieces: cheap requests
+        find that of :attr:`limiter` free. Raises, as what it gives does, as :meth:`Slots.slot`.
+        """
+        cheap = context.priority is Priority.INTERACTIVE and work <= IN_PLACE_WORK
+        if cheap or self.device.type != "cpu" or isinstance(context, DeviceContext):
+            yield context.check
+        else:  # on one thread, or the device's would wait for each other's
+            with self.limiter.given_up(context), self._drawing.slot(context), own_threads(1):
+                yield partial(self._drawing.take_turns, context)
 
     def encode(
         self,
@@ -251,16 +267,19 @@ class DeviceClient:
         *,
         rows: int,
         max_rows: int,
+        drawing: float = 0.0,
     ) -> U:
         """Answer a request by one device call that it shares with others of its kind.
 
         ``compute`` is called in the device's thread with the payloads of all of them, of at most
         ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
         AcpcError is raised to its request alone; after an error that is raised every request is
-        computed by itself. For a request that is larger than a call, ``compute`` is called in the
-        caller's thread, with the caller's context, and so queues one chunk after another.
+        computed by itself. For a request that is larger than a call, or has dear views to draw,
+        ``compute`` is called in the caller's thread, with the caller's context, and so queues one
+        chunk after another.
         """
-        if rows > max_rows or context.priority is not Priority.INTERACTIVE:
+        dear = drawing > IN_PLACE_WORK and self.device.type == "cpu"
+        if dear or rows > max_rows or context.priority is not Priority.INTERACTIVE:
             with self.limiter.slot(context):
                 (outcome,) = compute([payload], context)
             if isinstance(outcome, AcpcError):

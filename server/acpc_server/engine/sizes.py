@@ -7,6 +7,7 @@ on shapes alone, never on load, so that a repeated job is cut alike and gives eq
 from __future__ import annotations
 
 from acpc_server.models import ModelCard
+from acpc_server.perturb import PIECE_WORK
 from acpc_server.scheduling import Priority
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
@@ -37,6 +38,8 @@ MIN_ROLLOUTS = 8
 # Histories x candidates of one pool call.
 POOL_ROWS = {CPU: 1024, ACCELERATOR: 16384}
 PATCH_PIXELS = 14 * 14  # roughly a token's
+# Drawing in the device's thread, or in a request's own turn; what takes longer has its own line.
+IN_PLACE_WORK = 4 * PIECE_WORK
 # Coordinates of predicted latents that a request or a job holds at a time, 64 MiB of float32.
 # Vectors of a few hundred numbers seldom come to it; those of patches have a hundred thousand.
 HELD_LATENTS = 2**24

@@ -13,6 +13,7 @@ from acpc.contract import (
     SelectionCertificate,
     ViewCertificate,
     Views,
+    grids,
 )
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -21,7 +22,6 @@ from acpc_server.encoding import all_views
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import Measures, chained, softmax_bounds
 from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, updates
-from acpc_server.perturb import resolve
 
 QUANTILE = 0.90
 
@@ -114,17 +114,19 @@ def certified_severities(
     """
     if not isinstance(views, PerturbationSet):
         return ()
-    grids: dict[str, list[tuple[float, bool, bool]]] = {}
+    found: dict[str, list[tuple[float, bool, bool]]] = {}
+    points = grids(views.specs)
     for view, winner, elites in zip(all_views(views), top1, elite, strict=True):
-        spec = views.specs[view.spec_index]
-        grids.setdefault(resolve(spec)[0].name, []).append((spec.severity, winner, elites))
+        name, severity = points[view.spec_index]
+        if severity is not None:
+            found.setdefault(name, []).append((severity, winner, elites))
     return tuple(
         CertifiedSeverity(
             kind,
             largest_severity([(severity, winner) for severity, winner, _ in grid]),
             largest_severity([(severity, elites) for severity, _, elites in grid]),
         )
-        for kind, grid in grids.items()
+        for kind, grid in found.items()
     )
 
 

@@ -28,6 +28,7 @@ from acpc_server.interactive.pieces import (
     join_costs,
     join_measures,
     pieces_of,
+    pool_calls,
     pool_cost,
     room_for,
     shared_rows,
@@ -81,10 +82,12 @@ def certify_pool(
         candidates.shape, moment.reduction, moment.request.endpoint_tolerance,
         moment.elite_count, moment.kept_elites, moment.weights, alone,
     )  # fmt: skip
+    drawing = moment.price(context, pool_calls(moment, rows, horizon))
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
-            "pool", kind, asked, _measure, context, rows=asked.rows(most), max_rows=most
-        )
+            "pool", kind, asked, _measure, context,
+            rows=asked.rows(most), max_rows=most, drawing=drawing,
+        )  # fmt: skip
     encoded, order = measured.moment, measured.order
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
     top1 = [view.top1.certified for view in views]
@@ -172,7 +175,7 @@ def _measure_alike(
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
     orders = map(tuple, order.tolist())
     kept: list[Tensor] | list[None] = [None] * len(asked)
-    if first.coverage_goal is not None:
+    if any(one.coverage_goal is not None for one in moments):  # whichever came first
         kept = [*torch.cat([piece.clean for piece in found], dim=1)]
     measured = map(_Measured, moments, kept, costs.numpy(), orders, gaps, certificates)
     good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()

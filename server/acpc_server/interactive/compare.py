@@ -11,10 +11,12 @@ import numpy as np
 import torch
 from acpc.contract import (
     ErrorDrift,
+    GaussianNoise,
     NumericMode,
     PairComparison,
     PairRequest,
     PairResult,
+    PerturbationSet,
 )
 from torch import Tensor
 
@@ -42,7 +44,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import RequestContext
+from acpc_server.scheduling import Priority, RequestContext
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,11 @@ class PairComparer:
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
         )
+        calls, drawing = self._encoder.work(model, sources.all)
+        rollouts = (1 + len(sources.views)) / self._rollouts(
+            model, context, len(request.action_blocks)
+        )
+        context.price(calls + rollouts)
         predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
         with self._engine.place(predicted, context):
             measured = self._engine.share(
@@ -110,11 +117,28 @@ class PairComparer:
                 context,
                 rows=sources.frames,
                 max_rows=self._encoder.frames_per_call(model, history),
+                drawing=drawing,
             )
         results = (
             PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
         )
         return PairComparison(tuple(results), receipt)
+
+    def warm(self, checkpoint: LoadedCheckpoint) -> None:
+        """Compute once, for no caller: the first call of a network prepares for its shapes.
+
+        Raises as :meth:`compare`.
+        """
+        card = checkpoint.model.card
+        side, width = card.image_size, card.proprio_dim
+        request = PairRequest(
+            checkpoint=checkpoint.pinned(),
+            history=np.zeros((card.history, side, side, 3), np.uint8),
+            views=PerturbationSet(specs=(GaussianNoise(0.08),)),
+            proprio=np.zeros((card.history, width), np.float32) if width else None,
+            action_blocks=np.zeros((card.history, card.action_block_dim), np.float32),
+        )
+        self.compare(checkpoint, request, RequestContext(Priority.INTERACTIVE))
 
     def _measure(
         self,
@@ -144,8 +168,11 @@ class PairComparer:
 
     def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
         """Return how many rows' predictions are held at a time, in whole device calls."""
-        call = rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
+        call = self._rollouts(model, context, blocks)
         return max(1, held_rows(model.card, blocks) // call) * call
+
+    def _rollouts(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
+        return rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
 
 
 @dataclass(frozen=True)

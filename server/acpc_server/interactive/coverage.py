@@ -26,6 +26,7 @@ from acpc.contract import (
     PoolRequest,
     StepCoverage,
     VisualChange,
+    grids,
 )
 from torch import Tensor
 
@@ -39,6 +40,7 @@ from acpc_server.interactive.pieces import (
     bounds_of,
     group_size,
     pieces_of,
+    pool_calls,
     room_for,
     share_clean,
     shared_rows,
@@ -46,7 +48,7 @@ from acpc_server.interactive.pieces import (
 )
 from acpc_server.interactive.words import CHOICES, about_step, assumptions, sentence
 from acpc_server.numerics import cost_bounds
-from acpc_server.perturb import is_stochastic, resolve
+from acpc_server.perturb import is_stochastic
 from acpc_server.scheduling import RequestContext
 
 Admit = Callable[[float], AbstractContextManager[RequestContext]]
@@ -99,7 +101,8 @@ def cover_pool(pool: MeasuredPool, context: RequestContext, admit: Admit) -> Poo
     left -= min(max(ANSWER_SHARE * left, ANSWER_LEAST), ANSWER_LONGEST)
     drawing = _Drawing(pool, goal, context, admit, min(left, goal.time_limit or math.inf))
     specs = moment.drawn_views.specs
-    mild_first = sorted(range(len(specs)), key=lambda index: specs[index].severity)
+    levels = [level or 0.0 for _, level in grids(specs)]
+    mild_first = sorted(range(len(specs)), key=levels.__getitem__)
     statements = {index: drawing.statement(index) for index in mild_first}
     coverage = tuple(_with_step(moment, goal, statements[index]) for index in range(len(specs)))
     moment.tally.count_statements(coverage)
@@ -238,16 +241,18 @@ class _Drawing:
         pool = torch.from_numpy(candidates)
         pieces = pieces_of(moment, len(which), *pool.shape[:2])
         found = []
-        room = room_for(moment, len(which) * len(pool), pool.shape[1], context)
+        rows, horizon = len(which) * len(pool), pool.shape[1]
+        context.price(pool_calls(moment, rows, horizon))
+        room = room_for(moment, rows, horizon, context)
         with room, moment.slot(context):
             histories = moment.draw(which, context)
-            for rows in pieces:
-                clean = known[rows]  # (J, steps, dim)
-                rollouts = moment.rollout(histories, pool[None, rows], context)
+            for part in pieces:
+                clean = known[part]  # (J, steps, dim)
+                rollouts = moment.rollout(histories, pool[None, part], context)
                 rollouts = rollouts[..., -clean.shape[1] :, :]
                 rollouts = share_clean(histories, moment.clean, rollouts, clean)
                 rolled = clean[None], rollouts[None], moment.goal[None]
-                found.append(bounds_of(moment, cost and cost.of(rows), rolled))
+                found.append(bounds_of(moment, cost and cost.of(part), rolled))
         return cost_bounds.join_bounds(found, shared_rows(pieces, pool))
 
     def _add(
@@ -320,10 +325,12 @@ def _with_confidence(
     From mild to strong each is tested at the full error and the first that does not hold ends the
     sequence, so that the error is not split (fixed-sequence testing).
     """
+    points = grids(specs)
     own = [
-        (specs[one.spec_index].severity, one)
+        (level, one)
         for one in coverage
-        if resolve(specs[one.spec_index])[0].name == severity.kind
+        for name, level in [points[one.spec_index]]
+        if name == severity.kind and level is not None
     ]
     return replace(
         severity,

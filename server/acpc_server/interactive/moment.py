@@ -174,6 +174,16 @@ class Moment:
                 reason="TOO_MANY_PREDICTIONS",
             )
 
+    def price(self, context: RequestContext, calls: float = 0.0) -> float:
+        """Price what is to be encoded and so many calls; return the work of drawing its views."""
+        drawing = 0.0
+        if self.encoder is not None and not isinstance(self, EncodedMoment):
+            missing = (source for source in self.sources.all if source.key not in self.held)
+            encoding, drawing = self.encoder.work(self.checkpoint.model, missing)
+            calls += encoding
+        context.price(calls)
+        return drawing
+
     def slot(self, context: RequestContext) -> AbstractContextManager[None]:
         """Take a slot to work on the moment; raises as :meth:`Slots.slot`."""
         return self.engine.limiter.slot(context)

@@ -44,6 +44,7 @@ from acpc_server.interactive.pieces import (
     join_measures,
     measure,
     pieces_of,
+    pool_calls,
     pool_cost,
     room_for,
     share_clean,
@@ -165,6 +166,7 @@ class PairedCem:
         """
         moment, budget = self._moment, self.budget
         rows = (1 + 2 * len(moment.views)) * budget.candidates
+        context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
         with room_for(moment, rows, budget.horizon, context), moment.slot(context):
             clean, runs = _Run(self), [_Run(self) for _ in moment.views]
             size = group_size(moment, 2 * budget.candidates, budget.horizon)

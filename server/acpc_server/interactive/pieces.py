@@ -19,7 +19,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from acpc_server.encoding import check_latents
-from acpc_server.engine import equal_rows, held_rows, pool_candidates_held
+from acpc_server.engine import equal_rows, held_rows, pool_candidates_held, pool_rows_per_call
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.numerics import PoolCost, consistency, cost_bounds, objectives, updates
 from acpc_server.scheduling import RequestContext
@@ -116,6 +116,11 @@ def check_held(moment: Moment, horizon: int, field: str) -> None:
     """Reject, with InvalidArgument, a horizon too long for even one candidate and one view."""
     model, what = moment.checkpoint.model, f"{horizon} steps of one candidate under one view"
     check_latents(moment.engine, model, moment.mode, 2 * horizon, field, what)
+
+
+def pool_calls(moment: Moment, rows: int, horizon: int) -> float:
+    """Price so many rollouts of pools in device calls."""
+    return rows / pool_rows_per_call(moment.engine.device.type, moment.card, horizon)
 
 
 def room_for(

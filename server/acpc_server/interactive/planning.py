@@ -81,6 +81,7 @@ class Planner:
             FailedPrecondition: An embedding is not finite.
             Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
+        moment.price(context)
         with moment.slot(context):
             (encoded,) = encode_all([moment], context)
         if isinstance(encoded, AcpcError):

@@ -1,5 +1,6 @@
 """Durable long-running work, on one host or many."""
 
+from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.kind import (
     NOBODY,
     Job,
@@ -16,4 +17,5 @@ from acpc_server.jobs.kind import (
     unpack,
 )
 from acpc_server.jobs.lease import LeaseTerms
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
 from acpc_server.jobs.service import JobOptions, JobService

@@ -76,6 +76,7 @@ class Host:
     folder: str  # identity of the process's state folder
     beat: int = 0  # grows for as long as the process lives
     running: str = "{}"  # progress of its jobs, JSON
+    about: str = "{}"  # since when, version and device, JSON
 
 
 class Hosts:
@@ -91,6 +92,7 @@ class Hosts:
             sa.Column("folder", sa.Text, nullable=False),
             sa.Column("beat", sa.BigInteger, nullable=False),
             sa.Column("running", sa.Text, nullable=False),
+            sa.Column("about", sa.Text, nullable=False, server_default="{}"),
         )
 
     def create(self) -> None:
@@ -102,6 +104,12 @@ class Hosts:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
                 connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
             self._hosts.metadata.create_all(connection)
+            table = self._hosts
+            found = sa.inspect(connection).get_columns(table.name, table.schema)
+            if not any(column["name"] == "about" for column in found):  # of an older server
+                name = table.fullname
+                add = f"ALTER TABLE {name} ADD COLUMN about TEXT NOT NULL DEFAULT '{{}}'"
+                connection.exec_driver_sql(add)
             connection.commit()
 
     def read(self) -> dict[str, Host]:

@@ -11,6 +11,7 @@ transaction that records a step or the outcome: a run that has lost its job reco
 withdraws. The table only decides how soon work moves.
 """
 
+import json
 import math
 import threading
 import time
@@ -35,6 +36,7 @@ ENTRIES = 3
 SWEEP_SECONDS = 600.0
 # Jobs deleted at a time, so that no transaction is long.
 BATCH = 100
+NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,15 @@ class Lease:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
-    def acquire(self, executor_id: str, folder: str) -> None:
-        """Take this host's name, or raise FailedPrecondition.
+    def acquire(self, executor_id: str, folder: str, about: Mapping[str, str] = NOTHING) -> None:
+        """Take this host's name, and say what it is, or raise FailedPrecondition.
 
         A name whose holder stopped in an orderly way, or had the same state folder, is free at
         once; any other when its holder misses its beats for the length of the lease.
         """
-        self._host = Host(executor_id, uuid.uuid4().hex, folder)
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        told = json.dumps({"since": since, **about})
+        self._host = Host(executor_id, uuid.uuid4().hex, folder, about=told)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
             found = self._hosts.read().get(executor_id)
             free = found is None or not found.session or found.folder == folder

@@ -121,6 +121,14 @@ class JobRun:
         self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
+def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: Owner) -> dict[str, str]:
+    """Return what lines of the log say of a job, beside what they tell."""
+    named = {"checkpoint": kind.labels(spec).get("checkpoint", ""), "tenant": owner.tenant}
+    trace = tracing.here()[3:35]  # of a traceparent
+    told = {"principal": owner.caller, "trace_id": trace}
+    return {"job": job_id, "kind": kind.name, **named, **{k: v for k, v in told.items() if v}}
+
+
 def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
     try:
         read: JobSpec = from_plain(kind.spec_type, spec)
@@ -171,9 +179,11 @@ class RunningJobs:
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
-            run = JobRun(kind, _readable(kind, spec), owner, self._metrics)
-            log.info("job_started")
-            return self._hold(job_id, run, stamp)
+            read = _readable(kind, spec)
+            run = JobRun(kind, read, owner, self._metrics)
+            with structlog.contextvars.bound_contextvars(**about(kind, read, job_id, owner)):
+                log.info("job_started")
+                return self._hold(job_id, run, stamp)
 
     def _hold(self, job_id: str, run: JobRun, stamp: str) -> Json:
         jobs, kind = self._metrics.jobs, run.kind.name

@@ -4,7 +4,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
 from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import RunningJobs, about
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -55,6 +55,7 @@ class JobOptions:
     max_queued_per_tenant: int = 2_000  # those of one tenant, other than ""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     retention_days: float = 0.0  # how long finished jobs are kept; zero keeps all
+    about: Mapping[str, str] = field(default_factory=dict)  # version and device, for operators
 
 
 class JobService:
@@ -104,7 +105,7 @@ class JobService:
             self._record.open()
             self._hosts.create()
             # Before the launch, which at once resumes whatever the name has left unfinished.
-            self._lease.acquire(executor_id, folder)
+            self._lease.acquire(executor_id, folder, options.about)
             runner.launch(self._record, executor_id, options.concurrency, self._run)
             if runner.tenants_known():
                 self._serve_tenants()
@@ -199,7 +200,7 @@ class JobService:
                 if owner.tenant and not self._tenants_served:
                     self._serve_tenants()
                 self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
-            log.info("job_submitted", job=job_id, kind=kind.name)
+            log.info("job_submitted", **about(kind, spec, job_id, owner))
             job = self.get(job_id, owner.tenant)
         if job.spec != spec:
             other = "another" if job.kind == kind.name else f"a {job.kind}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -14,9 +14,11 @@ class ServerHealth:
     """Readiness and liveness of one process, for every probe.
 
     Ready is a server without an obstacle; live is a process that is not sick. A sick one leaves.
+    ``loaded`` names what it has loaded, for whoever asks whether it is ready.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, loaded: Callable[[], Sequence[str]] = tuple) -> None:
+        self.loaded = loaded
         self._obstacles: dict[str, str] = {"starting": "the server starts"}
         self._sick = ""
         self._listeners: list[Callable[[], None]] = []

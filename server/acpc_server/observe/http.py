@@ -15,7 +15,7 @@ import io
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email.message import Message
 from http import HTTPStatus
@@ -144,9 +144,10 @@ class HttpEndpoint:
         if path == "/metrics":
             return await self._metrics(headers)
         if path == "/livez":
-            return _verdict(self._health.live, [self._health.sickness])
-        causes = self._health.obstacles
-        return _verdict(not causes, [f"{cause}: {why}" for cause, why in causes.items()])
+            return _verdict([] if self._health.live else [self._health.sickness])
+        causes = [f"{cause}: {why}" for cause, why in self._health.obstacles.items()]
+        loaded = self._health.loaded()
+        return _verdict(causes, [f"loaded: {', '.join(loaded)}"] if loaded else [])
 
     async def _metrics(self, headers: Message) -> _Answer:
         if not self._allowed(str(headers["Authorization"])):
@@ -203,6 +204,7 @@ def _plain(status: HTTPStatus, *headers: tuple[str, str]) -> _Answer:
     return _Answer(status, f"{status.phrase}\n".encode(), headers)
 
 
-def _verdict(well: bool, causes: list[str]) -> _Answer:
-    status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
-    return _Answer(status, "".join(f"{line}\n" for line in (["ok"] if well else causes)).encode())
+def _verdict(causes: list[str], more: Sequence[str] = ()) -> _Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if causes else HTTPStatus.OK
+    lines = causes or ["ok", *more]
+    return _Answer(status, "".join(f"{line}\n" for line in lines).encode())

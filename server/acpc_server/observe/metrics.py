@@ -172,6 +172,8 @@ class Metrics:
     def _add_access(self, registry: _Registry) -> None:
         text = "Calls rejected by access control, by reason."
         self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
+        text = "Lines that --audit-file does not have, because it could not be written."
+        self.audit_unwritten = registry.counter("acpc_audit_unwritten", text)
         text = "Files of access control read again, by what they hold and how that ended."
         self.access_reloads = registry.counter("acpc_access_reloads", text, ("what", "result"))
         text = "1 while what is in force is older than its files, which cannot be used."

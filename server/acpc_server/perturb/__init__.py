@@ -10,6 +10,7 @@ from acpc_server.perturb.photometric import IMAGE_CODEC
 from acpc_server.perturb.registry import (
     Perturbation,
     drawing_work,
+    is_by_frame,
     is_stochastic,
     perturbation,
     register,
@@ -17,10 +18,10 @@ from acpc_server.perturb.registry import (
     resolve,
     series_name,
 )
-from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
+from acpc_server.perturb.transforms import NOT_DRAWN, PIECE_WORK, perturb_frames, perturb_histories
 
 __all__ = [
-    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "DrawKey", "Draws", "Perturbation", "drawing_work",
-    "is_stochastic", "perturb_frames", "perturb_histories", "perturbation", "register",
-    "require_known", "resolve", "series_name",
+    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "PIECE_WORK", "DrawKey", "Draws", "Perturbation",
+    "drawing_work", "is_by_frame", "is_stochastic", "perturb_frames", "perturb_histories",
+    "perturbation", "register", "require_known", "resolve", "series_name",
 ]  # fmt: skip

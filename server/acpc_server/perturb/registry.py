@@ -11,7 +11,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from acpc.contract import Registered, VisualChange
+from acpc.contract import Composition, Registered, VisualChange
 from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
@@ -83,7 +83,7 @@ def perturbation(
 
 
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
-    """Find the perturbation of a specification, and its parameters.
+    """Find the perturbation of a specification that is no composition, and its parameters.
 
     Raises:
         InvalidArgument: No such registered perturbation, or parameters that its model rejects; the
@@ -105,14 +105,24 @@ def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
 
 def drawing_work(spec: VisualChange, frames: int, pixels: int) -> float:
     """Price views before they are drawn, in passes x pixels; raises as :func:`resolve`."""
-    entry, parameters = resolve(spec)
-    passes = entry.passes(parameters) if callable(entry.passes) else entry.passes
-    return passes * frames * pixels
+    found = [resolve(step) for step in spec.steps]
+    passes = [x.passes(asked) if callable(x.passes) else x.passes for x, asked in found]
+    return sum(passes) * frames * pixels
 
 
 def is_stochastic(spec: VisualChange) -> bool:
     """Return whether draws of a perturbation differ; raises as :func:`resolve`."""
-    return resolve(spec)[0].stochastic
+    return any(resolve(step)[0].stochastic for step in spec.steps)
+
+
+def is_by_frame(spec: VisualChange) -> bool:
+    """Return whether a frame's view depends on it and its draw alone; raises as :func:`resolve`."""
+    return all(resolve(step)[0].by_frame for step in spec.steps)
+
+
+def step_field(spec: VisualChange, place: int) -> str:
+    """Return the field, below that of a perturbation, of one of the changes that it is made of."""
+    return f"parts[{place}].{spec.steps[place].kind}" if isinstance(spec, Composition) else ""
 
 
 def require_known(specs: Iterable[VisualChange], path: str) -> None:
@@ -122,10 +132,12 @@ def require_known(specs: Iterable[VisualChange], path: str) -> None:
         InvalidArgument, FailedPrecondition: As :func:`resolve`; names the path.
     """
     for index, spec in enumerate(specs):
-        try:
-            resolve(spec)
-        except InvalidArgument as error:
-            raise error.below(f"{path.format(index)}.{spec.kind}") from error
+        for place, step in enumerate(spec.steps):
+            try:
+                resolve(step)
+            except InvalidArgument as error:
+                inner = error.below(step_field(spec, place))
+                raise inner.below(f"{path.format(index)}.{spec.kind}") from error
 
 
 def _lookup(name: str) -> Perturbation:
@@ -160,4 +172,7 @@ def series_name(spec: VisualChange) -> str:
 
     Of a plug-in's the severity alone: its other parameters are a caller's text.
     """
-    return f"{spec.name}:{spec.severity:g}" if isinstance(spec, Registered) else str(spec)
+    return "+".join(
+        f"{step.name}:{step.severity:g}" if isinstance(step, Registered) else str(step)
+        for step in spec.steps
+    )

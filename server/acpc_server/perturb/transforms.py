@@ -5,7 +5,7 @@ interpolation or a codec for one frame at a time, so a frame's result does not d
 beside it. All frames of a history share a random position, as with dirt on a lens.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from acpc.contract import (
@@ -20,10 +20,19 @@ from torch.nn import functional
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
-from acpc_server.perturb.registry import Frames, Perturbation, perturbation, resolve
+from acpc_server.perturb.registry import (
+    Frames,
+    Perturbation,
+    drawing_work,
+    perturbation,
+    resolve,
+    step_field,
+)
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
 CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
+# Work that a CPU does in one go, 7 ms; see :func:`drawing_work`.
+PIECE_WORK = 3.5e6
 NOT_DRAWN = (
     "given views are frames of an anchor set, which jobs alone have; a call that brings its own "
     "history brings its own views, as explicit_views"
@@ -38,32 +47,62 @@ def perturb_frames(
 
 
 def perturb_histories(
-    histories: Sequence[Frames], spec: VisualChange, keys: Sequence[DrawKey]
+    histories: Sequence[Frames],
+    spec: VisualChange,
+    keys: Sequence[DrawKey],
+    between: Callable[[], None] = lambda: None,
 ) -> list[Frames]:
     """Draw a view of each history, all of one shape, with the bits that it has alone.
 
+    Of a composition every change draws as it does alone, and the second of a kind other numbers.
     Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
-    host.
+    host. They are drawn a piece of work at a time, with a call of ``between`` before each.
 
     Raises:
         InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
             blur or shift that does not fit the frames.
         FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
     """
+    views, names = list(histories), [resolve(step)[0].name for step in spec.steps]
+    for place, step in enumerate(spec.steps):
+        earlier = names[:place].count(names[place])
+        stream = f"{names[place]}#{earlier + 1}" if earlier else names[place]
+        try:
+            views = _step(views, step, keys, stream, between)
+        except InvalidArgument as error:
+            raise error.below(step_field(spec, place)) from error
+    return views
+
+
+def _step(
+    histories: Sequence[Frames],
+    spec: VisualChange,
+    keys: Sequence[DrawKey],
+    stream: str,
+    between: Callable[[], None],
+) -> list[Frames]:
+    """Draw views under one change, with the random numbers called ``stream``."""
     entry, parameters = resolve(spec)
     if not entry.stochastic:  # the same numbers for all, so that one draw stands for every draw
         keys = [DrawKey(0, 0, 0)] * len(histories)
-    limit = CPU_VALUES if histories[0].device.type == "cpu" else DEVICE_VALUES
-    size = max(1, limit // max(1, histories[0].numel())) if entry.many else 1
+    first = histories[0]
+    on_cpu = first.device.type == "cpu"
+    size = (CPU_VALUES if on_cpu else DEVICE_VALUES) // max(1, first.numel())
+    if on_cpu:
+        work = drawing_work(spec, len(first), first.shape[-2] * first.shape[-1])
+        size = min(size, int(PIECE_WORK // max(1.0, work)))
+    size = max(1, size) if entry.many else 1
     views: list[Frames] = []
     for start in range(0, len(histories), size):
+        between()
         rows = slice(start, start + size)
-        views += _perturbed(entry, parameters, histories[rows], keys[rows])
+        draws = Draws(stream, keys[rows], first.device)
+        views += _perturbed(entry, parameters, histories[rows], draws)
     return views
 
 
 def _perturbed(
-    entry: Perturbation, parameters: object, histories: Sequence[Frames], keys: Sequence[DrawKey]
+    entry: Perturbation, parameters: object, histories: Sequence[Frames], draws: Draws
 ) -> Sequence[Frames]:
     """Draw the views of some histories, in one call of the perturbation."""
     dtype = histories[0].dtype
@@ -71,7 +110,7 @@ def _perturbed(
     # Plug-ins are promised float32, whatever the network computes in.
     if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
         given = given.float()
-    view = entry.apply(given, parameters, Draws(entry.name, keys, given.device))
+    view = entry.apply(given, parameters, draws)
     if view.shape != given.shape or view.dtype != given.dtype:
         raise FailedPrecondition(
             f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "

@@ -14,9 +14,9 @@ import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
-from acpc_server.errors import ResourceExhausted
+from acpc_server.errors import HostShortage, ResourceExhausted
 from acpc_server.rpc.call import Call, ReadLimit
-from acpc_server.scheduling import RETRY_SECONDS
+from acpc_server.scheduling import RETRY_SECONDS, memory_short
 
 # Calls that may wait for a slot; of more, those that have waited longest are rejected.
 MAX_LINE = 1000
@@ -38,12 +38,14 @@ class _Read:
 class Receiver:
     """Slots for messages under way, on one event loop.
 
-    A read keeps its slot for ``grace`` seconds while others wait for one.
+    A read keeps its slot for ``grace`` seconds while others wait for one, and begins only while the
+    host has ``memory`` bytes for each that is under way.
     """
 
-    def __init__(self, slots: int, *, grace: float = 1.0) -> None:
+    def __init__(self, slots: int, *, grace: float = 1.0, memory: int = 0) -> None:
         self._slots = self._free = slots
         self._grace = grace
+        self._memory = memory
         self._reads: dict[_Read, None] = {}
         self._silent: dict[_Read, None] = {}
         self._line: dict[_Read, None] = {}
@@ -62,6 +64,7 @@ class Receiver:
             await self._slot(read)
         self._reads[read] = None
         try:
+            self._check_memory()
             data = await call.receive()
         finally:
             del self._reads[read]
@@ -75,6 +78,7 @@ class Receiver:
         read = _Read(call, limit)
         self._silent[read] = None
         try:
+            self._check_memory()
             return await call.receive()
         finally:
             del self._silent[read]
@@ -87,6 +91,10 @@ class Receiver:
                 read.call.life.interrupt(read.limit.passed())
         for read in [r for r in self._line if now - r.since >= r.limit.seconds]:
             read.call.life.interrupt(_crowded())
+
+    def _check_memory(self) -> None:
+        if self._memory and (wrong := memory_short(self._memory * len(self._reads))):
+            raise HostShortage(f"the host is short of memory: {wrong}", retry_after=RETRY_SECONDS)
 
     async def _slot(self, read: _Read) -> None:
         if len(self._line) >= MAX_LINE:

@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from acpc_server.access import AUDITED, Principal, subject
 from acpc_server.errors import InvalidArgument
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
 audit_log = structlog.get_logger("acpc.audit")
@@ -62,6 +63,8 @@ class Method:
         try:
             return self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
+            if memory_short(len(data)):  # the parser, too, says no more than that it failed
+                raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
@@ -83,7 +86,7 @@ class CallRecord:
         self.span = tracing.OFF
         if tracing.active() and not method.probes:
             parent = self._header(tracing.HEADER)
-            self.span = tracing.begin(f"server {method.name}", parent, "SERVER")
+            self.span = tracing.begin_call("SERVER", method.labels[1], method.name, parent)
         self._method = method
         self._began = time.monotonic()
         self._id = ""
@@ -130,8 +133,9 @@ class CallRecord:
         if code == "CANCELLED" and budget is not None and budget - seconds < DEADLINE_SLACK:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
-        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
         method.handling.observe(seconds, self._exemplar)
+        if self.span is not tracing.OFF:
+            self.span.describe(**{"acpc.request_id": self.request_id})
         self.span.end(code)
         self._audit(code)
         if method.probes:
@@ -141,9 +145,7 @@ class CallRecord:
         if self.principal:  # access control has logged the others, without filling the disk
             _, service, name = method.labels
             whose = self._whose(code, self.principal)
-            log.info(
-                "rpc", **whose, service=service, method=name, seconds=round(seconds, 6), **trace
-            )
+            log.info("rpc", **whose, service=service, method=name, seconds=round(seconds, 6))
 
     def _audit(self, code: str) -> None:
         """Log who had what changed; a call of an unknown caller changed nothing."""
@@ -152,13 +154,16 @@ class CallRecord:
             audit_log.info("audit", **whose, method=self._method.path, subject=self._subject)
 
     def _whose(self, code: str, principal: Principal) -> dict[str, str]:
+        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
         return {
             "request_id": self.request_id,
             "code": code,
             "peer": self.peer,
             "principal": principal.name,
             "tenant": principal.tenant,
+            "credential": principal.credential,
             "user_agent": self._agent,
+            **trace,
         }
 
     @property

@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted
@@ -73,14 +75,27 @@ class _Returning:
         )
 
 
+@dataclass(eq=False)
+class _UnderWay:
+    """A request under way; its kind is its method, and how often its device calls double."""
+
+    method: str
+    context: RequestContext
+    max_wait_share: float
+    kind: Hashable = ""
+    units: float = 1.0  # its turn and those that it waits for
+
+
 class AdmissionController:
     """Admits requests to one device; every method that computes on it is counted together.
 
     Callers take turns on the device, and so do requests of one caller: a request waits for as many
     of another caller as its own caller has under way, itself included, and for each as long as the
     shorter of the two takes alone. Each request that ends teaches the latency model what it took
-    alone: its time, over itself and those it waited for. At most ``max_queue`` interactive chunks
-    wait for the device.
+    alone: its time, over itself and those it waited for. Requests of a method have one estimate per
+    doubling of their device calls, so that dear ones do not count for cheap ones; until its price
+    is known a request counts as one of the cheapest. At most ``max_queue`` interactive chunks wait
+    for the device.
     """
 
     def __init__(
@@ -93,10 +108,11 @@ class AdmissionController:
         self.latency = latency or LatencyModel()
         self._max_requests = max_requests
         self._max_queue = max_queue
-        self._under_way: dict[str, Counter[str]] = {}
+        self._under_way: dict[str, Counter[Hashable]] = {}
+        self._cheapest: dict[str, int] = {}  # doublings, by method
         self._total = 0
         self._returning = _Returning()
-        self._margin = Margin(self.latency.clock)
+        self._margins = defaultdict[Hashable, Margin](partial(Margin, self.latency.clock))
         self._lock = threading.Lock()
 
     @property
@@ -112,34 +128,37 @@ class AdmissionController:
 
         Yields whether it has others to wait for.
         """
-        work = Work(method, self._admit(method, context, max_wait_share))
+        one = _UnderWay(method, context, max_wait_share)
+        self._admit(one, self._cheapest.get(method, 0))
+        context.priced = lambda calls: self._admit(one, _doublings(calls))
         started = time.monotonic()
         try:
-            yield work.units > 1.0
-            self._learn(work, time.monotonic() - started)
+            yield one.units > 1.0
+            self._learn(one, time.monotonic() - started)
+            self._cheapest[method] = min(_doublings(context.calls), self._cheapest.get(method, 64))
         except (Cancelled, DeadlineExceeded, ResourceExhausted):
             # It would have taken longer still: this teaches only that the method is slower.
             elapsed = time.monotonic() - started
-            if elapsed > self.latency.estimate([work]):
-                self._learn(work, elapsed)
+            if elapsed > self.latency.estimate([Work(one.kind, one.units)]):
+                self._learn(one, elapsed)
             raise
         finally:
+            context.priced = None
             with self._lock:
-                own = self._under_way[context.caller]
-                own[method] -= 1
-                self._total -= 1
-                if not own.total():
-                    del self._under_way[context.caller]
+                self._count(one, -1)
+                if context.caller not in self._under_way:
                     self._returning.leaves(context.caller)
 
     def check(self, method: str, caller: str, remaining: float | None) -> None:
         """Raise ResourceExhausted where a request that came now would be rejected."""
         with self._lock:
-            self._turns(method, caller, remaining, MAX_WAIT_SHARE)
+            kind = _kind(method, self._cheapest.get(method, 0))
+            self._turns(kind, caller, remaining, MAX_WAIT_SHARE)
 
-    def _learn(self, work: Work, seconds: float) -> None:
+    def _learn(self, one: _UnderWay, seconds: float) -> None:
+        work = Work(one.kind, one.units)
         with self._lock:
-            self._margin.learn(self.latency.estimate([work]), seconds)
+            self._margins[one.kind].learn(self.latency.estimate([work]), seconds)
         self.latency.learn(work, seconds)
 
     def shares(self) -> Shares:
@@ -151,36 +170,59 @@ class AdmissionController:
             over = frozenset(caller for caller, count in counts.items() if count > share)
             return Shares(over, self._total - sum(counts[caller] for caller in over))
 
-    def _admit(self, method: str, context: RequestContext, max_wait_share: float) -> float:
+    def _admit(self, one: _UnderWay, doublings: int) -> None:
+        """Count a request; one that is counted already as of another kind."""
+        context, kind, counted = one.context, _kind(one.method, doublings), one.kind != ""
         with self._lock:
-            turns = self._turns(method, context.caller, context.remaining(), max_wait_share)
-            self._under_way.setdefault(context.caller, Counter())[method] += 1
-            self._total += 1
+            if kind == one.kind:
+                return
+            if counted:
+                self._count(one, -1)
+            try:
+                limits = context.caller, context.remaining(), one.max_wait_share
+                one.units = self._turns(kind, *limits, counted=counted)
+                one.kind, counted = kind, True
+            finally:
+                if counted:
+                    self._count(one, 1)
             self._returning.comes(context.caller)
-            return turns
+
+    def _count(self, one: _UnderWay, by: int) -> None:
+        own = self._under_way.setdefault(one.context.caller, Counter())
+        own[one.kind] += by
+        self._total += by
+        if not own.total():
+            del self._under_way[one.context.caller]
 
     def _turns(
-        self, method: str, caller: str, remaining: float | None, max_wait_share: float
+        self,
+        kind: Hashable,
+        caller: str,
+        remaining: float | None,
+        max_wait_share: float,
+        *,
+        counted: bool = False,
     ) -> float:
         """Return a request's turn and those that it waits for; ResourceExhausted if too many.
 
-        A method that has not been measured yet counts as longer than the others, but its first
-        request is not late: it is what measures the method.
+        A kind that has not been measured yet counts as longer than the others, but its first
+        request is not late: it is what measures the kind. One that was counted has its place.
         """
         ahead, own = self._total, self._under_way.get(caller, Counter())
-        alone = self.latency.unit_seconds(method)
+        alone = self.latency.unit_seconds(kind)
         others = self._under_way.values()
         wait = sum(self._turn_seconds(counts, alone, own.total() + 1) for counts in others)
         late = False
-        if remaining is not None and (alone or any(counts[method] for counts in others)):
-            whole = self._margin.factor * (wait + alone)
+        if remaining is not None and (alone or any(counts[kind] for counts in others)):
+            whole = self._margins[kind].factor * (wait + alone)
             late = wait > max_wait_share * remaining or whole > remaining
         callers = len(others) + (not own)
         full = not has_place(self._max_requests, ahead, own=own.total(), callers=callers)
+        full = full and not counted
         if full or (ahead and late):
             if late:
-                self.latency.discount(method)
-                self._margin.discount()
+                self.latency.discount(kind)
+                self._margins[kind].discount()
             raise ResourceExhausted(
                 f"{ahead} requests are under way, {own.total()} of this caller; behind them "
                 f"this one would take about {wait + alone:.3f} s",
@@ -189,11 +231,11 @@ class AdmissionController:
             )
         return 1.0 + (wait / alone if alone else ahead)
 
-    def _turn_seconds(self, counts: Counter[str], alone: float, turns: int) -> float:
+    def _turn_seconds(self, counts: Counter[Hashable], alone: float, turns: int) -> float:
         """Return how long a request waits for those of one caller, in so many turns."""
         every = sum(
-            count * min(self.latency.unit_seconds(method), alone or math.inf)
-            for method, count in counts.items()
+            count * min(self.latency.unit_seconds(kind), alone or math.inf)
+            for kind, count in counts.items()
         )
         return every * min(1.0, turns / counts.total())
 
@@ -227,6 +269,14 @@ class AdmissionController:
         if remaining is None:
             return 0.0
         return min(START_MARGIN * self.latency.estimate([work]), max(0.0, remaining / 2))
+
+
+def _doublings(calls: float) -> int:
+    return max(0, math.ceil(math.log2(max(1.0, calls))))
+
+
+def _kind(method: str, doublings: int) -> Hashable:
+    return (method, doublings) if doublings else method
 
 
 class _Life(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -27,6 +28,8 @@ class RequestContext:
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds, compute_seconds: Time its chunks have waited for the device, and held it.
         holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
+        calls: Device calls that it takes in all, pieces of drawing included, as far as is known.
+        priced: What admission control does about them.
     """
 
     def __init__(
@@ -44,6 +47,8 @@ class RequestContext:
         self.deadline = None if seconds is None else self._started + seconds
         self.queue_seconds = self.compute_seconds = 0.0
         self.holds_slot = False
+        self.priced: Callable[[float], None] | None = None
+        self.calls = 0.0
         self._lock = threading.Lock()
         self._waiting: Future[Any] | None = None
         self.cancelled = False
@@ -54,6 +59,12 @@ class RequestContext:
             self.cancelled, waiting = True, self._waiting
         if waiting is not None:
             waiting.cancel()
+
+    def price(self, calls: float) -> None:
+        """Add what the request is about to take, in device calls; ResourceExhausted when late."""
+        self.calls += calls
+        if self.priced is not None:
+            self.priced(self.calls)
 
     def wait_on(self, future: Future[Any]) -> None:
         """Have :meth:`cancel` cancel ``future``, what the request waits for next."""

@@ -10,12 +10,14 @@ In this order; all but the waits reject at once with RESOURCE_EXHAUSTED and Retr
  5. :class:`WorkerPool` waits: callers get its threads in turn.
  6. :meth:`AdmissionController.request` counts the request, and rejects one that would be late.
  7. :class:`Slots` of memory wait, for up to half of the request's time.
- 8. :class:`ConcurrencyLimiter` waits: few requests are prepared at a time.
+ 8. :class:`ConcurrencyLimiter` waits: few requests are prepared at a time. Dear views are drawn in
+    another, piece by piece in turn.
  9. :meth:`AdmissionController.chunk` rejects device work when too much is queued.
 10. :class:`BatchQueue` waits: callers get device calls in turn, jobs last.
 
 A request that waits at one of these holds nothing that comes later in the list, so no two requests
-wait for each other: the slot of 8 is given up during 9 and 10, and taken again with the answer.
+wait for each other: the slot of 8 is given up for the other, and during 9 and 10, and taken again
+with the answer.
 """
 
 from __future__ import annotations
@@ -132,6 +134,14 @@ class Slots:
         if context.priority is Priority.JOB:
             yield
             return
+        self._enter(context)
+        try:
+            context.check()
+            yield
+        finally:
+            self._leave(context)
+
+    def _enter(self, context: RequestContext) -> None:
         waiter: Future[None] = Future()
         self._join(context.caller, waiter)
         context.wait_on(waiter)
@@ -140,11 +150,6 @@ class Slots:
         if waiter.cancelled():
             raise Cancelled("the request was cancelled")
         self._entered(context)
-        try:
-            context.check()
-            yield
-        finally:
-            self._leave(context)
 
     def _patience(self, context: RequestContext) -> float | None:
         """Return for how many seconds a request may wait; None for any time."""
@@ -191,6 +196,22 @@ class ConcurrencyLimiter(Slots):
     def __init__(self, slots: int = 0) -> None:
         usual = max(1, min(MAX_DEFAULT_SLOTS, len(os.sched_getaffinity(0)) // 2))
         super().__init__(slots or usual, "a slot")
+
+    @contextmanager
+    def given_up(self, context: RequestContext) -> Iterator[None]:
+        """Give a slot up for the block, and take one again unless the block raises."""
+        held = context.holds_slot
+        self._leave(context)
+        yield
+        if held:
+            self._enter(context)
+
+    def take_turns(self, context: RequestContext) -> None:
+        """Let whoever waits have the slot first; raises as :meth:`slot`."""
+        context.check()
+        if self._line and context.holds_slot:  # a job holds none
+            self._leave(context)
+            self._enter(context)
 
     def result(self, future: Future[T], context: RequestContext, reserve: float = 0.0) -> T:
         """Wait for a request's device call; its slot is another's meanwhile.

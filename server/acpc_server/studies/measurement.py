@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet, Study, released_future_frames
+from acpc.contract import NumericMode, PerturbationSet, Study, grids, released_future_frames
 from torch import Tensor
 
 from acpc_server.data import Anchors
@@ -141,7 +141,9 @@ def view_columns(
 ) -> dict[str, np.ndarray]:
     """The columns that say which anchor and which view a row is of, anchor-major."""
     n = len(anchor_ids)
-    severities = [plan.specs[view.spec_index].severity for view in views]
+    points = zip(plan.specs, grids(plan.specs), strict=True)
+    levels = [spec.severity if level is None else level for spec, (_, level) in points]
+    severities = [levels[view.spec_index] for view in views]
     return {
         "anchor": np.repeat(anchor_ids, len(views)),
         "shift": np.tile(np.array([view.spec_index for view in views], np.int64), n),

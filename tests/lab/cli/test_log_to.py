@@ -1,5 +1,7 @@
 """``--log-to`` of score, sweep and watch: what is written where, and that nothing hangs on it."""
 
+# ruff: noqa: F401, F811 - fixtures are shared by importing them
+
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,22 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from job_counterparty import DOCUMENT, FAILED, JobParty, served
+from job_counterparty import DOCUMENT, FAILED, JobParty, party, target
 
 pytestmark = pytest.mark.process  # it loads TensorBoard
 
 SCORE = ("score", "a", "--dataset", "rooms.h5", "--task", "tworoom", "--shift", "blur:15")
-
-
-@pytest.fixture
-def party() -> JobParty:
-    return JobParty()
-
-
-@pytest.fixture
-def target(party: JobParty) -> Iterator[str]:
-    with served(party) as address:
-        yield address
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,10 +13,16 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import GaussianNoise
-from acpc_client.errors import ArgumentError, InvalidArgument, SessionClosed, Unavailable
+from acpc_client.errors import (
+    ArgumentError,
+    DeadlineExceeded,
+    InvalidArgument,
+    SessionClosed,
+    Unavailable,
+)
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
-from acpc_lab.integrations import CemCertificates
+from acpc_lab.integrations import CemCertificates, breaker
 from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
 from client_messages import status
@@ -159,6 +166,52 @@ def test_without_a_server_a_planner_that_denies_plans_on(
         solver(hook).solve(rows(1))
     assert all(isinstance(item.error, Unavailable) for item in hook.iterations[0])
     assert not hook.certified()
+
+
+def test_a_server_that_is_away_is_left_alone_until_it_may_be_back(
+    session: Opener, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A breaker: two failures open it, and after its rest one call tries."""
+    now = [1e6]
+    monkeypatch.setattr(breaker, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    hook = CemCertificates(session, on_error="deny")
+    away = status(grpc.StatusCode.UNAVAILABLE, "away")
+    counterparty.refusals["PlanPool"].extend([away] * 3)
+
+    def asked(seconds: float) -> int:
+        now[0] += seconds
+        solver(hook, n_steps=1).solve(rows(1))
+        return len(counterparty.requests["Plan"])
+
+    assert [asked(0) for _ in range(4)] == [1, 2, 2, 2]
+    assert isinstance(hook.iterations[0][0].error, Unavailable)
+    assert [asked(breaker.REST_SECONDS) for _ in range(2)] == [3, 4]
+    assert hook.certified()
+    assert asked(0) == 5
+
+
+def test_an_iteration_waits_no_longer_than_its_seconds(
+    session: Opener, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is spent by one environment is not there for the next, whose session stays."""
+    hook = CemCertificates(session, on_error="deny", step_seconds=1e5)
+    ends = []
+
+    def spending(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
+        hook._step_seconds = 1e-9 if len(ends) == 1 else 1e5
+        ends.append(hook._step_seconds)
+        return rising(info, pool)
+
+    solver(hook, spending).solve(rows(1))
+    assert [item.certified for item in hook.iterations[0]] == [True, False, True]
+    assert "has spent its 1e-09 s" in str(hook.iterations[0][1].error)
+    assert max(filter(None, counterparty.deadlines["Plan"])) > 1e4, "it covers the opening, too"
+    counterparty.stalled.set()
+    late = CemCertificates(session, on_error="deny", step_seconds=0.3)
+    solver(late, n_steps=1).solve(rows(1))
+    assert isinstance(late.iterations[0][0].error, DeadlineExceeded)
+    with pytest.raises(ArgumentError, match="step_seconds: found 0, wanted seconds above 0"):
+        CemCertificates(session, step_seconds=0)
 
 
 @pytest.mark.parametrize("kind", ["CEM", "ICEM"])

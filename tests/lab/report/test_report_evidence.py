@@ -10,7 +10,7 @@ from acpc_client import Evidence, Outcome
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.plotting import panel, styled
 from acpc_lab.report import ReportData, render
-from acpc_lab.report.claims import claims, everywhere, onsets
+from acpc_lab.report.claims import claims, everywhere, failing, onsets
 from acpc_lab.report.figures import plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.model import Measurement
@@ -171,6 +171,19 @@ def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
     assert said.endswith("more than 1,000 all of them.")
     (alone,) = (line for line in claims(ReportData("one", (many,))) if "probably" in line)
     assert " More than 1,000 anchors would probably decide the one" in alone
+
+
+def test_a_checkpoint_surely_fails_under_fewer_shifts_when_all_are_considered(
+    data: ReportData,
+) -> None:
+    def cells(family_wise: FamilyWise) -> set[tuple[str, str]]:
+        lines = failing(data.with_(family_wise=family_wise))
+        parts = [line.removesuffix(".").split(" surely fails under ") for line in lines]
+        assert len({name for name, _ in parts}) == len(parts)  # a line a checkpoint
+        return {(name, shift) for name, shifts in parts for shift in shifts.split(", ")}
+
+    corrected = cells(FamilyWise.HOLM)
+    assert corrected and corrected <= cells(FamilyWise.NONE)
 
 
 @pytest.mark.process

@@ -8,18 +8,7 @@ import pytest
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep
-from job_counterparty import DOCUMENT, JobParty, served
-
-
-@pytest.fixture
-def party() -> JobParty:
-    return JobParty()
-
-
-@pytest.fixture
-def target(party: JobParty) -> Iterator[str]:
-    with served(party) as address:
-        yield address
+from job_counterparty import DOCUMENT, party, target
 
 
 @pytest.fixture

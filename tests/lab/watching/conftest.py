@@ -1,14 +1,14 @@
 """A folder in which checkpoints appear, and a counterparty that scores them."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, Watch
-from job_counterparty import DOCUMENT, JobParty, served
+from job_counterparty import DOCUMENT, JobParty, target
 from written_weights import saved
 
 
@@ -38,12 +38,6 @@ def write(root: Path) -> Callable[..., Path]:
 @pytest.fixture
 def party() -> JobParty:
     return JobParty(listing={})
-
-
-@pytest.fixture
-def target(party: JobParty) -> Iterator[str]:
-    with served(party) as address:
-        yield address
 
 
 @pytest.fixture

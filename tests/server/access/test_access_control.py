@@ -18,6 +18,7 @@ from acpc_server.access import (
     Role,
     TlsFiles,
     create_key,
+    last_uses,
     require_role,
     revoke_key,
 )
@@ -415,3 +416,44 @@ def test_guesses_are_counted_and_logged_once_a_second_at_most(keys: Path) -> Non
     assert 1 <= len(lines) < 100
     assert lines[0]["event"] == "access_denied"
     assert "acpc_" not in str(lines)
+
+
+def test_a_caller_is_known_by_its_key_or_certificate(keys: Path, tmp_path: Path) -> None:
+    text = make_key(keys)
+    tls = tls_files(tmp_path)
+    rules = access_file(
+        tmp_path, "principals: [{name: a, roles: [read], common_name: [a], dns: [b]}]"
+    )
+    access = control(keys_file=keys, tls=tls, access_file=rules)
+    assert admit(access, GET, bearer(text), {}).credential == text.split("_")[1]
+    for identity in (ROOT.issue("a"), ROOT.issue("a"), ROOT.issue("c", dns=("b",))):
+        found = admit(access, GET, [], identity.auth_context())
+        assert int(found.credential, 16) == identity.certificate.serial_number
+
+
+def test_the_last_use_of_a_key_is_kept_and_a_full_disk_stops_nothing(
+    keys: Path, tmp_path: Path
+) -> None:
+    texts = [make_key(keys, name=name) for name in ("used", "idle", "gone")]
+    ids = [text.split("_")[1] for text in texts]
+    now = [1e9]
+    options = AccessOptions(keys_file=keys, key_uses=tmp_path / "state" / "key-uses.json")
+    with structlog.testing.capture_logs() as lines:
+        first = AccessControl(options, Metrics(), lambda: now[0])
+        admit(first, GET, bearer(texts[0]), {})
+        admit(first, GET, bearer(texts[2]), {})
+        first.stop()  # there is no folder yet
+        assert [line["event"] for line in lines] == ["key_uses_unwritten"]
+        (tmp_path / "state").mkdir()
+        first.stop()
+    revoke_key(keys, ids[2])
+    second = AccessControl(options, Metrics(), lambda: now[0])
+    now[0] += 90
+    admit(second, GET, bearer(texts[0]), {})
+    second.stop()
+    assert {key: at.timestamp() for key, at in last_uses(tmp_path / "state").items()} == {
+        ids[0]: 1e9 + 90
+    }
+    (tmp_path / "state" / "key-uses.json").write_text("[" * 100_000)
+    assert last_uses(tmp_path / "state") == {}
+    admit(AccessControl(options, Metrics()), GET, bearer(texts[0]), {})

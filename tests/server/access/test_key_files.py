@@ -4,11 +4,11 @@ import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from acpc_server.access import Role, create_key, read_keys, read_secret, revoke_key
+from acpc_server.access import Role, create_key, read_keys, read_secret, revoke_key, rotate_key
 from acpc_server.access.files import read_public
 from acpc_server.errors import FailedPrecondition, NotFound
 
@@ -69,6 +69,26 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
     assert ring.find(second) is not None
     with pytest.raises(NotFound, match="keys list"):
         revoke_key(path, gone.id)
+
+
+def test_a_rotated_key_lasts_for_the_overlap(tmp_path: Path) -> None:
+    path, now = tmp_path / "keys.json", datetime.now(UTC)
+    lasting = make(path)
+    ending = create_key(
+        path, principal="b", tenant="t", roles=READ, expires=now + timedelta(days=30)
+    )
+    for text, overlap in ((lasting, timedelta(hours=2)), (ending, timedelta(days=60))):
+        old, fresh = rotate_key(path, text.split("_")[1], overlap)
+        ring = read_keys(path)
+        was, made = ring.find(text), ring.find(fresh)
+        assert was == old and made is not None and made.id != old.id
+        assert (made.principal, made.tenant, made.roles) == (was.principal, was.tenant, was.roles)
+        assert old.expires is not None
+        assert old.expires - now < min(overlap, timedelta(days=30)) + timedelta(minutes=1)
+        assert (made.expires is None) is (text is lasting)
+    assert len(read_keys(path).keys) == 4
+    with pytest.raises(NotFound, match="keys list"):
+        rotate_key(path, "0" * 12, timedelta())
 
 
 def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:

@@ -307,9 +307,11 @@ def test_pools_that_do_not_fit_are_refused(
     field: str,
     reason: str,
 ) -> None:
-    session = world.open(request_)
+    """Before they wait for the device: a call that was cancelled never comes to it."""
+    session, cancelled = world.open(request_), context()
+    cancelled.cancel()
     with pytest.raises(InvalidArgument) as caught:
-        certify_pool(session, candidates, context())
+        certify_pool(session, candidates, cancelled)
     assert (caught.value.field, caught.value.reason) == (field, reason)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from acpc.contract import (
+    CoverageGoal,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -79,6 +80,15 @@ def test_pools_of_one_call_are_answered_as_they_are_alone(world: PlanningWorld) 
         assert_alike(answer.result(0), alone(world, question))
     doubled = answers(world, (prepared(world, questions[2][0]), questions[2][1]))[0].result(0)
     assert doubled.answer.clean_costs[:8].tolist() == doubled.answer.clean_costs[8:].tolist()
+
+
+def test_a_coverage_goal_is_met_in_the_call_of_one_without(world: PlanningWorld) -> None:
+    """Its draws need the clean rollouts, wherever it stands in the call."""
+    plain = moment(0, views=noise(0.08, draws=1))
+    covered = replace(moment(1, views=noise(0.08, draws=1)), coverage_goal=CoverageGoal(0.8))
+    asked = [(prepared(world, request), pool(0)) for request in (plain, covered)]
+    for answer, (session, _) in zip(answers(world, *asked), asked, strict=True):
+        assert answer.result(0).clean is not None or session.coverage_goal is None
 
 
 def test_what_may_not_share_a_call_has_its_own(world: PlanningWorld) -> None:

@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from acpc_server.cli import app
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
 from acpc_server.jobs.hosts import Host, Hosts, StateFolder
@@ -13,6 +15,7 @@ from acpc_server.jobs.lease import Lease, Sightings
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runs import RunningJobs
 from acpc_server.observe import Metrics
+from typer.testing import CliRunner
 
 TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)
 BRIEF = LeaseTerms(heartbeat=0.05, lease=0.2)
@@ -55,6 +58,30 @@ def test_a_host_is_forgotten_only_while_it_stands_still(hosts: Hosts) -> None:
     hosts.forget(hosts.read()["a"])
     assert hosts.read() == {}
     assert not hosts.beat(A, "{}")
+
+
+def test_operators_are_told_who_is_on_the_record(hosts: Hosts, record_url: str) -> None:
+    """Also of servers from before the table said more, whose rows stay."""
+    hosts.enter(A, None)
+    with hosts.record.engine.begin() as connection:
+        table = "acpc.acpc_hosts" if hosts.record.postgres else "acpc_hosts"
+        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN about")
+    hosts.create()
+    lease(hosts).acquire("b", "folder-2", {"version": "0.9", "device": "cuda:1"})
+    hosts.leave(hosts.read()["b"])
+    shown = CliRunner().invoke(app, ["hosts", "--jobs-url", record_url])
+    assert shown.exit_code == 0, shown.output
+    old, new = (line.split() for line in shown.stdout.splitlines()[-2:])
+    assert old == ["a", "?", "?", "?", "0"]
+    assert (new[0], *new[2:]) == ("b", "0.9", "cuda:1", "stopped")
+    assert abs(datetime.fromisoformat(new[1]) - datetime.now(UTC)) < timedelta(hours=1)
+
+
+def test_a_record_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["hosts", "--state-dir", str(tmp_path)])
+    assert isinstance(shown.exception, FailedPrecondition)
+    assert "see --jobs-url and --state-dir" in shown.exception.message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_beats_are_counted_from_the_last_that_moved() -> None:

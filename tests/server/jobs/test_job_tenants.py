@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
+import structlog
 from acpc_server.errors import AlreadyExists, NotFound, ResourceExhausted
 from acpc_server.jobs import JobFilter, JobService, JobState, Owner
 from counting_jobs import Counting, CountingPlan, counting_plan
@@ -73,6 +74,15 @@ def test_a_job_of_nobody_needs_no_second_queue(desk: Desk) -> None:
     assert row[:2] == ("acpc-score", None)
     assert json.loads(row[2]) == {"checkpoint": "model", "caller": ""}
     assert queues == [("acpc-score",)], "and no second queue is polled"
+
+
+def test_a_submission_is_logged_with_whose_it_is_and_of_which_checkpoint(desk: Desk) -> None:
+    service = desk.started()
+    with structlog.testing.capture_logs() as lines:
+        job_id = service.submit(SHORT, "one", ANN).job_id
+    (line,) = (line for line in lines if line["event"] == "job_submitted")
+    told = {"job": job_id, "checkpoint": "model", "tenant": "a", "principal": "ann"}
+    assert told.items() <= line.items()
 
 
 def test_a_tenants_many_jobs_do_not_hold_up_anothers(either: Desk) -> None:

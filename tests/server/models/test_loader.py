@@ -30,10 +30,11 @@ def latents(root: Path, name: str = "run", weights: str = "") -> Tensor:
     return load_checkpoint(root, name, weights, device=CPU).encode(FRAMES)
 
 
-@pytest.fixture
-def wanted(tmp_path: Path) -> Tensor:
-    write_checkpoint(tmp_path / "plain" / "run")
-    return latents(tmp_path / "plain")
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    root = tmp_path_factory.mktemp("plain")
+    write_checkpoint(root / "run")
+    return latents(root)
 
 
 @pytest.mark.parametrize(
@@ -272,6 +273,7 @@ def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
 
 def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
     """The operator chooses the root; only what lies below it is not trusted."""
+    write_checkpoint(tmp_path / "plain" / "run")
     (tmp_path / "root").symlink_to(tmp_path / "plain")
     torch.testing.assert_close(latents(tmp_path / "root"), wanted)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    KINDS,
     Brightness,
     ColorJitter,
     Contrast,
@@ -23,7 +24,6 @@ from acpc.contract import (
     example,
     parse,
 )
-from acpc.contract.perturbations import KINDS
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.perturb import DrawKey, Draws, blurs, drawing_work, perturb_frames

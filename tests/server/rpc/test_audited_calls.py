@@ -98,6 +98,11 @@ def test_a_call_ends_when_its_credentials_name_another(lines: Lines, later: Prin
     assert named(lines, "audit") == [("UNAUTHENTICATED", "ci")]
 
 
+def test_lines_say_with_which_key_a_call_came(lines: Lines) -> None:
+    uploaded(says(Principal("ci", credential="0a1b"), Unauthenticated("over")))
+    assert [line["credential"] for line in lines if "credential" in line] == ["0a1b"] * 2
+
+
 def test_nobody_is_named_while_nobody_is_known(lines: Lines) -> None:
     assert uploaded(says(Unavailable("no keys of the issuer yet", reason="X"))) == "UNAVAILABLE"
     assert named(lines, "audit") == named(lines, "rpc") == []

@@ -507,3 +507,23 @@ def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> N
 
     asyncio.run(asked())
     workers.close()
+
+
+def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
+    """A caller's dear calls, over within their doubling, leave the estimate of cheap ones."""
+    clock = Clock()
+    admission = AdmissionController(LatencyModel(clock))
+    for calls, seconds in [(1, 0.1), (100, 40.0)] * 30:
+        admission.latency.learn(Work(SHORT if calls == 1 else (SHORT, 7), 1.0), seconds)
+    with admission.request(SHORT, context(60.0, "dear")) as _, ExitStack() as entered:
+        dear = context(300.0, "dear")
+        entered.enter_context(admission.request(SHORT, dear))
+        dear.price(100.0)
+        assert rejection(admission, SHORT, 2.0, "cheap") is None
+        late = context(20.0, "late")
+        refused = pytest.raises(ResourceExhausted, match="would take")
+        with refused, admission.request(SHORT, late):
+            late.price(60.0)
+            late.price(40.0)
+        assert admission.under_way == 2
+    assert admission.under_way == 0

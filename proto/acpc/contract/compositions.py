@@ -1,0 +1,127 @@
+"""Everything that a request can name as a visual change: one kind, or several in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeAlias, get_args
+
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import sized
+from acpc.contract.messages import Codec, Wire
+from acpc.contract.perturbations import Part
+from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+from acpc.v1 import perturbation_pb2 as pb
+
+_PARTS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Part)}
+
+
+def _load_of(kinds: dict[str, type[Any]], message: pb.PerturbationSpec, *, strict: bool) -> Any:
+    kind = message.WhichOneof("kind")
+    if kind is None:
+        if not strict:  # a kind of a newer release
+            return None
+        raise ArgumentError("", "choose a perturbation, for example gaussian_noise")
+    if kind not in kinds:
+        raise ArgumentError(kind, "cannot be a part of a composition; it stands alone")
+    try:
+        return kinds[kind].from_message(getattr(message, kind), strict=strict)
+    except ArgumentError as error:
+        raise error.below(kind) from error
+
+
+def _dump(spec: Any) -> dict[str, Any]:
+    return {spec.kind: spec.to_message()}
+
+
+@dataclass(frozen=True)
+class Composition(VisualChange, Wire[pb.Composition]):
+    """Several changes, one after the other, as of ``gaussian_noise:0.05+jpeg:30``.
+
+    Each draws the numbers that it draws alone, of several of one kind each its own.
+
+    Attributes:
+        parts: 2 to 4 changes in the order in which they are applied; no compositions, and no given
+            views.
+    """
+
+    kind = "composition"
+    parts: tuple[Annotated[Part, Codec(partial(_load_of, _PARTS), _dump)], ...] = sized(
+        least=2, most=4
+    )
+
+    @property
+    def severity(self) -> float:
+        """1, or 0 where no part changes anything: one has another by its :func:`grids` alone."""
+        return float(not self.changes_nothing)
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether no part changes anything."""
+        return all(part.changes_nothing for part in self.parts)
+
+    @property
+    def steps(self) -> tuple[VisualChange, ...]:
+        """Its parts."""
+        return self.parts
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.parts))
+
+
+Perturbation: TypeAlias = Part | GivenViews | Composition
+KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
+"""The class of each kind, by its field name in ``PerturbationSpec``."""
+_load = partial(_load_of, KINDS)
+Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
+"""A perturbation in a request: a ``PerturbationSpec`` on the wire."""
+
+
+def read_spec(message: pb.PerturbationSpec) -> Perturbation:
+    """Reads a ``PerturbationSpec``.
+
+    Raises:
+        ArgumentError: No kind, or a parameter out of range, which it names below the kind.
+    """
+    spec: Perturbation = _load(message, strict=True)
+    return spec
+
+
+def grids(specs: Sequence[VisualChange]) -> list[tuple[str, float | None]]:
+    """For each perturbation the name of the grid that it is a point of, and its severity there.
+
+    Those of one kind are a grid. So are compositions of the same kinds in the same order of which
+    exactly one part varies, as ``gaussian_noise+jpeg:30``; other compositions have no severity.
+    """
+    together: dict[tuple[str, ...], list[Composition]] = {}
+    for spec in specs:
+        if isinstance(spec, Composition):
+            together.setdefault(tuple(map(_name, spec.parts)), []).append(spec)
+    varying = {
+        names: [
+            place
+            for place in range(len(names))
+            if len({spec.parts[place].canonical_json for spec in alike}) > 1
+        ]
+        for names, alike in together.items()
+    }
+    return [_point(spec, varying) for spec in specs]
+
+
+def _point(
+    spec: VisualChange, varying: Mapping[tuple[str, ...], Sequence[int]]
+) -> tuple[str, float | None]:
+    if not isinstance(spec, Composition):
+        return _name(spec), spec.severity
+    names = tuple(map(_name, spec.parts))
+    if len(varying[names]) != 1:
+        return str(spec), None
+    (place,) = varying[names]
+    texts = [*map(str, spec.parts)]
+    texts[place] = names[place]
+    return "+".join(texts), spec.parts[place].severity
+
+
+def _name(part: VisualChange) -> str:
+    return part.name if isinstance(part, Registered) else part.kind
