@@ -7,6 +7,7 @@ import pytest
 from acpc_server.access.certificates import (
     CertificateNames,
     PeerCertificates,
+    Revocations,
     read_authorities,
     read_revocations,
 )
@@ -110,3 +111,11 @@ def test_a_list_that_cannot_be_used(
 ) -> None:
     with pytest.raises(FailedPrecondition, match=problem):
         read_revocations(write(tmp_path, data), read_authorities(authorities))
+
+
+def test_a_revocation_list_ends_at_the_very_moment_it_names() -> None:
+    lists = Revocations(frozenset(), frozenset({b"authority"}), expires=9.0)
+    lists.check((b"authority", 1), 8.9)
+    with pytest.raises(Unauthenticated) as refused:
+        lists.check((b"authority", 1), 9.0)
+    assert refused.value.reason == "REVOCATION_LIST_EXPIRED"

@@ -13,7 +13,8 @@ from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgumen
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
 from acpc_server.jobs.lease import Retention
 from acpc_server.jobs.record import Record
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runner import Withdrawn
+from acpc_server.jobs.runs import JobRun, RunningJobs
 from acpc_server.jobs.service import NAMESPACE
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
@@ -117,6 +118,13 @@ def test_a_run_that_has_ended_is_not_cancelled_while_its_end_is_not_on_record() 
     kind, running = Counting(), RunningJobs(Metrics(), lambda _: None)
     running.run(kind, "job", to_plain(counting_plan(0)), kind.stamped, Owner())
     assert not running.cancel("job", lambda: False, lambda: pytest.fail("it is cancelled"))
+
+
+def test_a_run_that_was_withdrawn_begins_no_step() -> None:
+    run = JobRun(Counting(), counting_plan(2), Owner(), Metrics())
+    run.context.cancel()
+    with pytest.raises(Withdrawn):
+        run("count", lambda: pytest.fail("it begins"))
 
 
 def test_a_refused_step_fails_the_job_and_is_listed_as_failed(either: Desk) -> None:
