@@ -119,8 +119,9 @@ def weighed(own: AnchorSample, reference: AnchorSample, options: EvidenceOptions
     few = Numbers.of(own, reference, PROTOCOL, replace(options, resamples=FEW))
     assert few.ir_relative is not None  # noqa: S101 - there is a reference
     share = (FEW + 1) / (options.resamples + 1)
-    passed = max(share * few.ir_relative.p_at_most(THRESHOLDS.ir), few.sr.p_at_least(THRESHOLDS.sr))
-    failed = min(share * few.ir_relative.p_above(THRESHOLDS.ir), few.sr.p_below(THRESHOLDS.sr))
+    ir, sr = few.ir_relative, few.sr
+    passed = share * max(ir.p_at_most(THRESHOLDS.ir), sr.p_at_least(THRESHOLDS.sr))
+    failed = share * min(ir.p_above(THRESHOLDS.ir), sr.p_below(THRESHOLDS.sr))
     if min(passed, failed) > 1 - EvidenceOptions().confidence:
         return Weighed(Outcome.UNDECIDED, passed, failed)
     numbers = Numbers.of(own, reference, PROTOCOL, options)

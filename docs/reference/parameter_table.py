@@ -58,6 +58,7 @@ RENAMED = {
     "until_decided.batch": "--until-decided",
     "*reading": "--protocol",
     "elite_count": "--elites",
+    "show_all": "--all",
     "*cost_reduction": "--cost",
     "endpoint_tolerance": "--tolerance",
 }

@@ -33,7 +33,7 @@ ALLOWED = {
         "below 4 GB/s",
         "keep 100 MB",
         "together (20 a second",
-        "32 MiB be had",
+        "can 128 MiB and a mess",
         "over 0.5 s",
         "10 ms late",
         "judged at 99.95 %",

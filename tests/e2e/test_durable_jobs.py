@@ -113,7 +113,7 @@ def test_a_job_that_looks_goes_on_between_its_looks(faulty: FaultyWorld) -> None
     assert done.response.SerializeToString() == alone.response.SerializeToString()
     assert (metadata(alone).attempts, metadata(done).attempts) == (1, 2)
     looks = response(done).evidence.looks
-    assert (looks.stop, len(looks.looks)) == (pb.LOOK_STOP_LIMIT, 8)
+    assert (looks.stop, len(looks.looks)) == (pb.LOOK_STOP_LIMIT, 4)
     assert len(before) > 3, "two looks and their shards"
     assert after
     assert len(set(before) & set(after)) <= 1, "a kill repeats at most the step it hit"

@@ -292,8 +292,9 @@ def test_planner(
     assert result.arrays.keys() == arrays.keys()
     for name, wanted in arrays.items():
         same(result.arrays[name], wanted, np.abs(wanted).max())
-    for name in ("clean_gap", "first_clean_gap", "selection_regret"):
-        same(result.columns[name], column(rows, name), 1.0)
+    same(result.columns["selection_regret"], column(rows, "selection_regret"), 1.0)
+    for name in ("clean_gap", "first_clean_gap"):  # in float64: a small one has its digits
+        np.testing.assert_allclose(result.columns[name], column(rows, name), rtol=1e-5)
     assert (result.columns["selection_regret"] > 0).any()
     divergence, certified = result.columns["first_divergence"], result.columns["certified"]
     assert certified.dtype == np.bool_

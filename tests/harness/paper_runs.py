@@ -162,3 +162,12 @@ def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = N
             torch.save(model, folder / f"lewm_epoch_{epoch}_object.ckpt")
         lightning_file(model, folder / "lewm_weights.ckpt")
     return model
+
+
+if __name__ == "__main__":  # writes the files of tests/server/importing/files
+    target = Path(sys.argv[1])
+    paper_run(target / "paper-run", epochs=(2,))
+    with paper_classes("pldm"):
+        pickled = world_model("pldm", old=True)
+        torch.save(wrapped(pickled, "training", "idm"), target / "pldm_training_object.ckpt")
+    torch.save(wrapped(world_model(), "compiled"), target / "lewm_compiled_object.ckpt")

@@ -47,10 +47,14 @@ class AsyncCheckpoints(Resource):
     """The checkpoints below the server's root."""
 
     def list(
-        self, *, page_size: int = 100, timeout: float | None = None
+        self, *, show_all: bool = False, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[Checkpoint]:
-        """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: checkpoints.list_page(page_size, token), timeout)
+        """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each.
+
+        With ``show_all`` also folders that hold something else, with ``problem`` and
+        ``next_command``.
+        """
+        return self._pages(lambda token: checkpoints.list_page(page_size, token, show_all), timeout)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None

@@ -16,10 +16,10 @@ LOAD = Method(CheckpointServiceStub, "LoadCheckpoint", timeout=300.0)
 UNLOAD = Method(CheckpointServiceStub, "UnloadCheckpoint", timeout=30.0)
 
 
-def list_page(page_size: int, token: str) -> Call[Page[Checkpoint]]:
+def list_page(page_size: int, token: str, show_all: bool) -> Call[Page[Checkpoint]]:
     """The call that reads one page of checkpoints."""
     size = unsigned(page_size, "page_size")
-    request = pb.ListCheckpointsRequest(page_size=size, page_token=token)
+    request = pb.ListCheckpointsRequest(page_size=size, page_token=token, show_all=show_all)
     return list_call(LIST, request, "checkpoints", Checkpoint.from_message)
 
 

@@ -20,10 +20,25 @@ Weights = Annotated[str, sets(CheckpointRef, "weights", "--weights-file", "--wei
 
 
 @command(app, "list")
-def list_checkpoints(server: Server, form: Shown) -> None:
+def list_checkpoints(
+    *,
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help="Also folders that cannot be loaded: why, and what to run."),
+    ] = False,
+    server: Server,
+    form: Shown,
+) -> None:
     """Lists every checkpoint below the server's root."""
     with server.connect() as client:
-        render.listing(list(client.checkpoints.list()), render.CHECKPOINTS, form.format)
+        found = list(client.checkpoints.list(show_all=show_all))
+    good = found if form.format is Format.JSON else [one for one in found if not one.problem]
+    render.listing(good, render.CHECKPOINTS, form.format)
+    if form.format is not Format.JSON:
+        for one in found:
+            if one.problem:
+                command = f"; next: {one.next_command}" if one.next_command else ""
+                render.line(f"{one.name}: {one.problem}{command}")
 
 
 @command(app)

@@ -16,15 +16,17 @@ from acpc.datasets import (
     Dataset,
     DrawnWindows,
     TaskPreset,
+    compressed,
     draw_windows,
     load_preset,
+    misfit,
     parse_task,
     preset_names,
     recognise,
 )
 from acpc.extras import install_line
 from acpc_client import AnchorArrays, DatasetAnchors, Reading
-from acpc_client.errors import ArgumentError
+from acpc_client.errors import ArgumentError, FailedPrecondition
 from numpy.typing import NDArray
 
 OnRead = Callable[[int, int], object]
@@ -90,14 +92,13 @@ def drawn_from(
     """
     with open_dataset(path, format) as dataset:
         task = read_task(source.task)
-        drawn = draw_windows(
-            dataset,
-            task,
-            source.resolved().with_windows(reading or task.reading, horizon),
-            history=history,
-            horizon=horizon,
-            every_endpoint=True,
-        )
+        wanted = source.resolved().with_windows(reading or task.reading, horizon)
+        try:
+            drawn = draw_windows(
+                dataset, task, wanted, history=history, horizon=horizon, every_endpoint=True
+            )
+        except FailedPrecondition as error:
+            raise misfit(dataset, source.task, error) from error
         yield AnchorArrays(
             history=history,
             frames=DrawnFrames(drawn, on_read),
@@ -129,6 +130,8 @@ def read_task(name: str) -> TaskPreset:
 
 def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset]:
     """The dataset at ``path``, to read inside the ``with``; raises as :func:`drawn_from`."""
+    if path.is_file() and (unpack := compressed(path.name)):
+        raise FailedPrecondition(unpack, reason="DATASET_FORMAT")
     format = format or recognise(path)
     if format == "hdf5":
         load_optional("hdf5plugin", install_line("hdf5"))

@@ -60,6 +60,8 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
         size_bytes: Size of the weights file.
         model: None until the checkpoint is loaded.
         pinned: Pinned checkpoints are not evicted.
+        problem: Why what lies here cannot be loaded as it is; empty: nothing is known.
+        next_command: What helps with it, in a shell in the server's root; empty: nothing does.
     """
 
     name: str
@@ -68,6 +70,8 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
     size_bytes: int
     model: ModelCard | None
     pinned: bool
+    problem: str = ""
+    next_command: str = ""
 
 
 @dataclass(frozen=True, repr=False)

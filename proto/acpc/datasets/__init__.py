@@ -9,6 +9,7 @@ from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,
     LANCE_SUFFIX,
+    compressed,
     dataset_format,
     recognise,
 )
@@ -17,7 +18,9 @@ from acpc.datasets.selection import (
     DrawnWindows,
     WindowIndex,
     action_blocks,
+    action_width,
     draw_windows,
+    misfit,
     window_future_frames,
 )
 from acpc.datasets.statistics import ColumnStatistics, StatisticsCache, column_statistics

@@ -7,6 +7,11 @@ from pathlib import Path
 FORMATS = ("hdf5", "lance", "folder", "video", "lerobot")
 HDF5_SUFFIXES = (".h5", ".hdf5")
 LANCE_SUFFIX = ".lance"
+COMPRESSED = {
+    ".h5.zst": "zstd -d {}",
+    ".hdf5.zst": "zstd -d {}",
+    ".tar.zst": "zstd -d {0}, then tar -xf on what it writes",
+}
 
 
 def recognise(path: Path) -> str:
@@ -39,3 +44,9 @@ def dataset_format(path: Path) -> str:
     except OSError:
         return ""
     return ""
+
+
+def compressed(name: str) -> str:
+    """What to do with a dataset as it was published, before it was unpacked; empty: it is none."""
+    command = next((said for end, said in COMPRESSED.items() if name.endswith(end)), "")
+    return command and f"{name} is compressed; run: {command.format(name)}"

@@ -1,16 +1,24 @@
 """Draws anchors from a dataset, as the public protocol does."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64, Int64
 
-from acpc.contract import AnchorSample, AnchorSource, ArgumentError, FailedPrecondition, Reading
+from acpc.contract import (
+    AnchorSample,
+    AnchorSource,
+    ArgumentError,
+    FailedPrecondition,
+    Reading,
+    nearest,
+)
 from acpc.datasets.columns import Dataset, DatasetColumn
 from acpc.datasets.labels import median_split_labels
 from acpc.datasets.order import TorchOrder
 from acpc.datasets.statistics import ColumnStatistics, StatisticsCache
-from acpc.datasets.tasks import TaskPreset
+from acpc.datasets.tasks import TaskPreset, load_preset, preset_names
 
 
 @dataclass(frozen=True)
@@ -283,3 +291,26 @@ def action_blocks(
     normalised = np.nan_to_num(statistics.standardise(actions), nan=0.0)
     blocks: np.ndarray = normalised.reshape(n, rows // frameskip, frameskip * width)
     return blocks.astype(np.float32)  # (n, blocks, frameskip * width)
+
+
+def action_width(dataset: Dataset, task: TaskPreset) -> int:
+    """The width of actions, once a dataset has every column of a task."""
+    dataset.pixel_column(task.pixels)
+    task.check_state_width(dataset.numeric_column(task.state).width)
+    return dataset.numeric_column(task.action).width
+
+
+def misfit(dataset: Dataset, task: str, error: FailedPrecondition) -> FailedPrecondition:
+    """The error of a dataset that a task does not fit, with the presets that would, if any do."""
+
+    def fits(preset: str) -> bool:
+        with suppress(FailedPrecondition):
+            return action_width(dataset, load_preset(preset)) > 0
+        return False
+
+    others = [name for name in preset_names() if name != task and fits(name)]
+    if not others:
+        return error
+    fit = " and ".join(map(repr, nearest(task, others, like=0.0)))
+    problem = f"task {task!r} does not fit this file, but {fit} would: {error.message}"
+    return FailedPrecondition(problem, reason=error.reason)

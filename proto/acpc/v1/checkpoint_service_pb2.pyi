@@ -51,6 +51,8 @@ class Checkpoint(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     PINNED_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    NEXT_COMMAND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Folder path below the server's root."""
     weights: _builtins.str
@@ -61,6 +63,10 @@ class Checkpoint(_message.Message):
     """Size of the weights file."""
     pinned: _builtins.bool
     """Loaded checkpoints that are pinned are not evicted."""
+    problem: _builtins.str
+    """Why what lies here cannot be loaded as it is. Empty: nothing is known to be wrong."""
+    next_command: _builtins.str
+    """The command that helps with it, of a shell in the server's root. Empty: none does."""
     @_builtins.property
     def model(self) -> Global___ModelCard:
         """Known once loaded."""
@@ -74,10 +80,12 @@ class Checkpoint(_message.Message):
         size_bytes: _builtins.int = ...,
         model: Global___ModelCard | None = ...,
         pinned: _builtins.bool = ...,
+        problem: _builtins.str = ...,
+        next_command: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "name", b"name", "pinned", b"pinned", "size_bytes", b"size_bytes", "state", b"state", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "name", b"name", "next_command", b"next_command", "pinned", b"pinned", "problem", b"problem", "size_bytes", b"size_bytes", "state", b"state", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -147,19 +155,23 @@ class ListCheckpointsRequest(_message.Message):
 
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SHOW_ALL_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
     """At most 1000; zero means 100."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty: the first page."""
+    show_all: _builtins.bool
+    """List, after the checkpoints, folders that hold something else, each with its problem."""
     def __init__(
         self,
         *,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        show_all: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "show_all", b"show_all"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from acpc.datasets import HDF5_SUFFIXES, dataset_format
+from acpc.datasets import HDF5_SUFFIXES, compressed, dataset_format
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
 
@@ -96,4 +96,6 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
         )
     if not stat.S_ISREG(mode):
         raise FailedPrecondition(f"{field} {name!r} is not a regular file")
+    if field == "dataset" and (unpack := compressed(name)):
+        raise FailedPrecondition(f"dataset {unpack}", reason="DATASET_FORMAT")
     return path

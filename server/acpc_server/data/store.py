@@ -6,15 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary, nearest
+from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary
 from acpc.datasets import (
     MAX_TASK_BYTES,
     StatisticsCache,
     TaskPreset,
     WindowIndex,
+    action_width,
     dataset_format,
     draw_windows,
     load_preset,
+    misfit,
     parse_task,
     preset_names,
 )
@@ -118,21 +120,9 @@ class DatasetStore:
     def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
         """Return the width of actions; FailedPrecondition names the presets that fit instead."""
         try:
-            return _action_width(file, preset)
+            return action_width(file, preset)
         except FailedPrecondition as error:
-            others = nearest(task, filter(partial(self._reads, file), preset_names()), like=0.0)
-            if not others:
-                raise
-            fit = " and ".join(map(repr, others))
-            raise FailedPrecondition(
-                f"task {task!r} does not fit this file, but {fit} would: {error.message}",
-                reason=error.reason,
-            ) from error
-
-    def _reads(self, file: Hdf5Dataset, preset: str) -> bool:
-        with suppress(FailedPrecondition):
-            return _action_width(file, load_task(preset, self._root)) > 0
-        return False
+            raise misfit(file, task, error) from error
 
     @contextmanager
     def drawn(
@@ -192,10 +182,3 @@ class DatasetStore:
             paths.append(resolve_below(self._root, task, field="task"))
         states = [path.stat() for path in paths]
         return ",".join(f"{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)
-
-
-def _action_width(file: Hdf5Dataset, preset: TaskPreset) -> int:
-    """Return the width of actions, once a file has every column of a task."""
-    file.pixel_column(preset.pixels)
-    preset.check_state_width(file.numeric_column(preset.state).width)
-    return file.numeric_column(preset.action).width

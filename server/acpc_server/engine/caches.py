@@ -22,6 +22,7 @@ from acpc_server.models import (
     FrozenWorldModel,
     find_checkpoint,
     list_checkpoints,
+    list_others,
     load_checkpoint,
 )
 from acpc_server.observe import Metrics
@@ -104,9 +105,15 @@ class CheckpointCache:
         with self._lock:
             return [loaded.name for loaded in self._loaded.values()]
 
-    def entries(self) -> list[Checkpoint]:
-        """List every weights file below the root, by name."""
-        return [self._status(stored) for stored in list_checkpoints(self._root)]
+    def entries(self, others: bool = False) -> list[Checkpoint]:
+        """List every weights file below the root, by name, then ``others`` that no load takes."""
+        found = [self._status(stored) for stored in list_checkpoints(self._root)]
+        if others:
+            found += [
+                Checkpoint(name, "", CheckpointState.UNSPECIFIED, 0, None, False, *look)
+                for name, look in list_others(self._root)
+            ]
+        return found
 
     def entry(self, name: str, weights: str) -> Checkpoint:
         """Describe one checkpoint without loading it; raises as :meth:`get` for its files."""

@@ -125,13 +125,12 @@ class ConfidentVerdict:
         point, threshold, alpha = sr.point, self._t_sr, self._alpha
         if point == threshold:
             return math.inf
+        share, limit, bound = point, threshold, sr.lower(alpha)
         if point < threshold:
-            bound = 1 - sr.upper(alpha)
-            return _trials(1 - point, 1 - threshold, alpha) / _trials(1 - point, bound, alpha)
-        wanted, lower = _trials(point, threshold, alpha), sr.lower(alpha)
-        if lower:
-            return max(1.0, wanted / _trials(point, lower, alpha))
-        return max(self._growth_to_a_bound, wanted / self._trajectories)
+            share, limit, bound = 1 - point, 1 - threshold, 1 - sr.upper(alpha)
+        worth = _trials(share, bound, alpha) if bound else self._trajectories
+        least = self._growth_to_a_bound if point > threshold and not bound else 1.0
+        return max(least, _trials(share, limit, alpha) / worth)
 
 
 def least_trajectories(quantile: float, alpha: float) -> int | None:

@@ -174,11 +174,11 @@ class Archive:
         return status.st_size, status.st_mtime_ns
 
     def _at(self, start: int, size: int) -> bytes:
-        self._opened.seek(start)
-        data = self._opened.read(size)
-        if len(data) != size:
-            raise unsafe(self.name, "shorter than its directory says")
-        return data
+        if 0 <= start <= start + size <= self.size:
+            self._opened.seek(start)
+            if len(data := self._opened.read(size)) == size:
+                return data
+        raise unsafe(self.name, "shorter than its directory says")
 
     def _read_directory(self) -> dict[str, tuple[int, int]]:
         """Place and size of each member, by its name below the archive's own folder."""

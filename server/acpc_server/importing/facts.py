@@ -52,6 +52,10 @@ class Numbers(dict[str, tuple[Any, str]]):
         """Note a number, or check it against what is known; None says nothing."""
         if value is None:
             return
+        if not isinstance(value, int | float | str) and name != "augmentation":
+            raise unsafe(
+                self.filename, f"{name} by {origin} is a {type(value).__name__}, no number"
+            )
         known, first = self.setdefault(name, (value, origin))
         if known != value:
             problem = f"{name} is {known!r:.60} by {first}, but {value!r:.60} by {origin}"

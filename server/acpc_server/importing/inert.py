@@ -168,7 +168,7 @@ class _Machine:
 
     def _call(self) -> None:
         function, args = self._pop_pair()
-        if not isinstance(function, Name) or not isinstance(args, tuple):
+        if not isinstance(function, Name | Made) or not isinstance(args, tuple):
             raise TypeError
         made: object = Made(function.name, args)
         if function.name in ORDERED and not args:

@@ -137,7 +137,9 @@ def write_import(
                 raise InvalidArgument("source", f"{both} are one epoch and differ; name one file")
             written[file.target] = record
             save_weights(state, folder / file.target)
-        (folder / SOURCE_NAME).write_text(json.dumps(_record(run, plan, written), indent=2) + "\n")
+        (folder / SOURCE_NAME).write_text(
+            json.dumps(_record(run, plan, written), indent=2, default=str) + "\n"
+        )
         (folder / CONFIG_NAME).write_bytes(plan.config)
         for name in written:
             report(f"checking {name}")

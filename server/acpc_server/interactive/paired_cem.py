@@ -64,6 +64,8 @@ from acpc_server.scheduling import RequestContext
 
 Returns = Literal["mean", "best"]
 RETURNS: dict[CemReturn, Returns] = {CemReturn.MEAN: "mean", CemReturn.BEST: "best"}
+LEADERS = 4
+"""Candidates of lowest clean cost that are kept of an iteration."""
 UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 
@@ -153,6 +155,7 @@ class PairedCem:
         self._moment = moment
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
+        self.leaders: list[Tensor] = []  # of the clean run's pools, (LEADERS or J, H, width) each
 
     def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
@@ -236,6 +239,7 @@ class PairedCem:
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
         whole = join_costs(costs, shared_rows(pieces, pool))
         elites = clean.advance(pool, whole)
+        self.leaders.append(pool[whole.argsort(stable=True)[:LEADERS]])
         for group, own, found in zip(groups, pools, seen, strict=True):
             rows = [shared_rows(pieces, each) for each in own[len(group.runs) - 1 :]]
             self._advance(group, own[len(group.runs) - 1 :], rows, elites, found)

@@ -8,6 +8,7 @@ from acpc_server.models.folder import (
     CheckpointLimits,
     find_checkpoint,
     list_checkpoints,
+    list_others,
 )
 from acpc_server.models.frozen import (
     FrozenJepa,
@@ -33,6 +34,7 @@ __all__ = [
     "CONFIG_NAME", "PACKED_TOLERANCES", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
     "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
     "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
-    "list_checkpoints", "load_checkpoint", "packs", "read_config", "rollout", "rollout_pool",
-    "sample_model", "save_weights", "tried_products", "with_proprio", "wrong_products",
+    "list_checkpoints", "list_others", "load_checkpoint", "packs", "read_config", "rollout",
+    "rollout_pool", "sample_model", "save_weights", "tried_products", "with_proprio",
+    "wrong_products",
 ]  # fmt: skip

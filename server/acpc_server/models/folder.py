@@ -25,11 +25,11 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
+from acpc_server.models.others import WEIGHTS_SUFFIXES, Look, look_into
 
 PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
-WEIGHTS_SUFFIXES = (".pt", ".safetensors", LIGHTNING_SUFFIX)
 MAX_LISTING_DEPTH = 8
 
 
@@ -197,10 +197,35 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
+def list_others(root: Path) -> list[tuple[str, Look]]:
+    """Name and look of every folder below ``root`` that holds what cannot be loaded as it is."""
+    found = []
+    for path, folders, _, folder in os.fwalk(root, follow_symlinks=False):
+        name = Path(path).relative_to(root).as_posix()
+        look = look_into(folder, name) if name != "." else None
+        if look is not None:
+            found.append((name, look))
+        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("pull")):
+            folders.clear()
+    return sorted(found)
+
+
+def check_config(folder: int, name: str) -> os.stat_result:
+    """Status of the config; where there is none NotFound says what the folder holds instead."""
+    try:
+        return _stat_file(folder, CONFIG_NAME)
+    except NotFound as error:
+        look = look_into(folder, name)
+        if look is None:
+            raise
+        command = f"; next: {look.command}" if look.command else ""
+        raise NotFound(f"{error.message}: {look.problem}{command}") from None
+
+
 def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry:
     """The pair of folder and weights file that a load would read, unread; raises as the load."""
     with open_folder(root, name) as folder:
-        config = _stat_file(folder, CONFIG_NAME)
+        config = check_config(folder, name)
         filename = choose_weights(folder, name, weights)
         return _entry(folder, name, filename, config, _stat_file(folder, filename))
 

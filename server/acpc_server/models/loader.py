@@ -26,13 +26,14 @@ from acpc_server.models.config import (
 from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
-    WEIGHTS_SUFFIXES,
     CheckpointLimits,
+    check_config,
     choose_weights,
     open_folder,
     read_file,
 )
 from acpc_server.models.frozen import FrozenWorldModel
+from acpc_server.models.others import WEIGHTS_SUFFIXES
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"
@@ -97,6 +98,7 @@ def read_checkpoint(
 ) -> tuple[bytes, StateReader]:
     """Read ``config.json`` as bytes, and make a reader of the weights; raises as the load."""
     with open_folder(root, name) as folder:
+        check_config(folder, name)
         tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
         config = read_config(tree)
         _find_family(config)  # before the weights are read

@@ -28,7 +28,7 @@ class CheckpointServicer:
         self, request: pb.ListCheckpointsRequest, context: Call
     ) -> pb.ListCheckpointsResponse:
         """List a page of the checkpoints below the root, by name."""
-        entries, token = page_of(request, self._checkpoints.entries())
+        entries, token = page_of(request, self._checkpoints.entries(request.show_all))
         return pb.ListCheckpointsResponse(checkpoints=entries, next_page_token=token)
 
     def GetCheckpoint(

@@ -5,10 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from acpc.contract import PairedPlans, PlannerMoment, PlannerStudy
+import torch
+from acpc.contract import CostReduction, NumericMode, PairedPlans, PlannerMoment, PlannerStudy
+from torch import Tensor
 
-from acpc_server.encoding import EncodedHistories, View, check_predictions, distinct_views
+from acpc_server.encoding import (
+    EncodedHistories,
+    View,
+    check_predictions,
+    distinct_views,
+    encode_frames,
+)
+from acpc_server.engine import computes_float64
 from acpc_server.interactive import RETURNS, Moment, PairedCem
+from acpc_server.models import Widens
+from acpc_server.numerics import cost_bounds
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns
 from acpc_server.studies.spec import goal_offset, views_of
@@ -26,23 +37,59 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major."""
         bench, study = self._bench, self._study
-        encoder = bench.encoder(study.history, (goal_offset(study) - 1,), self._plan)
-        latents = encoder.encode(start, stop, context)
+        goal = goal_offset(study) - 1
+        latents = bench.encoder(study.history, (goal,), self._plan).encode(start, stop, context)
         check_predictions(latents.clean, latents.views)
-        now = bench.anchors.history
+        now, wide = bench.anchors.history, latents.clean
+        if self._widens:
+            kept = [*range(now - study.history, now), now + goal]
+            wide = encode_frames(
+                bench.engine,
+                bench.checkpoint.model,
+                NumericMode.FP64,
+                bench.anchors,
+                range(start, stop),
+                kept,
+                context,
+            )
         frames = bench.anchors.read_frames(start, stop)[:, now - study.history : now]
         parts = []
         for row in range(stop - start):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            plans = self._run(start + row, frames[row], encoded, context)
-            parts.append(self._rows(start + row, plans))
+            cem = self._cem(start + row, frames[row], encoded)
+            plans = cem.run(context)
+            gaps = np.array([gaps.top1 for gaps in plans.clean_gaps])
+            if self._widens:
+                gaps = self._exact_gaps(start + row, cem.leaders, wide[row], context)
+            parts.append(self._rows(start + row, plans, gaps))
         return Table.join(parts)
 
-    def _run(
-        self, anchor: int, history: np.ndarray, latents: EncodedHistories, context: RequestContext
-    ) -> PairedPlans:
+    @property
+    def _widens(self) -> bool:
+        bench = self._bench
+        return isinstance(bench.checkpoint.model, Widens) and computes_float64(bench.engine.device)
+
+    def _exact_gaps(
+        self, anchor: int, leaders: list[Tensor], latents: Tensor, context: RequestContext
+    ) -> np.ndarray:
+        """Gaps of the clean pools in float64, where float32 leaves a small one few digits.
+
+        Of the ``leaders`` of each pool, the candidates whose costs are lowest in float32.
+        """
+        study, pools = self._study, torch.stack(leaders)  # (pools, leaders, H, block width)
+        past = torch.from_numpy(self._bench.blocks(study.history, 0)[anchor])
+        blocks = torch.cat([past.expand(*pools.shape[:2], -1, -1), pools], dim=2)
+        bench = replace(self._bench, mode=NumericMode.FP64)
+        rolled = bench.rollout(latents[: study.history], blocks, context)[:, :, -1]
+        mean = study.cost_reduction is CostReduction.MEAN
+        costs = cost_bounds.goal_costs(rolled, latents[-1], reduction="mean" if mean else "sum")
+        ordered = costs.sort().values.numpy()
+        gaps: np.ndarray = ordered[:, 1] - ordered[:, 0]
+        return gaps
+
+    def _cem(self, anchor: int, history: np.ndarray, latents: EncodedHistories) -> PairedCem:
         bench, study = self._bench, self._study
         identity = int(bench.anchors.anchor_ids[anchor])
         request = PlannerMoment(
@@ -56,14 +103,11 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         )
         moment = Moment(engine=bench.engine, checkpoint=bench.checkpoint, request=request)
         seed = (study.sampling_seed + identity) % 2**64
-        return PairedCem(
-            moment.with_latents(latents), study.budget, seed, RETURNS[study.returns]
-        ).run(context)
+        return PairedCem(moment.with_latents(latents), study.budget, seed, RETURNS[study.returns])
 
-    def _rows(self, anchor: int, answer: PairedPlans) -> Table:
+    def _rows(self, anchor: int, answer: PairedPlans, gaps: np.ndarray) -> Table:
         # A deterministic shift has one draw; the answer repeats it.
         plans = [p for p in answer.views if View(p.spec_index, p.draw) in self._views]
-        gaps = np.array([gaps.top1 for gaps in answer.clean_gaps])
         summaries = ("acpc_one_step_q90", "acpc_q90", "displacement_q90")
         arrays = {
             **{

@@ -313,3 +313,22 @@ def test_a_missing_library_says_what_to_install(
     monkeypatch.setitem(__import__("sys").modules, "av", None)
     with pytest.raises(AcpcError, match=r"this needs av: pip install '\.\[video\]'"):
         draw(made / "video")
+
+
+def test_a_task_that_does_not_fit_names_those_that_would(made: Path, exact: Path) -> None:
+    """As the server's answer for its own HDF5 files."""
+    for path in (made / "folder", exact):
+        with pytest.raises(
+            FailedPrecondition, match=r"'pusht' does not fit .* but 'tworoom' would"
+        ):
+            draw(path, "pusht")
+
+
+@pytest.mark.parametrize("name", ["tworoom.h5.zst", "cube.tar.zst"])
+def test_a_compressed_dataset_says_how_to_unpack_it(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x28\xb5\x2f\xfd")
+    words = f"{name} is compressed; run: zstd -d {name}"
+    with pytest.raises(FailedPrecondition, match=words):
+        draw(tmp_path / name)
+    with pytest.raises(FailedPrecondition, match=words):
+        DatasetStore(tmp_path).fit(name, "tworoom", steps=3)

@@ -30,6 +30,7 @@ from typer.testing import CliRunner, Result
 
 pytestmark = pytest.mark.process  # loads transformers and Lightning
 CPU = torch.device("cpu")
+FILES = Path(__file__).with_name("files")
 
 
 @pytest.fixture(autouse=True)
@@ -285,3 +286,16 @@ def test_all_runs_and_again(tmp_path: Path) -> None:
     (runs / "a/one/lewm_weights.ckpt").unlink()
     changed = run("--all", runs, root)
     assert changed.exit_code == 1 and "exists, from other files" in changed.stderr
+
+
+@pytest.mark.parametrize("name", ["pldm_training", "lewm_compiled", "paper-run/lewm_epoch_2"])
+def test_files_of_the_tree_are_the_models_that_their_classes_load(
+    tmp_path: Path, name: str
+) -> None:
+    path = FILES / f"{name}_object.ckpt"
+    with paper_classes("pldm" if name.startswith("pldm") else "lewm"):
+        loaded: Any = torch.load(path, weights_only=False)
+        model = getattr(loaded, "model", getattr(loaded, "_orig_mod", loaded))
+        options = [] if "/" in name else ["--frameskip", 5]
+        folder = imported(path, *options, tmp_path / "new")
+        check_same(folder, model)

@@ -1,0 +1,65 @@
+"""Says what a folder holds that is no checkpoint, and which command makes one of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from typing import NamedTuple
+
+from acpc_server.models.config import CONFIG_NAME
+
+WEIGHTS_SUFFIXES = (".pt", ".safetensors", ".ckpt")
+PLDM_FILE = re.compile(r"epoch=\d+_sample_step=\d+\.ckpt")
+CACHE = re.compile(r"(?:.*/)?models--(.+?)--(.+)")
+FOREIGN = ("tdmpc2", "gcrl")
+MAX_LOOK = 1 << 18
+
+
+class Look(NamedTuple):
+    """Why a folder cannot be loaded as it is, and the command that helps; empty: none does."""
+
+    problem: str
+    command: str = ""
+
+
+def look_into(folder: int, name: str) -> Look | None:
+    """What an open folder of this name holds instead of a checkpoint; None: one, or nothing.
+
+    Reads no weights: names, and the beginning of a config.
+    """
+    present = sorted(os.listdir(folder))
+    weights = [entry for entry in present if entry.endswith((*WEIGHTS_SUFFIXES, ".pth"))]
+    imports = f"acpc-server import {name} {name}-imported"
+    if found := CACHE.fullmatch(name):
+        problem = "a cache of the Hub, whose files are links; the server follows none"
+        return Look(problem, f"acpc-server pull {found[1]}/{found[2]}, or {imports}")
+    if any(PLDM_FILE.fullmatch(entry) for entry in weights):
+        return Look("files of PLDM's own repository, another architecture, which no family reads")
+    if CONFIG_NAME not in present:
+        if not weights:
+            return None
+        return Look(f"no {CONFIG_NAME} beside {weights[0]}: what training wrote", imports)
+    return _look_at_config(folder, weights, imports)
+
+
+def _look_at_config(folder: int, weights: list[str], imports: str) -> Look | None:
+    tree: object = None
+    with suppress(OSError, ValueError, RecursionError):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(CONFIG_NAME, flags, dir_fd=folder), "rb") as file:  # noqa: PTH123
+            tree = json.loads(file.read(MAX_LOOK))
+    target = tree.get("_target_") if isinstance(tree, dict) else None
+    if isinstance(tree, dict) and target is None and isinstance(tree.get("model"), dict):
+        return Look(f"{CONFIG_NAME} is a whole training config, the tree lies under model", imports)
+    if isinstance(target, str) and any(f".{kind}." in target for kind in FOREIGN):
+        return Look(f"a {target[:80]}, which predicts no goal latents; no family reads it")
+    if not weights:
+        return Look(f"{CONFIG_NAME} without a weights file")
+    plain = [x for x in weights if x.endswith(WEIGHTS_SUFFIXES) and not x.endswith("_object.ckpt")]
+    if not plain:
+        return Look(f"{weights[0]} alone, a pickled model", imports)
+    if len(plain) > 1 and "weights.pt" not in plain:
+        return Look(f"{len(plain)} epochs; a request names one", f"--weights {plain[-1]}")
+    return None

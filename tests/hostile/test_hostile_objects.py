@@ -1,0 +1,51 @@
+"""Object files that mislead or are damaged: data all the same, within memory, never run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import processes
+import pytest
+from hostile_objects import HOSTILE_OBJECTS, WITNESS
+
+SERIES = Path(__file__).with_name("object_series.py")
+BASE = Path(__file__).parents[1] / "server/importing/files/paper-run/lewm_epoch_2_object.ckpt"
+
+
+def series(folder: Path, *arguments: object) -> dict[str, Any]:
+    """What a process of its own tells of a series, read in ``folder``."""
+    path = f"{SERIES.parent}"
+    command = [sys.executable, str(SERIES), *map(str, arguments)]
+    done = processes.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, seconds=7000)
+    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return told
+
+
+def check(told: dict[str, Any], folder: Path) -> None:
+    assert told["faults"] == []
+    assert told["executed"] == []
+    assert not told["witness"] and not (folder / WITNESS).exists()
+    assert not told["torch"], "torch is loaded before a file was looked through"
+    assert told["start"] + told["peak"] < 300 + 3 * told["largest"]
+
+
+def test_hand_made_files_run_nothing(tmp_path: Path) -> None:
+    told = series(tmp_path, "hostile")
+    check(told, tmp_path)
+    assert len(HOSTILE_OBJECTS) >= 30
+    assert told["outcomes"]["rejected"] == len(
+        HOSTILE_OBJECTS
+    )  # that reads is rejected by its plan
+
+
+@pytest.mark.parametrize(
+    "count", [500, pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
+)
+def test_damaged_files_are_read_or_rejected(tmp_path: Path, count: int) -> None:
+    told = series(tmp_path, "mutated", BASE, "--count", count)
+    check(told, tmp_path)
+    assert min(told["outcomes"][what] for what in ("read", "rejected")) > count / 20
