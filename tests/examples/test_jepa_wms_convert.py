@@ -12,6 +12,7 @@ import pytest
 import safetensors.torch
 import torch
 from acpc_server.errors import AlreadyExists, UnsafeCheckpoint
+from acpc_server.importing.backbones import renamed
 from acpc_server.models import (
     FrozenWorldModel,
     TakesProprio,
@@ -24,7 +25,6 @@ from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm
 from jepa_wm_reference import JepaWm
 from jepa_wms import convert, tiny
-from jepa_wms_backbones import renamed
 from torch import Tensor
 
 CPU = torch.device("cpu")
