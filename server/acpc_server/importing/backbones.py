@@ -120,7 +120,7 @@ def resample(positions: Tensor, grid: int) -> Tensor:
     side = math.isqrt(positions.shape[1] - 1)
     if side == grid:
         return positions
-    square = positions[:, 1:].float().unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    square = positions[:, 1:].float().reshape(1, side, side, -1).permute(0, 3, 1, 2)
     scale = (grid + 0.1) / side
     resized = F.interpolate(square, scale_factor=(scale, scale), mode="bicubic")
     return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)

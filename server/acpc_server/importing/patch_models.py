@@ -64,7 +64,7 @@ Finish = Callable[[State], State]
 
 def is_patch_model(file: WeightsFile) -> bool:
     """Whether a file describes a model with slots beside its patches."""
-    root = file.found and file.found.root
+    root = file.found.root if file.found is not None else None
     return root is not None and "extra_encoders" in root.children
 
 

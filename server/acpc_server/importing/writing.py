@@ -104,8 +104,8 @@ def plan_import(
     family, place = next(iter(said.items()), unsaid)
     numbers.add("family", family, place)
     block_width(numbers)
-    config = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return Plan(as_bytes(config), family, numbers, _model_tensors)
+    made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
+    return Plan(as_bytes(made), family, numbers, _model_tensors)
 
 
 def write_import(
