@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from acpc_server.errors import AlreadyExists, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
 from acpc_server.importing.facts import (
     Numbers,
@@ -35,6 +34,7 @@ from acpc_server.models import (
     ModelCard,
     StateReader,
     load_checkpoint,
+    new_folder,
     save_weights,
 )
 
@@ -123,12 +123,7 @@ def write_import(
         UnsafeCheckpoint: The server would reject what was written.
         OSError: It cannot be written.
     """
-    if target.exists():
-        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        folder = Path(scratch, "checkpoint")
-        folder.mkdir()
+    with new_folder(target) as folder:
         written: dict[str, JsonObject] = {}
         by_digest: dict[str, str] = {}
         for place, file in enumerate(files, 1):
@@ -153,8 +148,7 @@ def write_import(
         (folder / CONFIG_NAME).write_bytes(plan.config)
         for name in written:
             report(f"checking {name}")
-            card = load_checkpoint(Path(scratch), folder.name, name, device=CPU).card
-        folder.rename(target)
+            card = load_checkpoint(folder.parent, folder.name, name, device=CPU).card
     return card
 
 
