@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
+from payload import Payload
 from public_checkpoint import (
     OLD_NAMES,
     public_config,
@@ -34,16 +35,6 @@ class Ref(NamedTuple):
 
     name: str
     weights: str = ""
-
-
-class Payload:
-    """Runs a shell command when unpickled without restrictions."""
-
-    def __init__(self, root: Path) -> None:
-        self.command = f"touch '{root / WITNESS}'"
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, (self.command,)
 
 
 def config_edit(path: str, value: object) -> Callable[[Path], Ref]:
@@ -191,24 +182,27 @@ def inflated_storage(root: Path) -> Ref:
 
 def pickled_in_archive(root: Path) -> Ref:
     """A torch archive whose pickle calls os.system."""
-    payload = pickle.dumps({"state_dict": Payload(root)}, protocol=2)
+    payload = pickle.dumps({"state_dict": Payload(root / WITNESS)}, protocol=2)
     return weights_bytes(lambda data: with_pickle(data, payload))(root)
 
 
 def pickled_tensor_value(root: Path) -> Ref:
     """A full state dict, one value of which runs a command."""
-    state: dict[str, object] = {**random_state_dict(public_config()), "bonus": Payload(root)}
+    state: dict[str, object] = {
+        **random_state_dict(public_config()),
+        "bonus": Payload(root / WITNESS),
+    }
     write_checkpoint(root / NAME, state=state)
     return Ref(NAME)
 
 
 def bare_pickle(root: Path) -> Ref:
-    return weights_bytes(lambda _: pickle.dumps(Payload(root)))(root)
+    return weights_bytes(lambda _: pickle.dumps(Payload(root / WITNESS)))(root)
 
 
 def hidden_in_safetensors(root: Path) -> Ref:
     """A pickle under the suffix of the safe format."""
-    return safetensors_bytes(lambda _: pickle.dumps(Payload(root)))(root)
+    return safetensors_bytes(lambda _: pickle.dumps(Payload(root / WITNESS)))(root)
 
 
 def object_checkpoint(root: Path) -> Ref:
