@@ -182,7 +182,7 @@ def test_a_stalled_stream_is_reopened(
     side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "WATCH_SEGMENT_S", 0.3)
-    monkeypatch.setattr(wire, "GOODBYE_S", 0.05)
+    monkeypatch.setattr(wire, "ENDING_S", 0.05)
     counterparty.stalled.set()
     counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
     assert watched(side) == [4]

@@ -12,10 +12,11 @@ import grpc.aio
 
 from acpc_client.calls import Method
 from acpc_client.inputs import Feed, Pair
-from acpc_client.transport import GOODBYE_S, Ending, Transport
+from acpc_client.transport import Ending, Transport
 
 Item = TypeVar("Item")
 AsyncLock = asyncio.Lock
+ENDING_S = 1.0  # a server that keeps a stream open after its last message is not waited for longer
 Pairs: TypeAlias = Iterable[Pair] | AsyncIterable[Pair]
 
 
@@ -57,7 +58,7 @@ class AsyncWire(Transport):
         handed its end, and log a traceback, since the loop that it belongs to is closed.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(GOODBYE_S):
+            async with asyncio.timeout(ENDING_S):
                 await stream.code()
 
 
