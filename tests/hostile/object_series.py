@@ -192,6 +192,7 @@ def main() -> None:
         "faults": series.faults[:20],
         "executed": series.executed[:9],
     }
+    told["read"] = [name for name, _ in read][:9]
     told["witness"] = Path("EXECUTED").exists()
     print(json.dumps(told))
 

@@ -37,9 +37,9 @@ def test_hand_made_files_run_nothing(tmp_path: Path) -> None:
     told = series(tmp_path, "hostile")
     check(told, tmp_path)
     assert len(HOSTILE_OBJECTS) >= 30
-    assert told["outcomes"]["rejected"] == len(
-        HOSTILE_OBJECTS
-    )  # that reads is rejected by its plan
+    # One reads, a state dict without a name of the network, which its plan rejects.
+    assert told["read"] == ["not-persistent"]
+    assert told["outcomes"]["rejected"] == len(HOSTILE_OBJECTS)
 
 
 @pytest.mark.parametrize(
