@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import CheckpointRef, LimitPoint, Perturbation, SeverityLimit, save_result
+from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Followed, Server, as_usage, output_option, said
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.score import Judged, Measures, Source
+from acpc_lab.cli.score import Judged, Measures, Source, options
 
 Strongest = Annotated[
     str,
@@ -69,10 +69,14 @@ def limit(
     interrupted.
     """
     strongest, anchors = _strongest(shift), source.read()
-    checkpoint, asked = _asked(judged, measures)
+    asked = options(judged, measures)
+    if asked["reference"] is None:
+        raise typer.BadParameter(
+            "name one: without it no severity passes", param_hint="--reference"
+        )
     with _resumable(), server.connect() as client, _followed(evaluations) as follow:
         found = client.find_limit(
-            checkpoint,
+            judged.refs()[0],
             anchors,
             strongest,
             steps=steps,
@@ -88,23 +92,6 @@ def limit(
         found.plot().save(picture)
     _show(found, form)
     raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
-
-
-def _asked(judged: Judged, measures: Measures) -> tuple[CheckpointRef, dict[str, Any]]:
-    """The checkpoint, and the search's options; without a reference no severity passes."""
-    checkpoint, reference = judged.refs()
-    if reference is None:
-        raise typer.BadParameter(
-            "name one: without it no severity passes", param_hint="--reference"
-        )
-    options = {
-        "reference": reference,
-        "protocol": measures.protocol(),
-        "thresholds": measures.thresholds(),
-        "evidence": measures.evidence(),
-        "until_decided": measures.stopping(),
-    }
-    return checkpoint, options | said(numeric_mode=measures.numeric_mode)
 
 
 def _strongest(text: str) -> Perturbation:
