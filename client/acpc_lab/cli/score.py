@@ -255,7 +255,7 @@ def score(
             return
         ended = []
         for job, one in zip(jobs, shifts, strict=True):
-            render.note(f"{job.name}: submitted, {one}")
+            render.note(f"{job.name}: submitted" + (f", {one}" if len(shifts) > 1 else ""))
             last = follow(client, job.name, timeout=server.timeout, output=output)
             log(EpochScore.numbered(checkpoint, one, last.name, last.score))
             ended.append(last)
