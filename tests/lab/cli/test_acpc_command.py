@@ -24,14 +24,9 @@ from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 from google.rpc import error_details_pb2
 from result_schema import checked
+from test_score_gates import NAME, SCORE
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
-
-NAME = "operations/mine"
-SCORE = [
-    "score", "trained", "--reference", "plain", "--dataset", "tworoom.h5", "--task", "tworoom",
-    "--shift", "gaussian_noise:0.08", "--request-id", "mine",
-]  # fmt: skip
 
 
 @pytest.fixture

@@ -4,14 +4,14 @@ import errno
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from acpc_client import EvidenceOptions, Outcome
-from acpc_client.errors import FailedPrecondition, RunEnded
+from acpc_client.errors import FailedPrecondition
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli.sweep_tables import results_table
 from acpc_lab.evidence import at_epoch
@@ -26,12 +26,6 @@ from waiting import wait_until
 from written_weights import saved
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def client(target: str) -> Iterator[AcpcClient]:
-    with AcpcClient(target) as opened:
-        yield opened
 
 
 class Told(list[ScoredCheckpoint]):
@@ -332,11 +326,11 @@ def test_a_listener_that_raises_stops_nothing(
 
 def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
     make: Callable[..., Watch], root: Path, write: Write, client: AcpcClient, party: JobParty,
-    told: Told, trouble: list[str], monkeypatch: pytest.MonkeyPatch,
+    told: Told, trouble: list[str], monkeypatch: pytest.MonkeyPatch, going_on: Callable[..., Any],
 ) -> None:  # fmt: skip
     monkeypatch.setattr("acpc_lab.watching.watch._RETRY_S", 0.01)
     away = root.rename(root.with_name("away"))
-    stop, full, real = threading.Event(), threading.Event(), os.fsync
+    full, real = threading.Event(), os.fsync
 
     def fsync(file: int) -> None:
         if full.is_set():
@@ -345,13 +339,7 @@ def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
 
     monkeypatch.setattr(os, "fsync", fsync)
 
-    def run() -> None:
-        with pytest.raises(RunEnded):
-            make().run(client, interval=0.01, stop=stop)
-
-    runner = threading.Thread(target=run)
-    runner.start()
-    try:
+    with going_on(make(), client):
         wait_until(lambda: trouble)
         assert "cannot read" in trouble[0]
         away.rename(root)
@@ -363,10 +351,6 @@ def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
         assert "No space left on device; jobs go on at the server" in trouble[1]
         full.clear()
         wait_until(lambda: len(told) == 2)
-    finally:
-        stop.set()
-        full.clear()
-        runner.join()
     assert len(party.jobs) == 2
 
 
@@ -389,44 +373,22 @@ def test_once_says_what_it_cannot_use(
 
 
 def test_a_second_watch_of_the_same_folder_is_rejected(
-    make: Callable[..., Watch], write: Write, client: AcpcClient
+    make: Callable[..., Watch], client: AcpcClient, going_on: Callable[..., Any]
 ) -> None:
-    stop = threading.Event()
     first = make()
-
-    def run() -> None:
-        with pytest.raises(RunEnded):
-            first.run(client, interval=0.01, stop=stop)
-
-    runner = threading.Thread(target=run)
-    runner.start()
-    try:
+    with going_on(first, client):
         wait_until((first.folder / "results").is_dir)
         with pytest.raises(FailedPrecondition, match="another process"):
             make().run(client, once=True)
-    finally:
-        stop.set()
-        runner.join()
 
 
 def test_a_torn_file_is_told_and_not_read(
     make: Callable[..., Watch], write: Write, client: AcpcClient, party: JobParty,
-    trouble: list[str],
+    trouble: list[str], going_on: Callable[..., Any],
 ) -> None:  # fmt: skip
     write("a").write_bytes(saved("a")[:-1])
-    stop = threading.Event()
-
-    def run() -> None:
-        with pytest.raises(RunEnded):
-            make().run(client, interval=0.01, stop=stop)
-
-    runner = threading.Thread(target=run)
-    runner.start()
-    try:
+    with going_on(make(), client):
         wait_until(lambda: trouble)
-    finally:
-        stop.set()
-        runner.join()
     assert "is not whole" in trouble[0]
     assert not party.jobs
 
