@@ -77,13 +77,8 @@ def limit(
     weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
     interrupted.
     """
-    with as_usage("--shift"):
-        strongest = parse(shift) if ":" in shift else strongest_of(shift)
-    anchors = source.read()
-    checkpoint, reference = judged.refs()
-    if reference is None:
-        wrong = "name one: without it no severity passes"
-        raise typer.BadParameter(wrong, param_hint="--reference")
+    strongest, anchors = _strongest(shift), source.read()
+    checkpoint, reference = judged.refs(needed="without it no severity passes")
     with interruptible(_LEFT), server.connect() as client, _followed(evaluations) as follow:
         found = client.find_limit(
             checkpoint,
@@ -103,6 +98,11 @@ def limit(
         found.plot().save(picture)
     form.answer(found, lambda: _show(found))
     raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
+
+
+def _strongest(text: str) -> Perturbation:
+    with as_usage("--shift"):
+        return parse(text) if ":" in text else strongest_of(text)
 
 
 @contextmanager

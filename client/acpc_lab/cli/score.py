@@ -173,18 +173,22 @@ class Judged:
     reference_weights_file: WeightsFile = ""
     reference_digest: Digest = ""
 
-    def refs(self) -> tuple[CheckpointRef, CheckpointRef | None]:
+    def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
         """Both.
 
+        Args:
+            needed: Why there must be a reference; empty: there need not be one.
+
         Raises:
-            typer.BadParameter: A part of a reference without its name.
+            typer.BadParameter: No reference where one is needed, or a part of one without its name.
         """
         scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
         parts = (self.reference_weights_file, self.reference_digest)
         if self.reference is not None:
             return scored, CheckpointRef(self.reference, *parts)
-        if any(parts):
-            raise typer.BadParameter("name the reference, too", param_hint="--reference")
+        if needed or any(parts):
+            wrong = f"name one: {needed}" if needed else "name the reference, too"
+            raise typer.BadParameter(wrong, param_hint="--reference")
         return scored, None
 
 

@@ -1,14 +1,11 @@
 """A folder in which checkpoints appear, and a counterparty that scores them."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from acpc_client.errors import RunEnded
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, Watch
@@ -58,29 +55,6 @@ def file(tmp_path: Path) -> Path:
     document = {**DOCUMENT, "name": "gate", "checkpoints": ["**"], "shifts": shifts}
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-@pytest.fixture
-def going_on() -> Callable[..., AbstractContextManager[None]]:
-    """Runs a watch in a thread until the block ends."""
-
-    @contextmanager
-    def going_on(watch: Watch, client: AcpcClient) -> Iterator[None]:
-        stop = threading.Event()
-
-        def run() -> None:
-            with pytest.raises(RunEnded):
-                watch.run(client, interval=0.01, stop=stop)
-
-        runner = threading.Thread(target=run)
-        runner.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            runner.join()
-
-    return going_on
 
 
 @pytest.fixture
