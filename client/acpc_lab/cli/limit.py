@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import LimitPoint, SeverityLimit, save_result
+from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
