@@ -1,4 +1,4 @@
-"""``acpc shifts``."""
+"""``acpc datasets``, ``acpc tasks`` and ``acpc shifts``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,35 @@ import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Shifts, Shown, read_grid
+from acpc_lab.cli.options import Server, Shifts, Shown, read_grid
 from acpc_lab.cli.table import Column
 
 COLUMNS = tuple(
     Column(name, itemgetter(name), rank=rank)
     for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
 )
+
+
+def datasets(server: Server, form: Shown) -> None:
+    """Lists the datasets below the server's dataset root: ``--dataset`` can name the HDF5 files.
+
+    Of those in other formats `acpc anchors upload` makes anchor sets, where they lie.
+    """
+    with server.connect() as client:
+        listed = list(client.datasets.list())
+    render.listing(listed, render.DATASETS, form.format)
+    other = [one.name for one in listed if one.format not in ("", "hdf5")]
+    if other:
+        render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
+
+
+def tasks(server: Server, form: Shown) -> None:
+    """Lists task presets, and task files below the server's dataset root: what ``--task`` can name.
+
+    A task says which columns a dataset has; of a file only the name is known until it is used.
+    """
+    with server.connect() as client:
+        render.listing(list(client.datasets.tasks()), render.TASKS, form.format)
 
 
 def shifts(
