@@ -65,11 +65,12 @@ def plain_yaml(
         for event in yaml.parse(text, _PlainLoader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
+            mark: Any = event.start_mark
             if depth > max_depth:
                 fault = f"nested deeper than {max_depth} levels"
-                raise yaml.MarkedYAMLError(None, None, fault, event.start_mark)
+                raise yaml.MarkedYAMLError(problem=fault, problem_mark=mark)
             if not aliases and isinstance(event, yaml.AliasEvent):
-                raise yaml.MarkedYAMLError(None, None, "aliases are not read", event.start_mark)
+                raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
     except ValueError as error:  # a character that is none, of the scanner in Python
         raise yaml.YAMLError(str(error)) from error
     loader = _PlainLoader(text)
