@@ -16,7 +16,7 @@ from acpc.contract import SMALL_ARRAYS, AcpcError, AnchorSource, FailedPrecondit
 from acpc_client import AnchorArrays, DatasetAnchors
 from acpc_client.anchor_arrays import digest_of
 from acpc_client.errors import ArgumentError
-from acpc_lab.datasets import drawn_from, recognise
+from acpc_lab.datasets import drawn_from, lerobot, recognise
 from acpc_server.data import DatasetStore
 from lerobot_folder import CAMERA, write_lerobot, write_video
 from PIL import Image
@@ -247,6 +247,23 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         ),
         "no readable list",
     ),
+    "more than memory": (
+        "v2.1",
+        lambda p: (p / "meta/episodes.jsonl").write_text(
+            "".join(f'{{"episode_index": {n}, "length": {2**27}}}\n' for n in range(2))
+        ),
+        r"of its \d+ rows does not fit",
+    ),
+    "a name of a gigabyte": (
+        "v2.1",
+        edit("meta/info.json", lambda d: d.update(data_path="{episode_index:9999999999}")),
+        "is no template",
+    ),
+    "a name that looks inside": (
+        "v2.1",
+        edit("meta/info.json", lambda d: d.update(data_path="{episode_index.__class__}")),
+        "is no template",
+    ),
     "deep": (
         "v3.0",
         lambda p: (p / "meta/info.json").write_text("[" * 100_000),
@@ -290,6 +307,15 @@ def test_what_is_wrong_is_said_precisely(made: Path, tmp_path: Path, fault: str)
     with pytest.raises(FailedPrecondition, match=message) as caught:
         draw(tmp_path / name, task)
     assert caught.value.message.startswith(f"dataset {name!r}")
+
+
+def test_more_numbers_than_are_read_are_seen_before_they_are(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of some kilobytes may hold billions of equal ones."""
+    monkeypatch.setattr(lerobot, "MAX_ROWS", 100)
+    with pytest.raises(FailedPrecondition, match="'episode_index' cannot be read: holds 103 num"):
+        lerobot.LeRobotDataset(made / "v3.0")
 
 
 @pytest.mark.parametrize(
