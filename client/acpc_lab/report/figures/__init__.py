@@ -5,6 +5,7 @@ from __future__ import annotations
 from acpc_lab.report.figures.distributions import distributions
 from acpc_lab.report.figures.factors import factors
 from acpc_lab.report.figures.levels import levels
+from acpc_lab.report.figures.limits import limits
 from acpc_lab.report.figures.plane import plane
 from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
 from acpc_lab.report.figures.steps import steps
@@ -18,7 +19,7 @@ def plates(data: ReportData) -> list[Plate]:
     shifts = dict.fromkeys(cell.shift for cell in data.cells if cell.factor is None)
     if data.has_levels:
         drawn += [levels(data, shift) for shift in shifts]
-    drawn.append(plane(data))
+    drawn += [limits(data), plane(data)]
     drawn += [distributions(data, shift) for shift in shifts]
     drawn += [steps(data, shift) for shift in shifts]
     return [plate for plate in drawn if plate.panels]
