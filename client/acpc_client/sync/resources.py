@@ -170,7 +170,10 @@ class Operations(Resource):
         stream: Any = rpc(call.request, timeout=plan.segment())
         try:
             for answer in stream:
-                yield call.read(answer)
+                operation = call.read(answer)
+                if operation.done:
+                    self._transport.finish(stream)
+                yield operation
         finally:
             stream.cancel()
 
