@@ -41,10 +41,10 @@ SETS_OF, WHOLE_GRID = 200_000, 20
 # What is at its threshold at the limit: factors of the thresholds there, as of the intervals.
 BREAKS_BY = {"IR": (1.0, 0.5), "SR": (3.0, 1.0), "both": (1.0, 1.0)}
 POPULATIONS = {
-    "300 anchors, a trajectory each": (Population(300), "SR"),
+    "a trajectory each": (Population(), "SR"),
+    "a trajectory each, 10 % bad": (Population(bad=0.1), "IR"),
+    "50 trajectories, 10 % bad": (Population(per_trajectory=2, within=0.3, bad=0.1), "both"),
     "300 anchors of 75": (Population(300, per_trajectory=4, within=0.5), "both"),
-    "10 % bad of 100": (Population(300, per_trajectory=3, within=0.3, bad=0.1), "IR"),
-    "10 % bad of 50": (Population(100, per_trajectory=2, within=0.3, bad=0.1), "both"),
 }
 
 

@@ -176,9 +176,7 @@ def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
     return outcome, size
 
 
-def study(
-    truth: tuple[float, ...], seeds: Sequence[int], limit: int, batch: int
-) -> dict[str, Any]:
+def study(truth: tuple[float, ...], seeds: Sequence[int], limit: int, batch: int) -> dict[str, Any]:
     """Many jobs on one truth: how often each outcome came, and the anchors they took."""
     ended = [run_job(Truth(*truth).samples(limit, seed), limit, batch) for seed in seeds]
     counts = Counter(str(outcome) for outcome, _ in ended)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 from acpc.contract import (
     ArgumentError,
@@ -89,7 +89,7 @@ class SeverityLimit(Tabular, Record):
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, scored: Iterable[tuple[Perturbation, Score, str]]) -> Self:
+    def of(cls, scored: Iterable[tuple[Perturbation, Score, str]]) -> SeverityLimit:
         """Return the limit of severities that were all scored: changes, scores and job names.
 
         Raises:

@@ -43,10 +43,12 @@ def limit_numbers(limit: SeverityLimit | None) -> dict[str, float | str | None]:
 
     A checkpoint that passes at the strongest severity that was scored has that as its limit.
     """
-    strongest = limit and limit.points[-1].severity
+    if limit is None:
+        return dict.fromkeys(("limit", "limit_lower", "limit_upper", "limit_broken_by"))
+    at = limit.points[-1].severity if limit.estimate is None else limit.estimate
     return {
-        "limit": limit and (strongest if limit.estimate is None else limit.estimate),
-        "limit_lower": limit and limit.holds,
-        "limit_upper": limit and limit.breaks,
-        "limit_broken_by": (limit and limit.broken_by) or None,
+        "limit": at,
+        "limit_lower": limit.holds,
+        "limit_upper": limit.breaks,
+        "limit_broken_by": limit.broken_by or None,
     }
