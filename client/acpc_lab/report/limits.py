@@ -38,8 +38,7 @@ def _scored(data: ReportData) -> Iterator[tuple[Apart, Perturbation, Score | Non
 
 
 def _apart(cell: Measurement) -> Apart:
-    name = " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
-    return name, cell.protocol.seed, cell.protocol.neighbourhood
+    return cell.title, cell.protocol.seed, cell.protocol.neighbourhood
 
 
 def limit_table(data: ReportData) -> LimitTable | None:
