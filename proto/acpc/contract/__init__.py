@@ -184,6 +184,7 @@ if TYPE_CHECKING:
     )
     from acpc.contract.severities import (
         CHOICES,
+        curve_of,
         example,
         kind_named,
         parse,
@@ -235,7 +236,7 @@ __all__ = [
     "StudyMetadata", "StudyRequest", "StudyRows", "Stutter", "Tabular", "TaskSummary", "Thresholds",
     "Timing", "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "UntilDecided",
     "UploadHeader", "Verdict", "ViewCertificate", "Views", "VisualChange", "Wire", "WireEnum",
-    "Zoom", "anchors_digest", "bounded", "bounds_of", "changed", "check", "check_extra",
+    "Zoom", "anchors_digest", "bounded", "bounds_of", "changed", "check", "check_extra", "curve_of",
     "did_you_mean", "digested", "endpoints_at", "endpoints_digest", "example", "extra_digest",
     "floats", "follows", "frame_digests", "frames", "from_json", "from_plain", "given", "goal_kind",
     "grids", "has_steps", "html_table", "kind_named", "load_lab", "load_optional", "moment",
