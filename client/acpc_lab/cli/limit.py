@@ -5,31 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
+from acpc_client import CheckpointRef, LimitPoint, Perturbation, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, Followed, Server, as_usage, output_option, said
 from acpc_lab.cli.progress import counted
 from acpc_lab.cli.score import Judged, Measures, Source
 
-_TRANSIENT = "the jobs go on at the server; the same command goes on with them"
+Strongest = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND[:STRONGEST]",
+        help="The visual change and the strongest of it to try, as gaussian_noise:0.2; without "
+        "a number, twice the usual one. `acpc shifts` lists all.",
+    ),
+]
 
 
 def limit(
     *,
     judged: Judged,
-    shift: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND[:STRONGEST]",
-            help="The visual change and the strongest of it to try, as gaussian_noise:0.2; without "
-            "a number, twice the usual one. `acpc shifts` lists all.",
-        ),
-    ],
+    shift: Strongest,
     source: Source,
     measures: Measures,
     steps: Annotated[
@@ -69,34 +69,19 @@ def limit(
     interrupted.
     """
     strongest, anchors = _strongest(shift), source.read()
-    checkpoint, reference = judged.refs()
-    if reference is None:
-        raise typer.BadParameter(
-            "name one: without it no severity passes", param_hint="--reference"
+    checkpoint, asked = _asked(judged, measures)
+    with _resumable(), server.connect() as client, _followed(evaluations) as follow:
+        found = client.find_limit(
+            checkpoint,
+            anchors,
+            strongest,
+            steps=steps,
+            evaluations=evaluations,
+            on_point=follow,
+            timeout=server.timeout,
+            **said(request_id=request_id),
+            **asked,
         )
-    asked = {
-        "reference": reference,
-        "protocol": measures.protocol(),
-        "thresholds": measures.thresholds(),
-        "evidence": measures.evidence(),
-        "until_decided": measures.stopping(),
-        **said(numeric_mode=measures.numeric_mode, request_id=request_id),
-    }
-    try:
-        with server.connect() as client, _followed(evaluations) as follow:
-            found = client.find_limit(
-                checkpoint,
-                anchors,
-                strongest,
-                steps=steps,
-                evaluations=evaluations,
-                on_point=follow,
-                timeout=server.timeout,
-                **asked,
-            )
-    except KeyboardInterrupt as interrupt:
-        render.note(f"interrupted: {_TRANSIENT}")
-        raise typer.Exit(Exit.INTERRUPTED) from interrupt
     if output is not None:
         save_result(found, output)
     if picture is not None:
@@ -105,9 +90,37 @@ def limit(
     raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
 
 
+def _asked(judged: Judged, measures: Measures) -> tuple[CheckpointRef, dict[str, Any]]:
+    """The checkpoint, and the search's options; without a reference no severity passes."""
+    checkpoint, reference = judged.refs()
+    if reference is None:
+        raise typer.BadParameter(
+            "name one: without it no severity passes", param_hint="--reference"
+        )
+    options = {
+        "reference": reference,
+        "protocol": measures.protocol(),
+        "thresholds": measures.thresholds(),
+        "evidence": measures.evidence(),
+        "until_decided": measures.stopping(),
+    }
+    return checkpoint, options | said(numeric_mode=measures.numeric_mode)
+
+
 def _strongest(text: str) -> Perturbation:
     with as_usage("--shift"):
         return parse(text) if ":" in text else strongest_of(text)
+
+
+@contextmanager
+def _resumable() -> Iterator[None]:
+    """Says, when interrupted, how the search goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        hint = "the jobs go on at the server; the same command goes on with them"
+        render.note(f"interrupted: {hint}")
+        raise typer.Exit(Exit.INTERRUPTED) from interrupt
 
 
 @contextmanager

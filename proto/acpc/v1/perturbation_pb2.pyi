@@ -678,11 +678,11 @@ class Background(_message.Message):
     """
     plate: _builtins.bytes
     """A frame of the empty scene, uint8 (height, width, 3), of the camera's aspect.
-    Length: 0 to 3145728 bytes.
+    Length: 0 to 3145728.
     """
     plate_width: _builtins.int
     """Pixels in a row of the plate; zero without one.
-    Range: 0 to 4096.
+    Range: 0 to 4096; default 0.
     """
     def __init__(
         self,

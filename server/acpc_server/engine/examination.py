@@ -61,7 +61,11 @@ KINDS: tuple[contract.VisualChange, ...] = (
     contract.DefocusBlur(2.5), contract.MotionBlur(9), contract.Resize(scale=0.5),
     contract.Brightness(change=0.2), contract.Contrast(0.4), contract.ColorJitter(0.5),
     contract.Jpeg(20), contract.Gamma(exponent=2.0), contract.Shadow(strength=0.5),
-    contract.Occlusion(size=0.25), contract.RandomShift(pixels=2),
+    contract.Occlusion(size=0.25), contract.RandomShift(pixels=2), contract.Cutout(0.25),
+    contract.Distractor(0.5), contract.Background(0.5, key="808080", tolerance=0.5),
+    contract.RandomConvolution(0.5), contract.Saturation(-0.5), contract.Zoom(0.25),
+    contract.KnockedCamera(5.0), contract.Haze(0.5), contract.SaltAndPepper(0.1),
+    contract.Stutter(0.5),
 )  # fmt: skip
 
 
