@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from acpc_client.calls import Method
 from acpc_client.inputs import Feed, Pair
@@ -49,7 +50,7 @@ class AsyncWire(Transport):
             stream.cancel()
 
 
-async def _messages(feed: Feed[Any], pairs: Pairs) -> AsyncIterator[Any]:
+async def _messages(feed: Feed[Item], pairs: Pairs) -> AsyncIterator[Message]:
     if not isinstance(pairs, AsyncIterable):
         for message in feed.messages(pairs):
             yield message

@@ -95,11 +95,11 @@ def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -
 
 
 @functools.cache
-def _hints(kind: object) -> dict[str, Any]:
+def _hints(kind: object) -> dict[str, object]:
     return typing.get_type_hints(kind)
 
 
-def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> Any:  # noqa: ANN401
+def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> object:  # noqa: ANN401
     values = {}
     _checked(plain, Mapping, path)
     for field in dataclasses.fields(kind):
@@ -116,7 +116,7 @@ def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> An
         raise error.below(path) from error
 
 
-def _checked(plain: Any, kind: Any, path: str) -> Any:  # noqa: ANN401
+def _checked(plain: object, kind: Any, path: str) -> Any:  # noqa: ANN401
     """The value, when it is of this type; a bool is no number."""
     if isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool)):
         return plain
@@ -146,7 +146,7 @@ def _held(name: str, arrays: Mapping[str, Array], path: str) -> Array:
     return arrays[name]
 
 
-def _array(plain: Any, dtype: Any, path: str) -> Array:  # noqa: ANN401
+def _array(plain: object, dtype: Any, path: str) -> Array:  # noqa: ANN401
     """An array from JSON: of the hint's type, or of what the values are."""
     try:
         if dtype is not Any:

@@ -30,11 +30,10 @@ from acpc.contract import (
     to_plain,
 )
 
+from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
 from acpc_client.results.limit import SeverityLimit
-from acpc_client.results.operations import Operation
-from acpc_client.results.studies import StudyResult
 
 SCHEMA = "acpc.result"
 VERSION = 1

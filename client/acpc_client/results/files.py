@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def _suffix(path: Path) -> str:
 
 def _from_json(content: bytes) -> Read:
     document = _parsed(content)
-    left: list[tuple[str, Any]] = [("", document)]
+    left: list[tuple[str, object]] = [("", document)]
     while left:  # not by recursion: the reader has met what is nested as deep as it may be
         path, value = left.pop()
         if isinstance(value, float) and not math.isfinite(value):
@@ -188,10 +189,9 @@ def _to_parquet(result: Result) -> bytes:
         names = [name for name in rest if name.startswith(prefix)]
         if names:
             parts.append((side, {name.removeprefix(prefix): rest.pop(name) for name in names}))
-    everywhere = set.intersection(*(set(columns) for _, columns in parts)) if parts else set()
     tables = []
     for side, columns in parts:
-        made = {name: _column(pa, x, name in everywhere) for name, x in columns.items()}
+        made = {name: _column(pa, x) for name, x in columns.items()}
         count = len(next(iter(columns.values())))
         beside = {"side": pa.array([side] * count, pa.string())} if side else {}
         tables.append(pa.table({**beside, **made}))
@@ -222,7 +222,7 @@ def _from_parquet(content: bytes) -> Read:
     return _parsed(metadata[_METADATA]), arrays
 
 
-def _columns_of(pa: Any, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
+def _columns_of(pa: ModuleType, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
     arrays: Arrays = {}
     sided = "side" in table.column_names
     for prefix, side in _PARTS:
@@ -236,25 +236,17 @@ def _columns_of(pa: Any, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
     return arrays
 
 
-def _column(pa: Any, values: Array, everywhere: bool) -> Any:  # noqa: ANN401 - pyarrow's
-    """A column of scalars, or of lists of one length; one that a side lacks of any lists.
-
-    pyarrow before 26 does not read lists of one length where a row has none.
-    """
+def _column(pa: ModuleType, values: Array) -> object:
+    """A column of scalars, or of lists of one length."""
     if values.ndim == 1:
         return pa.array(values.tolist() if values.dtype.kind == "U" else values)
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-    if everywhere:
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
     starts = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
     return pa.ListArray.from_arrays(pa.array(starts), flat)
 
 
-def _array(pa: Any, column: Any) -> Array:  # noqa: ANN401
+def _array(pa: ModuleType, column: Any) -> Array:  # noqa: ANN401 - pyarrow's
     whole = column.combine_chunks()
-    if pa.types.is_fixed_size_list(whole.type):
-        flat: Array = whole.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(-1, whole.type.list_size)
     if pa.types.is_list(whole.type):
         lists: Array = whole.flatten().to_numpy(zero_copy_only=False)
         return lists.reshape(len(whole), len(lists) // max(1, len(whole)))

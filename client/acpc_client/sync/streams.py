@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
 from acpc_client.calls import anchors as calls
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import GOODBYE_S
@@ -30,7 +30,7 @@ class PlanStream:
     def __init__(self, transport: SyncTransport, request_id: str, options: dict[str, Any]) -> None:
         self._transport, self._request_id = transport, request_id
         self._requests: SimpleQueue[pb.PlanRequest | None] = SimpleQueue()
-        self._stream = transport.rpc(planning.PLAN)(iter(self._requests.get, None), **options)
+        self._stream = transport.rpc(diagnostics.PLAN)(iter(self._requests.get, None), **options)
 
     def exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
         """Sends one message and waits for its answer; None: the server has ended the stream."""

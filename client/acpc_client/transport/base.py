@@ -21,9 +21,13 @@ from acpc_client.errors import (
 )
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
-from acpc_client.transport.channel import CHANNEL_OPTIONS
-from acpc_client.transport.connections import Connections
-from acpc_client.transport.traced import start_tracing, traced
+from acpc_client.transport.channel import (
+    CHANNEL_OPTIONS,
+    Connections,
+    Metadata,
+    start_tracing,
+    traced,
+)
 
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0
@@ -91,7 +95,7 @@ class Transport(ABC):
             return call
         header = self._bearer.header()
 
-        def named(*request: Any, metadata: Any = (), **options: Any) -> Any:  # noqa: ANN401
+        def named(*request: object, metadata: Metadata = (), **options: object) -> Any:  # noqa: ANN401
             return call(*request, metadata=(*metadata, *header), **options)
 
         return named

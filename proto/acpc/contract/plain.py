@@ -90,7 +90,7 @@ def _read(hint: object, value: object, path: str) -> Any:
     return _read_scalar(hint, value, path)
 
 
-def _read_union(parts: tuple[Any, ...], value: Any, path: str) -> Any:
+def _read_union(parts: tuple[Any, ...], value: object, path: str) -> Any:
     if value is None and type(None) in parts:
         return None
     members = [part for part in parts if part is not type(None)]
@@ -124,7 +124,7 @@ def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
     return hint[value.upper()]
 
 
-def _read_scalar(hint: Any, value: Any, path: str) -> Any:
+def _read_scalar(hint: Any, value: object, path: str) -> Any:
     wanted = get_origin(hint) or hint
     if wanted is bytes and isinstance(value, str):
         return _from_base64(value, path)
