@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.base import Spread
 from acpc_lab.studies.collapse import CollapseSummary
 from acpc_lab.studies.drift import DriftSummary
 from acpc_lab.studies.geometry import GeometrySummary
 from acpc_lab.studies.horizons import HorizonSummary
 from acpc_lab.studies.planner import PlannerSummary
 from acpc_lab.studies.sensitivity import SensitivitySummary
+from acpc_lab.studies.statistics import Spread
 from rich.console import Console
 from rich.table import Table
 from server_process import HERE, WORLD, acpc, dataset_folder, running_server

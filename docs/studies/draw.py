@@ -10,15 +10,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from acpc_lab.plotting import styled
-from acpc_lab.studies import paper
-from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.figures import (
-    collapse_bars,
-    drift_errors,
-    horizon_ratios,
-    shift_scatter,
-    splits,
-)
+from acpc_lab.studies import STUDIES, Evidence, paper
+from acpc_lab.studies.collapse import collapse_bars
+from acpc_lab.studies.drift import drift_errors
+from acpc_lab.studies.horizons import horizon_ratios
+from acpc_lab.studies.shifts import shift_scatter
+from acpc_lab.studies.threshold_summary import splits
 
 HERE = Path(__file__).parent
 

@@ -11,6 +11,7 @@ import pytest
 from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import retries
+from acpc_client.aio import wire
 from acpc_client.errors import (
     ArgumentError,
     Cancelled,
@@ -181,6 +182,7 @@ def test_a_stalled_stream_is_reopened(
     side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "WATCH_SEGMENT_S", 0.3)
+    monkeypatch.setattr(wire, "ENDING_S", 0.05)
     counterparty.stalled.set()
     counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
     assert watched(side) == [4]

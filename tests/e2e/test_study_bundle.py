@@ -15,8 +15,15 @@ from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from acpc_lab.studies import bundle
 from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.checkpoints import CheckpointRows, StudyCheckpoint, read_checkpoints
-from acpc_lab.studies.measuring import JOURNAL, AskStudy, MeasuringProgress, measure
+from acpc_lab.studies.measuring import (
+    JOURNAL,
+    AskStudy,
+    CheckpointRows,
+    MeasuringProgress,
+    StudyCheckpoint,
+    measure,
+    read_checkpoints,
+)
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess

@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
-from acpc_lab.studies.base import Spread
+from acpc_lab.studies.statistics import Spread
 from acpc_lab.studies.planner import PlannerSummary
 from study_demo import SHOWN, planner_findings
 for certified, broken in ((0.0, 0), (0.25, 0), (0.25, 2)):

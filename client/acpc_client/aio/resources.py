@@ -178,7 +178,10 @@ class AsyncOperations(Resource):
         stream = rpc(call.request, timeout=plan.segment())
         try:
             async for answer in stream:
-                yield call.read(answer)
+                operation = call.read(answer)
+                if operation.done:
+                    await self._transport.finish(stream)
+                yield operation
         finally:
             stream.cancel()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
-from typing import TypeAlias, TypeVar
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -16,6 +17,7 @@ from acpc_client.transport import Ending, Transport
 
 Item = TypeVar("Item")
 AsyncLock = asyncio.Lock
+ENDING_S = 1.0  # a server that keeps a stream open after its last message is not waited for longer
 Pairs: TypeAlias = Iterable[Pair] | AsyncIterable[Pair]
 
 
@@ -48,6 +50,17 @@ class AsyncWire(Transport):
             raise self.policy.hinted(self.error(await ending.behind(raised))) from None
         finally:
             stream.cancel()
+
+    @staticmethod
+    async def finish(stream: Any) -> None:  # noqa: ANN401 - gRPC has no type for it
+        """Wait until a stream has ended whose last message was read.
+
+        One that is cancelled ends later in gRPC: the next event loop of this process would be
+        handed its end, and log a traceback, since the loop that it belongs to is closed.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                await stream.code()
 
 
 async def _messages(feed: Feed[Item], pairs: Pairs) -> AsyncIterator[Message]:

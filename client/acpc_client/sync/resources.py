@@ -171,7 +171,10 @@ class Operations(Resource):
         stream = rpc(call.request, timeout=plan.segment())
         try:
             for answer in stream:
-                yield call.read(answer)
+                operation = call.read(answer)
+                if operation.done:
+                    self._transport.finish(stream)
+                yield operation
         finally:
             stream.cancel()
 

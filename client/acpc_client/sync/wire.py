@@ -59,6 +59,10 @@ class SyncWire(Transport):
         finally:
             stream.cancel()
 
+    @staticmethod
+    def finish(stream: grpc.Call) -> None:
+        """Do nothing: a blocking stream that is cancelled has ended."""
+
 
 def _ignore(_: grpc.ChannelConnectivity) -> None:
     """Watches a channel."""

@@ -1,42 +1,38 @@
-"""``acpc study``: the paper's studies, from rows or from checkpoints at a server."""
+"""``acpc study``: the paper's studies, from rows or from checkpoints at a server.
+
+The studies declare what their commands take, print and draw; here are the commands themselves.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from acpc_client import (
-    CemBudget,
-    CemReturn,
-    CostReduction,
-    DestroyedActions,
-    DriftStudy,
-    GeometryStudy,
-    PlannerStudy,
-    Reading,
-    ScoreProtocol,
-    SensitivityStudy,
-)
-from acpc_client.errors import FailedPrecondition
+from acpc_client import Result, save_result
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
-from acpc_lab.cli import render, study_files
-from acpc_lab.cli.commands import PROTOCOL
+from acpc_lab.cli import render
+from acpc_lab.cli.commands import Command, command, single_options
 from acpc_lab.cli.options import (
-    protocol,
-    read_grid,
-    read_numbers,
-    read_shift,
+    Answered,
+    Exit,
+    Followed,
+    Server,
+    output_option,
+    reported,
     said,
 )
-from acpc_lab.cli.parameters import choice
-from acpc_lab.cli.study_run import (
-    Answers,
-    Plan,
-    measured_study,
-)
-from acpc_lab.tables import Arrays, Rows
+from acpc_lab.cli.parameters import DrawnAnchors, Mode
+from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
+from acpc_lab.cli.table import Column
+from acpc_lab.studies import bundle
+from acpc_lab.tables import Arrays, Rows, read_rows, sha256, to_csv
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -44,214 +40,320 @@ app = typer.Typer(
     help="The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
 )
-app.add_typer(study_files.app)
-Horizon = Annotated[int | None, protocol("Predicted steps H.", 1)]
-Draws = Annotated[int | None, protocol("Draws per shift.", 1)]
-Seed = Annotated[int | None, protocol("Seed of the draws [0].", 0)]
-Alpha = Annotated[float, protocol("Penalty of the ridge on standardised features.")]
-OneShift = Annotated[str, typer.Option("--shift", metavar="KIND:SEVERITY", help="The shift.")]
-DriftReading = Annotated[Any, choice(DriftStudy, "reading", Reading, "--protocol")]
-PlannerReading = Annotated[Any, choice(PlannerStudy, "reading", Reading, "--protocol")]
-Destroyed = Annotated[Any, choice(DriftStudy, "destroyed", DestroyedActions)]
-Cost = Annotated[Any, choice(PlannerStudy, "cost_reduction", CostReduction, "--cost")]
-Returned = Annotated[Any, choice(PlannerStudy, "returns", CemReturn)]
-Others = Annotated[str, typer.Option(metavar="A,B", help="Others to try.")]
+_FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
+_SOURCE: dict[str, Any] = {"metavar": "FILE", "rich_help_panel": "Where the rows come from: one of"}
+RowsFile = Annotated[Path, typer.Argument(metavar="ROWS", help="CSV or Parquet.", **_FILE)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shifts:
-    """The shifts of a study and their draws."""
+class Output(Followed):
+    """Where the results of a study go."""
 
-    shift: Annotated[
-        list[str],
+    out: Annotated[
+        Path | None,
         typer.Option(
-            "--shift", metavar="KIND:SEVERITY", help="Instead of the paper's; KIND:A,B is a grid."
+            "--out",
+            metavar="FOLDER",
+            file_okay=False,
+            help="Write a bundle: rows, summary, figures.",
         ),
-    ] = field(default_factory=list)
-    draws: Draws = None
-    seed: Seed = None
+    ] = None
+    parquet: Annotated[
+        bool, typer.Option("--parquet", help="Keep the rows as Parquet in the bundle, not as CSV.")
+    ] = False
 
-    def said(self) -> dict[str, Any]:
-        """What was given, as the studies name it."""
-        return said(shifts=read_grid(self.shift), draws=self.draws, seed=self.seed)
+    def check(self) -> None:
+        """Rejects a folder that cannot take a bundle, before any work is done.
 
+        Raises:
+            ArgumentError: It holds a study already.
+        """
+        if self.out is not None:
+            bundle.require_free(self.out)
 
-@measured_study(
-    app,
-    "acpc study drift --checkpoints unaugmented.csv --out drift/",
-    "acpc study drift --rows drift/rows.csv --alpha 10",
-)
-def drift(
-    *,
-    sampled: Shifts,
-    horizon: Horizon = None,
-    groups: Annotated[int | None, protocol("Groups of trajectories [16].", 2)] = None,
-    reading: DriftReading = None,
-    destroyed: Destroyed = None,
-    alpha: Alpha = 1.0,
-) -> Plan:
-    """Error-drift study."""
-    study = DriftStudy(
-        **sampled.said(),
-        **said(horizon=horizon, groups=groups, reading=reading, destroyed=destroyed),
-    )
-    return Plan(
-        studies.DriftParameters(alpha), studies.AskStudy(study), check=studies.require_one_per_run
-    )
-
-
-@measured_study(
-    app,
-    "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
-    "acpc study planner --rows planner/rows.csv --protocol released",
-)
-def planner(
-    *,
-    sampled: Shifts,
-    sampling_seed: Annotated[int | None, protocol("Seed of CEM's samples [0].", 0)] = None,
-    candidates: Annotated[int, protocol("Candidates per iteration.", 2)] = 64,
-    elites: Annotated[int, protocol("Elites.", 1)] = 8,
-    iterations: Annotated[int, protocol("Iterations.", 1)] = 8,
-    horizon: Annotated[int, protocol("Predicted steps H.", 1)] = 5,
-    history: Annotated[int | None, protocol("Newest frames the planner sees [1].", 1)] = None,
-    goal_offset: Annotated[
-        int | None, protocol("The goal lies so many kept frames ahead [horizon].", 1)
-    ] = None,
-    cost: Cost = None,
-    returns: Returned = None,
-    reading: PlannerReading = None,
-    pool: Annotated[
-        Literal["last", "first"] | None,
-        protocol("Pool of the clean run that gives the features; as --protocol says."),
-    ] = None,
-    distance: Annotated[
-        Literal["acpc", "displacement"] | None,
-        protocol("Feature at the planner's horizon: ACPC_H or r_j; as --protocol says."),
-    ] = None,
-    alpha: Alpha = 1.0,
-) -> Plan:
-    """Planner study."""
-    study = PlannerStudy(
-        **sampled.said(),
-        **said(sampling_seed=sampling_seed, history=history, goal_offset=goal_offset),
-        **said(cost_reduction=cost, returns=returns, reading=reading),
-        budget=CemBudget(candidates, elites, iterations, horizon),
-    )
-    named = str(reading or Reading.PAPER)
-    parameters = studies.PlannerParameters(alpha, named, pool or "", distance or "")
-    return Plan(parameters, studies.AskStudy(study))
-
-
-@measured_study(
-    app,
-    "acpc study geometry --checkpoints pair.csv --out geometry/",
-    "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
-)
-def geometry(
-    *,
-    sampled: Shifts,
-    horizon: Horizon = None,
-    motion: Annotated[
-        bool,
-        typer.Option(
-            "--motion",
-            help="Keep the scale s_i of each anchor's clean motion, too, and the embeddings of its "
-            "observed frames.",
-            rich_help_panel=PROTOCOL,
-        ),
-    ] = False,
-    highlighted: Annotated[int, typer.Option(min=1, help="Histories in colour.")] = 16,
-    perplexity: Annotated[float, typer.Option(help="Of t-SNE.")] = 30.0,
-    tsne_seed: Annotated[int, typer.Option(min=0, help="Of t-SNE.")] = 0,
-) -> Plan:
-    """Local geometry."""
-    parameters = studies.GeometryParameters(highlighted, perplexity, tsne_seed)
-
-    def gather(answers: Answers) -> tuple[Rows, Arrays]:
-        rows, arrays = (
-            studies.study_rows(studies.STUDIES["geometry"].rows, answers),
-            studies.study_arrays(answers),
-        )
-        render.note("computing the t-SNE coordinates of the picture")
+    def finish(
+        self,
+        evidence: studies.Evidence,
+        sources: Sequence[Mapping[str, Any]],
+        inputs: Mapping[str, bytes],
+    ) -> None:
+        """Prints the summary and, with a folder, writes the bundle and its figures."""
+        if self.json:
+            render.result(evidence.result(sources))
+        else:
+            render.line(evidence.study.question)
+            for part in evidence.study.shown(evidence.summary):
+                if isinstance(part, str):
+                    render.line(part)
+                else:
+                    render.columns(part.items, *part.columns)
+        out = self.out
+        if out is None:
+            return
         try:
-            return rows, studies.embedded(arrays, parameters)
+            held = bundle.write(out, evidence, sources=sources, inputs=inputs, parquet=self.parquet)
+        except OSError as error:
+            raise ArgumentError(str(out), f"cannot be written: {error}") from error
+        try:
+            bundle.draw(held, evidence)
         except FailedPrecondition as missing:
-            render.note(f"no t-SNE: {missing.message}")
-            return rows, arrays
-
-    study = GeometryStudy(**sampled.said(), **said(horizon=horizon), motion=motion)
-    return Plan(parameters, studies.AskStudy(study), gather)
-
-
-@measured_study(app, "acpc study sensitivity --checkpoints pair.csv --out sensitivity/")
-def sensitivity(
-    *,
-    probes: Annotated[int | None, protocol("Probes per anchor and method [8].", 1)] = None,
-    seed: Seed = None,
-    horizon: Horizon = None,
-    step: Annotated[
-        float | None, protocol("Size of the finite differences, in [0, 1] pixels [0.001].")
-    ] = None,
-    directions: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Of the anchor set, instead of random probes."),
-    ] = None,
-) -> Plan:
-    """Local sensitivity."""
-    study = SensitivityStudy(
-        **said(probes=probes, seed=seed, horizon=horizon, step=step, directions=directions)
-    )
-    return Plan(studies.SensitivityParameters(), studies.AskStudy(study))
+            render.note(f"no figures: {missing.message}")
+            render.note(f"  draw them later: acpc study plot {held.folder}")
+        render.note(f"wrote {out}: study {held.digest[:12]}")
+        render.note(f"  check it: acpc study verify {out}")
 
 
-@measured_study(
-    app, "acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/"
-)
-def horizons(
-    *,
-    shift: OneShift = "gaussian_noise:0.08",
-    horizon: Annotated[int, protocol("The protocol's own horizon.", 1)] = 8,
-    quantile: Annotated[float, protocol("The protocol's own quantile.")] = 0.90,
-    more_horizons: Others = "1,2,4",
-    more_quantiles: Others = "0.8,0.95",
-    draws: Draws = None,
-    seed: Seed = None,
-) -> Plan:
-    """Horizon and quantile sensitivity."""
-    asked = ScoreProtocol(
-        **said(draws=draws, seed=seed),
-        horizon=horizon,
-        quantile=quantile,
-        extra_horizons=read_numbers(more_horizons, int, "--more-horizons"),
-        extra_quantiles=read_numbers(more_quantiles, float, "--more-quantiles"),
-    )
-    return Plan(
-        studies.HorizonParameters(horizon, quantile),
-        studies.AskScore(read_shift(shift), asked),
-        lambda answers: (studies.horizon_rows(answers), {}),
-    )
+@dataclass(frozen=True, kw_only=True)
+class Source(DrawnAnchors):
+    """Where the rows of a study come from; how a dataset's anchors are drawn, and measured."""
 
-
-@measured_study(
-    app,
-    "acpc study collapse --checkpoints weights.csv --out collapse/",
-    "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
-)
-def collapse(
-    *,
-    shift: OneShift = "gaussian_noise:0.005",
-    distance_share: Annotated[
-        float, typer.Option(help="Collapsed: less latent distance than this share of the largest.")
-    ] = 0.01,
-    draws: Draws = None,
-    seed: Seed = None,
-    horizon: Horizon = None,
-) -> Plan:
-    """Collapse control."""
-    return Plan(
-        studies.CollapseParameters(distance_share),
-        studies.AskScore(
-            read_shift(shift), ScoreProtocol(**said(draws=draws, seed=seed, horizon=horizon))
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of checkpoints to measure at the server; needs --out.", **_SOURCE, **_FILE
         ),
-        lambda answers: (studies.collapse_rows(answers), {}),
-    )
+    ] = None
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            help="Rows that were measured before, as CSV or Parquet; needs no server.",
+            **_SOURCE,
+            **_FILE,
+        ),
+    ] = None
+    numeric_mode: Mode = None
+
+
+def _add(
+    study: studies.Study,
+    run: Callable[..., None],
+    rows: type[Rows],
+    about: str,
+) -> None:
+    """Adds the command of a study: ``run`` with the study's own options as ``chosen``."""
+    fields = rows.fields()
+    width = max(len(field.name) for field in fields)
+    columns = [
+        f"    {field.name:<{width}}  {field.column.about}"
+        + "; may be absent" * field.column.optional
+        for field in fields
+    ]
+    examples = [f"    {example}" for example in study.examples]
+    parts = (study.question, about, "**Examples**", "\n".join(examples), "**Columns**")
+    text = "\n\n".join((*parts, "\n".join(columns)))
+    run.__annotations__["chosen"] = options_of(study)
+    app.command(study.name, help=text, cls=Command)(single_options(run))
+
+
+def _source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A file as a source of a bundle, and its content to keep there."""
+    content = path.read_bytes()
+    return {"kind": "file", "name": path.name, "sha256": sha256(content)}, {path.name: content}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrated:
+    """Where thresholds for later checkpoints go, and which."""
+
+    file: Annotated[
+        Path | None,
+        output_option(
+            "Also write the thresholds that do best on all tasks, for acpc score --thresholds.",
+            (".json",),
+            "--output",
+        ),
+    ] = None
+    family: Annotated[
+        str, typer.Option(help="Whose thresholds to write, where the rows have several families.")
+    ] = ""
+
+    def write(self, evidence: studies.Evidence, source: Mapping[str, Any]) -> None:
+        """Writes them, and says what to know of them.
+
+        Raises:
+            ArgumentError: The rows have several families, or no such one.
+        """
+        if self.file is None:
+            return
+        chosen = studies.calibrated(evidence.rows, evidence.parameters, self.family)
+        save_result(Result("thresholds", chosen, evidence.result([source]).request), self.file)
+        pair = f"relative IR at most {chosen.ir:g}, SR at least {chosen.sr:g}"
+        render.note(f"wrote {self.file}: {pair}")
+        for sentence in chosen.warnings:
+            render.note(f"warning: {sentence}")
+
+
+def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibrated, output: Output) -> None:  # noqa: ANN401 - options
+    study = studies.STUDIES["thresholds"]
+    with reported():
+        output.check()
+        parameters = parameters_of(study, chosen)
+        evidence = studies.Evidence.of(study, read_rows(rows, study.rows), parameters)
+        source, inputs = _source(rows)
+        output.finish(evidence, [source], inputs)
+        calibrated.write(evidence, source)
+
+
+def _shifts(
+    *,
+    rows: RowsFile,
+    chosen: Any,  # noqa: ANN401 - options
+    thresholds_from: Annotated[
+        Path | None, typer.Option(exists=True, file_okay=False, help="Folder of a threshold study.")
+    ] = None,
+    output: Output,
+) -> None:
+    study = studies.STUDIES["shifts"]
+    with reported():
+        output.check()
+        read = read_rows(rows, studies.ShiftRows)
+        source, inputs = _source(rows)
+        sources = [source]
+        if thresholds_from is not None:
+            held = bundle.read(thresholds_from)
+            read = studies.chosen_elsewhere(read, held.evidence())
+            sources.append({"kind": "study", "name": thresholds_from.name, "digest": held.digest})
+        evidence = studies.Evidence.of(study, read, parameters_of(study, chosen))
+        output.finish(evidence, sources, inputs)
+
+
+def _measured(study: studies.Study) -> Callable[..., None]:
+    """Makes a study from rows or from checkpoints, prints it, and writes the bundle."""
+
+    def run(*, chosen: Any, source: Source, output: Output, server: Server) -> None:  # noqa: ANN401 - options
+        if (source.checkpoints is None) == (source.rows is None):
+            found = "neither" if source.rows is None else "both"
+            raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
+        with reported():
+            output.check()
+            parameters, ask = parameters_of(study, chosen), asked_of(study, chosen)
+            if source.rows is not None:
+                read: Rows = read_rows(source.rows, study.rows)
+                file, inputs = _source(source.rows)
+                output.finish(studies.Evidence.of(study, read, parameters), [file], inputs)
+                return
+        if output.out is None or source.checkpoints is None:
+            raise typer.BadParameter(
+                "is missing; jobs are noted and results written there", param_hint="--out"
+            )
+        with reported():
+            file, inputs = _source(source.checkpoints)
+            listed = read_rows(source.checkpoints, studies.CheckpointRows)
+            rows = studies.read_checkpoints(listed, **source.drawn())
+            study.check(rows)
+        ask = replace(ask, **said(numeric_mode=source.numeric_mode))
+        measured = _measure(server, rows, ask, output.out)
+        with reported():
+            answers = [(item.row, item.answer) for item in measured]
+            if study.gather is None:
+                gathered: Rows = studies.study_rows(study.rows, answers)
+                arrays: Arrays = studies.study_arrays(answers)
+            else:
+                gathered, arrays = study.gather(answers, parameters, render.note)
+            evidence = studies.Evidence.of(study, gathered, parameters, arrays)
+            output.finish(evidence, [file, *(item.source() for item in measured)], inputs)
+
+    return run
+
+
+_VIEW: View[studies.MeasuringTask[Any]] = View(
+    noun="checkpoints",
+    before="submitting",
+    columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
+)
+
+
+def _measure(
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask[Any], out: Path
+) -> list[studies.Measured[Any]]:
+    failed: list[str] = []
+    with server.connect() as client, shown(_VIEW, live=True) as show_progress:
+
+        def on_update(now: studies.MeasuringProgress) -> None:
+            show_progress(now)
+            for status in now.changed:
+                if status.state.done and status.problem is not None and status.operation:
+                    failed.append(f"{status.task.title}: {status.operation} {status.state.value}")
+
+        try:
+            return studies.measure(client, rows, ask, out, on_update, server.timeout)
+        except KeyboardInterrupt as interrupt:
+            render.note("interrupted: the jobs go on at the server")
+            render.note("  give the same command again to go on")
+            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        except AcpcError as error:
+            if not failed:
+                raise
+            render.error(error)
+            render.note(f"  {failed[0]}; the same command does it again")
+            raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
+
+
+_JOBS = """The file of `--checkpoints` is a CSV with a row per checkpoint. Jobs are noted in the
+folder of `--out`: when the command is interrupted, the same command goes on."""
+for _study in studies.STUDIES.values():
+    if _study.ask is None:
+        _of_file: dict[str, Callable[..., None]] = {"thresholds": _thresholds, "shifts": _shifts}
+        _add(_study, _of_file[_study.name], _study.rows, _study.about)
+    else:
+        _add(_study, _measured(_study), studies.CheckpointRows, _JOBS)
+
+
+@command(app)
+def verify(*, folder: Folder, form: Answered) -> None:
+    """Is a study what its folder says?
+
+    Compares the SHA-256 of every file with the manifest, computes the summary again from the rows
+    and compares every number. Exits with 0 when all is as it should be and with 1 otherwise, naming
+    the first difference.
+
+    **Example**
+
+        acpc study verify drift/
+    """
+    with reported():
+        found = studies.verify(folder)
+    if form.json:
+        render.line(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    elif found.difference is None:
+        render.line(
+            f"OK: {found.study} study {found.digest}: {found.files} files and {found.values} values"
+        )
+    if found.difference is not None:
+        render.note(f"first difference: {found.difference}")
+        raise typer.Exit(Exit.ERROR)
+
+
+@command(app)
+def plot(folder: Folder) -> None:
+    """Draws the figures of a study again, from its rows. Needs no server and no GPU.
+
+    **Example**
+
+        acpc study plot drift/
+    """
+    with reported():
+        held = bundle.read(folder)
+        drawn = bundle.draw(held, held.evidence())
+    for name in drawn.figures:
+        render.line(str(folder / name))
+
+
+@command(app)
+def paper(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="shifts or collapse.")],
+) -> None:
+    """Prints the rows that the paper prints, as CSV: an example of the input, and its check.
+
+    **Example**
+
+        acpc study paper shifts > pairs.csv && acpc study shifts pairs.csv
+    """
+    with reported():
+        if study not in studies.PAPER_ROWS:
+            wanted = ", ".join(studies.PAPER_ROWS)
+            raise ArgumentError("STUDY", f"found {study!r}, wanted one of {wanted}")
+        render.line(to_csv(studies.PAPER_ROWS[study]()).rstrip("\n"))

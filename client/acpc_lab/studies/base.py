@@ -1,25 +1,68 @@
-"""Defines what studies share: parameters, small statistics, and a ridge fitted on other groups."""
+"""Defines what a study is: its question, rows, parameters, summary, tables, figures and job."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from typing import Any, Self, TypeVar, get_origin, get_type_hints
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
 
-import numpy as np
-from acpc.contract import Record
+from acpc.contract import Record, check
+from acpc_client import Result
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
-from acpc_lab.tables import groups as groups_of
+from acpc_lab.studies.measuring import AskScore, AskStudy, StudyCheckpoint
+from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+READINGS = ("paper", "released")
+
+
+@dataclass(frozen=True, eq=False)
+class RunRows(Rows):
+    """Rows that are of a task and a training run."""
+
+    task: Annotated[Texts, Column("task")]
+    run: Annotated[Texts, Column("training run, for example its seed")]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRows(RunRows):
+    """Rows that are of one checkpoint among those of a training run."""
+
+    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
+
+
+def by_reading(*, paper: object, released: object) -> Any:  # noqa: ANN401 - as dataclasses.field
+    """Declares a parameter that is one of two values, by ``reading`` where it is None.
+
+    Where one of them is a number, ``check_rules`` says what else may be given.
+    """
+    return field(default=None, metadata={"readings": {"paper": paper, "released": released}})
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Base of the parameters of a study; each default is the paper's."""
+    """Base of the parameters of a study; each default is the paper's.
+
+    Raises ArgumentError: A value is of another type, out of range, or none of the choices.
+    """
+
+    def __post_init__(self) -> None:
+        check(self)
+        reading = getattr(self, "reading", "paper")
+        for item in dataclasses.fields(self):
+            name, found = item.name, getattr(self, item.name)
+            readings = item.metadata.get("readings", {})
+            if readings and found is None:
+                object.__setattr__(self, name, readings[reading])
+                continue
+            choices = READINGS if name == "reading" else tuple(readings.values())
+            if choices and set(map(type, choices)) == {str} and found not in choices:
+                raise ArgumentError(name, f"found {found!r}, wanted one of {', '.join(choices)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -31,190 +74,121 @@ class Parameters:
 
         Raises ArgumentError: A parameter is unknown or out of range.
         """
-        hints = get_type_hints(cls)
+        names = [item.name for item in dataclasses.fields(cls)]
         for name in values:
-            if name not in hints:
-                raise ArgumentError(name, f"is no parameter; there are {', '.join(hints)}")
-        return cls(
-            **{
-                name: tuple(value) if get_origin(hints[name]) is tuple else value
-                for name, value in values.items()
-            }
-        )
-
-    def decide(self, name: str, undecided: object, defaults: Mapping[str, Any]) -> None:
-        """Gives a parameter that is left open the value of the reading, ``self.reading``.
-
-        Raises ArgumentError: There is no such reading.
-        """
-        reading = getattr(self, "reading", "")
-        self.require("reading", reading in defaults, f"one of {', '.join(defaults)}")
-        if getattr(self, name) == undecided:
-            object.__setattr__(self, name, defaults[reading])
-
-    def require(self, name: str, fits: bool, wanted: str) -> None:
-        """Rejects a parameter that does not fit.
-
-        Raises ArgumentError: With the value found and the value wanted.
-        """
-        if not fits:
-            raise ArgumentError(name, f"found {getattr(self, name)!r}, wanted {wanted}")
-
-
-SLACK = 1e-9
-"""Percentage points by which rounding may miss a cutoff: 3 of 5 is 60 % in any arithmetic."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Spread(Record):
-    """Mean over training runs and sample standard deviation, which one run does not have."""
-
-    mean: float
-    sd: float
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Spread:
-        """Of one value per run."""
-        array = np.array(list(values), dtype=np.float64)
-        return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan)
-
-
-Item = TypeVar("Item")
-
-
-def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ...]:
-    """A record per row of the columns, which are its fields in order."""
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return tuple(kind(*values) for values in rows)
-
-
-def or_none(column: NDArray[np.float64]) -> NDArray[np.object_]:
-    """The column with None for NaN, for a record."""
-    values = column.astype(object)
-    values[np.isnan(column)] = None
-    return values
+            if name not in names:
+                raise ArgumentError(name, f"is no parameter; there are {', '.join(names)}")
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 @dataclass(frozen=True)
-class Confusion:
-    """Decisions against labels."""
+class Listing:
+    """A table for the terminal.
 
-    true_positive: int
-    false_positive: int
-    false_negative: int
-    true_negative: int
+    Attributes:
+        items: One a row.
+        columns: Title, attribute or function of the item, and format of a number.
+    """
+
+    items: Sequence[Any]
+    columns: Sequence[tuple[Any, ...]]
+
+
+CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))
+"""The columns that name a checkpoint."""
+
+
+def decimals(value: float | None, spec: str) -> str:
+    """A number in a format, for example ``.3f``; a dash for None and NaN."""
+    return "-" if value is None or math.isnan(value) else f"{value:{spec}}"
+
+
+Answers = Sequence[tuple[StudyCheckpoint, Any]]
+"""The checkpoints that were measured, each with the answer of its job."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One of the paper's studies.
+
+    Attributes:
+        summarise: Rows, parameters and arrays to the summary; its hints name the types of the first
+            two.
+        shown: Lines and tables for the terminal, of a summary.
+        draw: The figures by name; needs the lab's extras.
+        examples: Command lines.
+        about: What the command says below the question.
+        ask: What is measured on each checkpoint unless options say otherwise; None: the rows come
+            from a file.
+        options: Fields of a score's protocol that the command sets; of a study's job it sets all.
+        gather: Answers and parameters to rows and arrays, with what to call with a note for the
+            user; None: the rows as the server answers them.
+        check: Rejects checkpoints that the study cannot take.
+    """
+
+    name: str
+    question: str
+    summarise: Callable[[Any, Any, Arrays], Record]
+    shown: Callable[[Any], Iterator[str | Listing]]
+    draw: Callable[[Evidence], Mapping[str, Figure]]
+    examples: Sequence[str] = ()
+    ask: AskStudy | AskScore | None = None
+    about: str = ""
+    options: Sequence[str] = ()
+    gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
+    check: Callable[[Sequence[StudyCheckpoint]], None] = lambda checkpoints: None
+
+    @property
+    def rows(self) -> type[Rows]:
+        """The type of the rows."""
+        kind: type[Rows] = get_type_hints(self.summarise)["rows"]
+        return kind
+
+    @property
+    def parameters(self) -> type[Parameters]:
+        """The type of the parameters."""
+        kind: type[Parameters] = get_type_hints(self.summarise)["parameters"]
+        return kind
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study that has been made: its rows and what follows from them.
+
+    Attributes:
+        arrays: Representations and the like beside the rows; often none.
+    """
+
+    study: Study
+    rows: Any
+    parameters: Any
+    arrays: Arrays
+    summary: Any
 
     @classmethod
-    def of(cls, accepted: NDArray[np.bool_], positive: NDArray[np.bool_]) -> Confusion:
-        """Counts what was accepted against what is positive."""
-        return cls(
-            int((accepted & positive).sum()),
-            int((accepted & ~positive).sum()),
-            int((~accepted & positive).sum()),
-            int((~accepted & ~positive).sum()),
-        )
+    def of(
+        cls,
+        study: Study,
+        rows: Rows,
+        parameters: Parameters | None = None,
+        arrays: Arrays | None = None,
+    ) -> Evidence:
+        """Computes the summary; no parameters mean the paper's.
 
-    @property
-    def precision(self) -> Fraction | None:
-        """Positives among the accepted; None when nothing is accepted."""
-        return _ratio(self.true_positive, self.true_positive + self.false_positive)
-
-    @property
-    def recall(self) -> Fraction | None:
-        """Accepted among the positives; None when nothing is positive."""
-        return _ratio(self.true_positive, self.true_positive + self.false_negative)
-
-    @property
-    def specificity(self) -> Fraction | None:
-        """Rejected among the negatives; None when nothing is negative."""
-        return _ratio(self.true_negative, self.true_negative + self.false_positive)
-
-    @property
-    def balanced_accuracy(self) -> Fraction:
-        """Mean of recall and specificity, or the one of them that is defined.
-
-        Raises ValueError: There is nothing to decide.
+        Raises ArgumentError: The rows cannot answer the question.
         """
-        mean = mean_defined([self.recall, self.specificity])
-        if mean is None:
-            raise ValueError("balanced accuracy of nothing")
-        return mean
+        chosen, held = parameters or study.parameters(), arrays or {}
+        return cls(study, rows, chosen, held, study.summarise(rows, chosen, held))
 
+    def result(self, sources: Sequence[Mapping[str, Any]] = ()) -> Result:
+        """The summary with what it was computed from, as ``acpc_client.save_result`` takes it."""
+        parameters = self.parameters.to_dict()
+        asked = {"study": self.study.name, "parameters": parameters, "sources": list(sources)}
+        return Result("study_summary", self.summary.to_dict(), asked)
 
-def _ratio(part: int, whole: int) -> Fraction | None:
-    return Fraction(part, whole) if whole else None
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures by name; open a ``styled`` context to draw and to save them.
 
-
-def mean_defined(values: Sequence[Fraction | None]) -> Fraction | None:
-    """Mean of the values that are defined; None when none is."""
-    defined = [value for value in values if value is not None]
-    return sum(defined, Fraction(0)) / len(defined) if defined else None
-
-
-def as_float(value: Fraction | None) -> float | None:
-    """The nearest float64, None for None."""
-    return None if value is None else float(value)
-
-
-def average_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: NDArray[np.float64] = (last - (counts - 1) / 2)[group]
-    return ranks
-
-
-def spearman(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
-    """Rank correlation with average ranks; NaN when either side is constant or has one value."""
-    x, y = average_ranks(left), average_ranks(right)
-    x, y = x - x.mean(), y - y.mean()
-    scale = math.sqrt(float(x @ x) * float(y @ y))
-    return float(x @ y) / scale if scale else math.nan
-
-
-Matrix = NDArray[np.float64]
-
-
-def held_out_errors(
-    features: Sequence[Matrix], target: Matrix, held_out: NDArray[np.generic], alpha: float
-) -> Matrix:
-    """Absolute error of every row, predicted by a ridge fitted on the rows of other groups.
-
-    Features are standardised with mean and population standard deviation of the rows the ridge is
-    fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
-
-    Args:
-        features: One (n,) array per feature.
-        target: What is predicted, (n,).
-        held_out: Group of each row, (n,).
-        alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
-
-    Returns:
-        |prediction - target|, (n,).
-
-    Raises ArgumentError: There are fewer than two groups.
-    """
-    design = np.stack(features, axis=1)  # (n, features)
-    folds = groups_of(held_out.tolist())
-    if len(folds) < 2:
-        raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
-    errors = np.empty(len(target))
-    for rows in folds.values():
-        rest = np.ones(len(target), dtype=bool)
-        rest[rows] = False
-        errors[rows] = np.abs(
-            _predict(design[rest], target[rest], design[rows], alpha) - target[rows]
-        )
-    return errors
-
-
-def _predict(design: Matrix, target: Matrix, unseen: Matrix, alpha: float) -> Matrix:
-    centre, scale = design.mean(axis=0), design.std(axis=0)
-    # Rounding leaves a constant column with a spread of a few units in the last place.
-    scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
-    standard = (design - centre) / scale
-    offset = target.mean()
-    gram = standard.T @ standard + alpha * np.eye(design.shape[1])
-    weights = np.linalg.solve(gram, standard.T @ (target - offset))
-    predicted: Matrix = (unseen - centre) / scale @ weights + offset
-    return predicted
+        Raises FailedPrecondition: matplotlib or scikit-learn is not installed.
+        """
+        return self.study.draw(self)

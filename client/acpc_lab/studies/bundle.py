@@ -23,7 +23,8 @@ from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
-from acpc_lab.studies.catalogue import STUDIES, Evidence, Study
+from acpc_lab.studies.base import Evidence, Study
+from acpc_lab.studies.catalogue import STUDIES
 from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, to_parquet, write_whole
 
 FORMAT = "acpc-study-bundle/2"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import GaussianNoise, Record, bounded
+from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, or_none, records
-from acpc_lab.studies.success import clean_success
+from acpc_lab.plotting import light, panels, swatch
+from acpc_lab.studies.base import Answers, Evidence, Listing, Parameters, Study
+from acpc_lab.studies.measuring import AskScore
+from acpc_lab.studies.statistics import clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,15 +44,11 @@ class CollapseParameters(Parameters):
     """What counts as collapsed.
 
     Attributes:
-        distance_share: A checkpoint counts as collapsed when its median latent distance is below
-            this share of the largest one. The paper needs no such cutoff: its collapsed checkpoint
-            keeps 0.0003 of the spread.
+        distance_share: Collapsed: less latent distance than this share of the largest. The paper
+            needs no such cutoff: its collapsed checkpoint keeps 0.0003 of the spread.
     """
 
-    distance_share: float = 0.01
-
-    def __post_init__(self) -> None:
-        self.require("distance_share", 0 < self.distance_share < 1, "a share in (0, 1)")
+    distance_share: float = bounded(0.01, gt=0, lt=1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -95,36 +98,115 @@ def summarise(
     Raises ArgumentError: A checkpoint occurs twice, or every representation is the same point.
     """
     rows.require_unique("checkpoint")
-    names = rows.checkpoint.tolist()
-    largest = float(rows.median_latent_distance.max())
-    if largest == 0:
-        raise ArgumentError(
-            "median_latent_distance",
-            "is 0 in every row; wanted at least one checkpoint with spread",
-        )
-    share = rows.median_latent_distance / largest
+    distance, names = rows.median_latent_distance, rows.checkpoint.tolist()
+    if not distance.any():
+        wrong = "is 0 in every row; wanted at least one checkpoint with spread"
+        raise ArgumentError("median_latent_distance", wrong)
+    share = distance / distance.max()
     collapsed = share < parameters.distance_share
     exposed = None
     if 0 < collapsed.sum() < len(rows):
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
-    success, deviation = (
-        or_none(column) for column in clean_success(rows.success_clean, rows.success_clean_seeds)
-    )
+    clean = clean_success(rows.success_clean, rows.success_clean_seeds)
+    success, deviation = map(or_none, clean)
+    columns = (rows.checkpoint, distance, share, rows.ir_raw, rows.sr, success, collapsed)
     return CollapseSummary(
-        checkpoints=records(
-            CollapseLine,
-            rows.checkpoint,
-            rows.median_latent_distance,
-            share,
-            rows.ir_raw,
-            rows.sr,
-            success,
-            collapsed,
-            deviation,
-        ),
+        checkpoints=records(CollapseLine, *columns, deviation),
         lowest_ir=names[preferred],
         lowest_sr=names[int(np.argmin(rows.sr))],
         fooled=bool(collapsed[preferred]),
         exposed=exposed,
     )
+
+
+def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
+    """The checkpoints, and which of them IR and SR tell apart."""
+    yield Listing(
+        summary.checkpoints,
+        (
+            ("checkpoint", "checkpoint"),
+            ("median latent distance", "median_latent_distance", ".4g"),
+            ("raw IR", "ir_raw", ".3f"),
+            ("SR", "sr", ".3f"),
+            ("clean success", _clean_success),
+            ("collapsed", lambda item: "yes" if item.collapsed else "no"),
+        ),
+    )
+    yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled
+    if summary.exposed is not None:
+        yield f"SR {'exposes' if summary.exposed else 'does not expose'} the collapse"
+
+
+def _clean_success(item: CollapseLine) -> str:
+    if item.success_clean is None:
+        return "-"
+    sd = "" if item.success_clean_sd is None else f" +- {item.success_clean_sd:.1f}"
+    return f"{item.success_clean:.1f}{sd}%"
+
+
+PANELS = {
+    "ir_raw": "raw IR",
+    "sr": "SR",
+    "median_latent_distance": "median latent distance",
+    "success_clean": "clean success (%)",
+}
+
+
+def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
+    """A bar per checkpoint in each panel; collapsed ones in the colour of failure."""
+    held = [name for name in PANELS if all(getattr(line, name) is not None for line in lines)]
+    names = 0.065 * max(len(line.checkpoint) for line in lines)  # inches
+    width, height = 1.8 + names / len(held), 0.25 * len(lines) + 0.9
+    figure, axes = panels(len(held), width=width, height=height, sharey=True)
+    colours = [light("fail") if line.collapsed else light("pass") for line in lines]
+    places = range(len(lines))
+    for axis, name in zip(axes, held, strict=True):
+        drawn = axis.barh(places, [getattr(line, name) for line in lines], color=colours)
+        axis.bar_label(drawn, fmt="%.3g", fontsize=6, padding=2)
+        axis.margins(x=0.2)
+        axis.set_title(PANELS[name])
+    # The names stand once, on the left; first come first from the top.
+    axes[0].set_yticks(places, [line.checkpoint for line in lines])
+    axes[0].invert_yaxis()
+    keys = [swatch("collapsed", light("fail")), swatch("not collapsed", light("pass"))]
+    figure.legend(handles=keys, loc="outside upper right", ncols=2)
+    return figure
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The bars."""
+    return {"checkpoints": collapse_bars(evidence.summary.checkpoints)}
+
+
+def collapse_rows(answers: Answers) -> CollapseRows:
+    """A row per checkpoint, under its own name.
+
+    Raises ArgumentError: The checkpoints were not scored on the same anchors.
+    """
+    digests = {row.checkpoint.name: score.receipt.anchors_digest for row, score in answers}
+    if len(set(digests.values())) > 1:
+        wrong = f"differ between {', '.join(digests)}; a comparison needs the same ones"
+        raise ArgumentError("anchors", wrong)
+    columns: dict[str, list[Any]] = {"checkpoint": [row.checkpoint.name for row, _ in answers]}
+    for name in ("median_latent_distance", "ir_raw", "sr"):
+        columns[name] = [getattr(score.checkpoint, name) for _, score in answers]
+    for name in ("success_clean", "success_clean_seeds"):
+        columns[name] = [getattr(row, name) for row, _ in answers]
+    return CollapseRows.of(columns)
+
+
+STUDY = Study(
+    "collapse",
+    "Does SR expose a collapsed representation that raw IR prefers?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study collapse --checkpoints weights.csv --out collapse/",
+        "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
+    ),
+    AskScore(GaussianNoise(0.005), ScoreProtocol()),
+    options=("draws", "seed", "horizon"),
+    gather=lambda answers, parameters, note: (collapse_rows(answers), {}),
+)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import DriftStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, Spread, held_out_errors
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.plotting import joined, panels
+from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study, decimals
+from acpc_lab.studies.measuring import AskStudy, require_one_per_run
+from acpc_lab.studies.statistics import Spread, held_out_errors
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CONTROLS = ("zeroed", "swapped", "shuffled")
 ROUNDING = 1e-5
@@ -19,11 +25,9 @@ ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
-class DriftRows(Rows):
+class DriftRows(RunRows):
     """A row per anchor, shift and draw of one checkpoint."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
     anchor: Annotated[Integers, Column("identity of the anchor")]
     group: Annotated[Integers, Column("group of trajectories that is left out together")]
     shift: Annotated[Integers, Column("index of the shift", low=0)]
@@ -42,12 +46,13 @@ class DriftRows(Rows):
 
 @dataclass(frozen=True)
 class DriftParameters(Parameters):
-    """The regression: ``alpha`` is the penalty of the ridge on standardised features."""
+    """The regression.
 
-    alpha: float = 1.0
+    Attributes:
+        alpha: Penalty of the ridge on standardised features.
+    """
 
-    def __post_init__(self) -> None:
-        self.require("alpha", self.alpha > 0, "a positive number")
+    alpha: float = bounded(1.0, gt=0)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -141,15 +146,11 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
     """
     rows.require_unique("task", "run", "anchor", "shift", "draw")
     difference = np.abs(rows.perturbed_error - rows.clean_error)
-    scale = rows.perturbed_error + rows.clean_error
-    wrong = np.abs(rows.drift - difference) > 1e-9 * scale
+    wrong = np.abs(rows.drift - difference) > 1e-9 * (rows.perturbed_error + rows.clean_error)
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise ArgumentError(
-            "drift",
-            f"row {row + 1}: found {rows.drift[row]:g}, where the errors differ by "
-            f"{difference[row]:g}",
-        )
+        found, wanted = f"found {rows.drift[row]:g}", f"the errors differ by {difference[row]:g}"
+        raise ArgumentError("drift", f"row {row + 1}: {found}, where {wanted}")
     perturbed = rows.severity > 0
     if not perturbed.any():
         raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
@@ -159,11 +160,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
         cell, with_controls = _cell(task, run, used.where(held), parameters.alpha)
         cells.append(cell)
         controls.append(with_controls)
-    identities = [
-        float(values.max(initial=0.0))
-        for name, values in arrays.items()
-        if name.endswith(".identity_acpc")
-    ]
+    identities = [v.max(initial=0.0) for k, v in arrays.items() if k.endswith(".identity_acpc")]
     moved = used.acpc > 0
     ratios = used.drift[moved] / used.acpc[moved]
     return DriftSummary(
@@ -173,7 +170,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
         rows=len(used),
         bound_violations=int((used.drift > used.acpc * (1 + ROUNDING) + 1e-9).sum()),
         tightest=float(ratios.max(initial=0.0)),
-        largest_identity=max(identities) if identities else None,
+        largest_identity=float(max(identities)) if identities else None,
     )
 
 
@@ -191,17 +188,8 @@ def _cell(
     with_acpc = errors(rows.acpc)
     folds = groups(rows.group.tolist()).values()
     wins = sum(bool(with_acpc[fold].mean() < with_controls[best][fold].mean()) for fold in folds)
-    cell = DriftCell(
-        task=task,
-        run=run,
-        base=float(errors().mean()),
-        control=means[best],
-        acpc=float(with_acpc.mean()),
-        selected=CONTROLS[best],
-        wins=wins,
-        folds=len(folds),
-    )
-    return cell, tuple(means)
+    maes = (float(errors().mean()), means[best], float(with_acpc.mean()))
+    return DriftCell(task, run, *maes, CONTROLS[best], wins, len(folds)), tuple(means)
 
 
 def reduction(cells: Sequence[DriftCell]) -> Reduction:
@@ -217,18 +205,12 @@ def reduction(cells: Sequence[DriftCell]) -> Reduction:
                 "no relative reduction; is it 0 in every row?",
             )
     runs = []
-    by_run = groups(cell.run for cell in cells)
-    for (run,), held in by_run.items():
+    for (run,), held in groups(cell.run for cell in cells).items():
         mine = [cells[index] for index in held]
-        runs.append(
-            RunReduction(
-                run=run,
-                over_base=float(np.mean([cell.over_base for cell in mine])),
-                over_control=float(np.mean([cell.over_control for cell in mine])),
-                improved=sum(cell.improved for cell in mine),
-                cells=len(mine),
-            )
-        )
+        over_base = float(np.mean([cell.over_base for cell in mine]))
+        over_control = float(np.mean([cell.over_control for cell in mine]))
+        improved = sum(cell.improved for cell in mine)
+        runs.append(RunReduction(run, over_base, over_control, improved, len(mine)))
     return Reduction(
         runs=tuple(runs),
         over_base=Spread.of(run.over_base for run in runs),
@@ -236,3 +218,68 @@ def reduction(cells: Sequence[DriftCell]) -> Reduction:
         improved=sum(run.improved for run in runs),
         cells=len(cells),
     )
+
+
+def shown(summary: DriftSummary) -> Iterator[str | Listing]:
+    """Errors by task and run, the reductions over runs, and the bound."""
+
+    def control(index: int, name: str) -> tuple[Any, ...]:
+        def cell(row: tuple[DriftCell, tuple[float, ...]]) -> str:
+            return decimals(row[1][index], ".3f") + " *" * (name == row[0].selected)
+
+        return f"+{name}", cell
+
+    yield Listing(
+        list(zip(summary.cells, summary.controls, strict=True)),
+        (
+            ("task", lambda row: row[0].task),
+            ("run", lambda row: row[0].run),
+            ("Base", lambda row: row[0].base, ".3f"),
+            *(control(index, name) for index, name in enumerate(CONTROLS)),
+            ("+ACPC", lambda row: row[0].acpc, ".3f"),
+            ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
+        ),
+    )
+    yield "out-of-group MAE of the error drift; * marks the control it is compared with"
+    found = summary.reduction
+    yield (
+        f"ACPC lowers it by {found.over_base.shown(100, '%')} against Base and by "
+        f"{found.over_control.shown(100, '%')} against Base and control, over "
+        f"{len(found.runs)} run(s); best in {found.improved} of {found.cells} cells"
+    )
+    yield (
+        f"bound |error drift| <= ACPC: {summary.bound_violations} violations in {summary.rows} "
+        f"rows, largest ratio {summary.tightest:.3f}"
+    )
+
+
+def drift_errors(cells: Sequence[DriftCell]) -> Figure:
+    """A panel per task; compare within a panel only, because latent scales differ."""
+    tasks = groups(cell.task for cell in cells)
+    figure, axes = panels(len(tasks))
+    for axis, ((task,), held) in zip(axes, tasks.items(), strict=True):
+        errors = [(cells[i].base, cells[i].control, cells[i].acpc) for i in held]
+        joined(axis, errors, ("Base", "+Control", "+ACPC"))
+        axis.set_title(task)
+    axes[0].set_ylabel("out-of-group MAE\nof the error drift")
+    return figure
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The errors."""
+    return {"errors": drift_errors(evidence.summary.cells)}
+
+
+STUDY = Study(
+    "drift",
+    "Does ACPC tell how far a perturbation changes the prediction error?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study drift --checkpoints unaugmented.csv --out drift/",
+        "acpc study drift --rows drift/rows.csv --alpha 10",
+    ),
+    AskStudy(DriftStudy()),
+    check=require_one_per_run,
+)

@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
-from acpc_client.errors import ArgumentError
+from acpc.contract import GeometryStudy, Record, bounded
+from acpc_client.errors import ArgumentError, FailedPrecondition
 from numpy.typing import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.studies.base import Parameters
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.plotting import INK, RULE, hue, panels
+from acpc_lab.studies.base import (
+    CHECKPOINT,
+    Answers,
+    Evidence,
+    LevelRows,
+    Listing,
+    Parameters,
+    Study,
+)
+from acpc_lab.studies.measuring import AskStudy, key, study_arrays, study_rows
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
-SPACES = ("encoder", "rollout")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 
 
 @dataclass(frozen=True, eq=False)
-class GeometryRows(Rows):
+class GeometryRows(LevelRows):
     """A row per anchor and checkpoint."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("training condition: the augmentation level", low=0)]
     anchor: Annotated[Integers, Column("identity of the anchor")]
     encoder_radius: Annotated[Numbers, Column("largest distance of a view, encoded", low=0)]
     encoder_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
@@ -44,18 +58,15 @@ class GeometryParameters(Parameters):
 
     Attributes:
         highlighted: Histories in colour, evenly spread over the anchors.
+        perplexity: Of t-SNE.
+        tsne_seed: Of t-SNE.
         envelope: Share of a Gaussian that the ellipses enclose.
     """
 
-    highlighted: int = 16
-    perplexity: float = 30.0
-    seed: int = 0
-    envelope: float = 0.90
-
-    def __post_init__(self) -> None:
-        self.require("highlighted", self.highlighted >= 1, "a positive integer")
-        self.require("perplexity", self.perplexity > 0, "a positive number")
-        self.require("envelope", 0 < self.envelope < 1, "a share in (0, 1)")
+    highlighted: int = bounded(16, ge=1)
+    perplexity: float = bounded(30.0, gt=0)
+    tsne_seed: int = bounded(0, ge=0)
+    envelope: float = bounded(0.90, gt=0, lt=1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -117,11 +128,6 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing
     np.fill_diagonal(apart, np.inf)
     disjoint = (apart > radius[:, None] + radius[None, :]).all(axis=1)
     return Spacing(radius, apart.min(axis=1), disjoint)
-
-
-def key(index: int, name: str) -> str:
-    """Name of an array of the index-th checkpoint, in the order of the rows."""
-    return f"{index}.{name}"
 
 
 def summarise(
@@ -186,15 +192,23 @@ def _summary(task: str, run: str, level: float, space: str, measured: Spacing) -
             f"{task}, run {run}, level {level:g}: is 0: two anchors have one representation, so "
             "r/NN has no value; the checkpoint may have collapsed",
         )
-    return SpaceGeometry(
-        task=task,
-        run=run,
-        level=level,
-        space=space,
-        anchors=len(measured.radius),
-        median_ratio=float(np.median(measured.radius / measured.nearest)),
-        below_nearest=float((measured.radius < measured.nearest).mean()),
-        disjoint=float(measured.disjoint.mean()),
+    ratio = measured.radius / measured.nearest
+    shares = (measured.radius < measured.nearest, measured.disjoint)
+    numbers = (float(np.median(ratio)), *(float(share.mean()) for share in shares))
+    return SpaceGeometry(task, run, level, space, len(ratio), *numbers)
+
+
+def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
+    """The numbers of every checkpoint in either space."""
+    yield Listing(
+        summary.spaces,
+        (
+            *CHECKPOINT,
+            ("space", "space"),
+            ("median r/NN", "median_ratio", ".2f"),
+            ("r < NN", "below_nearest", ".1%"),
+            ("fully disjoint", "disjoint", ".1%"),
+        ),
     )
 
 
@@ -223,8 +237,132 @@ def tsne(
     flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
     manifold = load("sklearn.manifold", "tsne")
     perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
-    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.seed)
+    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.tsne_seed)
     # Threads sum in an order of their own, and t-SNE magnifies it.
     with load("threadpoolctl", "tsne").threadpool_limits(1):
         placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
     return placed.reshape(*points.shape[:2], 2)
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The numbers as bars and, where the representations are at hand, the t-SNE panels."""
+    summary, parameters = evidence.summary, evidence.parameters
+    drawn = {"numbers": numbers(summary)}
+    if evidence.arrays:
+        with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
+            drawn["tsne"] = projections(summary, parameters, evidence.arrays)
+    return drawn
+
+
+def _name(item: SpaceGeometry) -> str:
+    return f"{item.task}\nrun {item.run}\nnoise {item.level:g}"
+
+
+def numbers(summary: GeometrySummary) -> Figure:
+    """Median r/NN and the two fractions, by checkpoint and space."""
+    fields = {
+        "median_ratio": "median r/NN",
+        "below_nearest": "fraction r < NN",
+        "disjoint": "fully disjoint fraction",
+    }
+    names = list(dict.fromkeys(map(_name, summary.spaces)))
+    longest = max(len(line) for name in names for line in name.splitlines())
+    figure, axes = panels(3, width=max(2.0, len(names) * (0.06 * longest + 0.15)))
+    for axis, (field, title) in zip(axes, fields.items(), strict=True):
+        for index, (space, label) in enumerate(SPACES.items()):
+            mine = [item for item in summary.spaces if item.space == space]
+            at = [names.index(_name(item)) + (index - 0.5) * 0.38 for item in mine]
+            heights = [getattr(item, field) for item in mine]
+            drawn = axis.bar(at, heights, 0.36, color=hue(index), label=label)
+            axis.bar_label(drawn, fmt="%.2g", fontsize=6)
+        axis.set_xticks(range(len(names)), names)
+        axis.set_title(title)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    return figure
+
+
+def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
+    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
+    rows = len(SPACES)
+    columns = len(summary.spaces) // rows
+    figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
+    look: dict[str, Any] = {"va": "top", "fontsize": 6}
+    for position, item in enumerate(summary.spaces):
+        axis = axes[position % rows * columns + position // rows]
+        stem = key(position // rows, item.space)
+        placed = arrays.get(f"{stem}_tsne")
+        if placed is None:
+            placed = tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters)
+        _scatter(axis, placed.astype(np.float64), parameters)
+        axis.set_title(f"{_name(item)}, {SPACES[item.space]}")
+        text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
+        text += f"disjoint {item.disjoint:.0%}"
+        axis.text(0.02, 0.98, text, transform=axis.transAxes, **look)
+    figure.supxlabel(
+        "large: clean histories; small, with an ellipse: their views\n"
+        "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
+        fontsize=6.5,
+    )
+    return figure
+
+
+def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> None:
+    count = min(parameters.highlighted, len(placed))
+    chosen = np.linspace(0, len(placed) - 1, count).round().astype(int)
+    rest = np.delete(placed, chosen, axis=0).reshape(-1, 2)
+    axis.scatter(rest[:, 0], rest[:, 1], s=2, color=RULE, linewidth=0, rasterized=True)
+    colours = load("matplotlib").colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    ellipse = load("matplotlib.patches").Ellipse
+    edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 0.8, "zorder": 3}
+    for colour, history in zip(colours, placed[chosen], strict=True):
+        axis.scatter(history[1:, 0], history[1:, 1], s=5, color=colour, linewidth=0, zorder=2)
+        axis.scatter(history[0, 0], history[0, 1], s=28, color=colour, **edge)
+        if len(history) > 3:
+            centre, width, height, angle = envelope(history[1:], parameters.envelope)
+            patch = ellipse(centre, width, height, angle=angle, color=colour, alpha=0.2, zorder=1)
+            axis.add_patch(patch)
+    axis.set_xticks([])
+    axis.set_yticks([])
+
+
+def envelope(points: Numbers, share: float) -> tuple[tuple[float, float], float, float, float]:
+    """Centre, full width, full height and angle in degrees of a Gaussian's ellipse.
+
+    Args:
+        points: The sample whose mean and covariance the Gaussian has, (n, 2).
+        share: Probability that the ellipse encloses.
+    """
+    centre = points.mean(axis=0)
+    lengths, axes = np.linalg.eigh(np.cov(points.T))
+    # Of the squared Mahalanobis distance in two dimensions, -2 log(1 - p) is the p-quantile.
+    reach = 2 * np.sqrt(np.maximum(lengths, 0) * -2 * math.log(1 - share))
+    angle = math.degrees(math.atan2(axes[1, 0], axes[0, 0]))
+    return (float(centre[0]), float(centre[1])), float(reach[0]), float(reach[1]), angle
+
+
+def _gather(
+    answers: Answers, parameters: GeometryParameters, note: Callable[[str], None]
+) -> tuple[GeometryRows, Arrays]:
+    """Rows and representations; their t-SNE coordinates, where scikit-learn is installed."""
+    rows, arrays = study_rows(GeometryRows, answers), study_arrays(answers)
+    note("computing the t-SNE coordinates of the picture")
+    try:
+        return rows, embedded(arrays, parameters)
+    except FailedPrecondition as missing:
+        note(f"no t-SNE: {missing.message}")
+        return rows, arrays
+
+
+STUDY = Study(
+    "geometry",
+    "Do perturbed views of one history overlap with other histories?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study geometry --checkpoints pair.csv --out geometry/",
+        "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
+    ),
+    AskStudy(GeometryStudy()),
+    gather=_gather,
+)

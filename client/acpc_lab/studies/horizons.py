@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import GaussianNoise, Record, bounded
+from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.plotting import hue, marker, panels
+from acpc_lab.studies.base import (
+    Answers,
+    Evidence,
+    LevelRows,
+    Listing,
+    Parameters,
+    Study,
+    decimals,
+)
+from acpc_lab.studies.measuring import AskScore
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class HorizonRows(Rows):
+class HorizonRows(LevelRows):
     """A row per checkpoint, horizon and quantile."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
     horizon: Annotated[Integers, Column("predicted steps H", low=1)]
     quantile: Annotated[Numbers, Column("quantile q over anchors", low=0, high=1)]
     ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
@@ -29,12 +41,8 @@ class HorizonRows(Rows):
 class HorizonParameters(Parameters):
     """The protocol's own horizon and quantile, at which the table's two halves meet."""
 
-    horizon: int = 8
-    quantile: float = 0.90
-
-    def __post_init__(self) -> None:
-        self.require("horizon", self.horizon >= 1, "a positive integer")
-        self.require("quantile", 0 <= self.quantile <= 1, "a number in [0, 1]")
+    horizon: int = bounded(8, ge=1)
+    quantile: float = bounded(0.90, ge=0, le=1)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -85,16 +93,8 @@ def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) 
         keys = groups(cell.horizon.tolist(), cell.quantile.tolist())
         for (horizon, quantile), held in sorted(keys.items()):
             ratios = _ratios(task, level, cell.where(held))
-            entries.append(
-                IrReduction(
-                    task=task,
-                    level=level,
-                    horizon=horizon,
-                    quantile=quantile,
-                    ratio=float(np.median(ratios)),
-                    runs=len(ratios),
-                )
-            )
+            found = float(np.median(ratios)), len(ratios)
+            entries.append(IrReduction(task, level, horizon, quantile, *found))
     largest = max(entry.ratio for entry in entries)
     return HorizonSummary(parameters.horizon, parameters.quantile, tuple(entries), largest)
 
@@ -108,11 +108,83 @@ def _ratios(task: str, level: float, rows: HorizonRows) -> list[float]:
         for wanted in (level, 0.0):
             values = cell.ir_raw[cell.level == wanted]
             if len(values) != 1:
-                raise ArgumentError(
-                    "level", f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
-                )
+                wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
+                raise ArgumentError("level", wrong)
             found.append(float(values[0]))
         if found[1] == 0:
             raise ArgumentError("ir_raw", f"{where}: is 0 at level 0, so there is no ratio")
         ratios.append(found[0] / found[1])
     return ratios
+
+
+def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
+    """The ratios of the paper's table: quantiles at one horizon, horizons at one quantile."""
+    kept = [
+        entry
+        for entry in summary.entries
+        if entry.horizon == summary.horizon or entry.quantile == summary.quantile
+    ]
+    ratios = {(entry.task, entry.horizon, entry.quantile): entry.ratio for entry in kept}
+
+    def cell(horizon: int, quantile: float) -> tuple[Any, ...]:
+        title = f"H{horizon} q{100 * quantile:g}"
+        return title, lambda task: decimals(ratios.get((task, horizon, quantile)), ".2f")
+
+    places = sorted({(entry.horizon, entry.quantile) for entry in kept})
+    tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
+    yield Listing(tasks, (("task", str), *(cell(*at) for at in places)))
+    yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
+
+
+def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float) -> Figure:
+    """Left: by horizon at one quantile. Right: by quantile at one horizon."""
+    figure, (left, right) = panels(2, width=2.9, sharey=True)
+    for index, task in enumerate(dict.fromkeys(entry.task for entry in entries)):
+        mine = [entry for entry in entries if entry.task == task]
+        look: dict[str, Any] = {"color": hue(index), "marker": marker(index), "markersize": 4}
+        across = sorted((e.horizon, e.ratio) for e in mine if e.quantile == quantile)
+        if across:
+            left.plot(*zip(*across, strict=True), label=task, **look)
+        along = sorted((e.quantile, e.ratio) for e in mine if e.horizon == horizon)
+        if along:
+            right.plot(*zip(*along, strict=True), **look)
+    left.set_xlabel(f"horizon H, at q = {quantile:g}")
+    left.set_ylabel("IR over the unaugmented one's")
+    right.set_xlabel(f"quantile q, at H = {horizon}")
+    left.set_xticks(sorted({entry.horizon for entry in entries}))
+    right.set_xticks(sorted({entry.quantile for entry in entries}))
+    left.set_ylim(0, 1.08 * max(entry.ratio for entry in entries))
+    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=0.8)
+    return figure
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The ratios."""
+    held = evidence.summary
+    return {"ratios": horizon_ratios(held.entries, held.horizon, held.quantile)}
+
+
+def horizon_rows(answers: Answers) -> HorizonRows:
+    """A row per checkpoint, horizon and quantile that was asked for."""
+    pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
+    columns: dict[str, list[Any]] = {
+        name: [getattr(row, name) for row, _ in pairs] for name in ("task", "run", "level")
+    }
+    for name in ("horizon", "quantile", "ir_raw"):
+        columns[name] = [getattr(at, name) for _, at in pairs]
+    return HorizonRows.of(columns)
+
+
+STUDY = Study(
+    "horizons",
+    "Does IR fall whatever the horizon and the quantile?",
+    summarise,
+    shown,
+    draw,
+    ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
+    AskScore(
+        GaussianNoise(0.08), ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95))
+    ),
+    options=("horizon", "quantile", "extra_horizons", "extra_quantiles", "draws", "seed"),
+    gather=lambda answers, parameters, note: (horizon_rows(answers), {}),
+)

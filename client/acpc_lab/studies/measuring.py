@@ -9,11 +9,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
+import numpy as np
 from acpc.contract import Study
 from acpc_client import (
     AcpcClient,
+    CheckpointRef,
+    DatasetAnchors,
     NumericMode,
     Operation,
     Perturbation,
@@ -22,9 +25,10 @@ from acpc_client import (
     ScoreProtocol,
     StudyResult,
 )
-from acpc_client.errors import ArgumentError, Unknown
+from acpc_client.errors import ArgumentError, MalformedAnswer, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
+from numpy.typing import NDArray
 
 from acpc_lab.campaigns import (
     Campaign,
@@ -35,8 +39,7 @@ from acpc_lab.campaigns import (
     Options,
     TaskState,
 )
-from acpc_lab.studies.checkpoints import StudyCheckpoint
-from acpc_lab.tables import write_whole
+from acpc_lab.tables import Column, Numbers, Rows, Texts, write_whole
 
 JOURNAL = "measuring.json"
 """Which measurement a folder is in the middle of."""
@@ -45,8 +48,135 @@ EVENTS = "measuring.jsonl"
 CONCURRENCY = 5
 """Jobs at the server at a time."""
 
+Kind = TypeVar("Kind", bound=Rows)
 Answer = TypeVar("Answer", StudyResult, Score)
 Given_co = TypeVar("Given_co", bound=StudyResult | Score, covariant=True)
+
+
+@dataclass(frozen=True, eq=False)
+class CheckpointRows(Rows):
+    """A row per checkpoint to measure."""
+
+    task: Annotated[Texts, Column("task, as it shall be called in the results")]
+    run: Annotated[Texts, Column("training run, for example its seed")]
+    level: Annotated[
+        Numbers, Column("augmentation level; 0: unaugmented [0]", low=0, optional=True)
+    ]
+    checkpoint: Annotated[Texts, Column("checkpoint at the server")]
+    weights: Annotated[Texts, Column("weights file inside its folder", optional=True)]
+    dataset: Annotated[Texts, Column("HDF5 file below the dataset root", optional=True)]
+    preset: Annotated[Texts, Column("task preset or task file", optional=True)]
+    anchor_set: Annotated[Texts, Column("digest of an anchor set, for dataset", optional=True)]
+    success_clean: Annotated[
+        Numbers, Column("clean success in %, shown by collapse", 0, 100, optional=True)
+    ]
+    success_clean_seeds: Annotated[
+        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
+    ]
+
+
+@dataclass(frozen=True)
+class StudyCheckpoint:
+    """One checkpoint to measure."""
+
+    task: str
+    run: str
+    level: float
+    checkpoint: CheckpointRef
+    anchors: DatasetAnchors | str
+    success_clean: float
+    success_clean_seeds: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.task}, run {self.run}, level {self.level:g}"
+
+
+def read_checkpoints(
+    rows: CheckpointRows,
+    **drawn: Any,  # noqa: ANN401 - as DatasetAnchors takes them
+) -> tuple[StudyCheckpoint, ...]:
+    """The checkpoints behind the rows.
+
+    Args:
+        rows: Of the file.
+        **drawn: How anchors are drawn from datasets: fields of ``DatasetAnchors``.
+
+    Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
+    """
+    rows.require_unique("task", "run", "level", "checkpoint", "weights")
+    columns = [getattr(rows, field.name).tolist() for field in rows.fields()]
+    measured: list[StudyCheckpoint] = []
+    for number, cells in enumerate(zip(*columns, strict=True), start=1):
+        task, run, level, name, weights, dataset, preset, anchor_set, success, seeds = cells
+        if bool(dataset) == bool(anchor_set):
+            found = "both" if dataset else "neither"
+            wrong = f"row {number}: found {found} dataset and anchor_set, wanted one"
+            raise ArgumentError("dataset", wrong)
+        if dataset and not preset:
+            raise ArgumentError("preset", f"row {number}: is empty; a dataset needs one")
+        anchors = anchor_set or DatasetAnchors(dataset, preset, **drawn)
+        level = 0.0 if np.isnan(level) else level
+        checkpoint = CheckpointRef(name, weights)
+        measured.append(StudyCheckpoint(task, run, level, checkpoint, anchors, success, seeds))
+    return tuple(measured)
+
+
+def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
+    """Rejects two checkpoints of a task and run, for studies that take the unaugmented one alone.
+
+    Raises ArgumentError: There are two.
+    """
+    seen: dict[tuple[str, str], StudyCheckpoint] = {}
+    for row in checkpoints:
+        other = seen.setdefault((row.task, row.run), row)
+        if other is not row:
+            raise ArgumentError(
+                "checkpoint",
+                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
+                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
+                "unaugmented one",
+            )
+
+
+def study_rows(kind: type[Kind], answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> Kind:
+    """The rows of every checkpoint, with its task, run and level.
+
+    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
+    """
+    return kind.joined([_rows_of(kind, row, answer) for row, answer in answers])
+
+
+def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kind:
+    columns: dict[str, Any] = {}
+    for field in kind.fields():
+        if field.name in answer.columns:
+            values = answer.columns[field.name]
+            columns[field.name] = values.astype(np.int64) if values.dtype == bool else values
+        elif field.name in ("task", "run", "level"):
+            columns[field.name] = [getattr(row, field.name)] * answer.rows
+        elif not field.column.optional:
+            raise MalformedAnswer(
+                f"{row.checkpoint.name}: column {field.name} is missing; found "
+                f"{', '.join(answer.columns)}"
+            )
+    try:
+        return kind.of(columns)
+    except ArgumentError as error:
+        raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
+
+
+def key(index: int, name: str) -> str:
+    """Name of an array of the index-th checkpoint, in the order of the rows."""
+    return f"{index}.{name}"
+
+
+def study_arrays(answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> dict[str, NDArray[Any]]:
+    """The arrays of every checkpoint, numbered in the order of the rows."""
+    return {
+        key(index, name): values
+        for index, (_, answer) in enumerate(answers)
+        for name, values in answer.arrays.items()
+    }
 
 
 class Ask(Protocol[Given_co]):
@@ -74,14 +204,9 @@ class AskStudy:
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits RunStudy."""
-        return client.run_study(
-            row.checkpoint,
-            row.anchors,
-            self.study,
-            numeric_mode=self.numeric_mode,
-            request_id=request_id,
-            patience=0.0,
-        ).submitted
+        more: dict[str, Any] = {"numeric_mode": self.numeric_mode, "request_id": request_id}
+        job = client.run_study(row.checkpoint, row.anchors, self.study, patience=0.0, **more)
+        return job.submitted
 
     def answer(self, operation: Operation) -> StudyResult:
         """The rows."""
@@ -89,11 +214,8 @@ class AskStudy:
 
     def document(self) -> dict[str, Any]:
         """The study with its parameters."""
-        return {
-            "study": self.study.kind,
-            "request": _plain(self.study.to_message()),
-            "numeric_mode": str(self.numeric_mode),
-        }
+        plain, mode = _plain(self.study.to_message()), str(self.numeric_mode)
+        return {"study": self.study.kind, "request": plain, "numeric_mode": mode}
 
 
 @dataclass(frozen=True)
@@ -106,15 +228,9 @@ class AskScore:
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits ScoreCheckpoint."""
-        return client.score_checkpoint(
-            row.checkpoint,
-            row.anchors,
-            self.shift,
-            protocol=self.protocol,
-            numeric_mode=self.numeric_mode,
-            request_id=request_id,
-            patience=0.0,
-        ).submitted
+        more: dict[str, Any] = {"numeric_mode": self.numeric_mode, "request_id": request_id}
+        more |= {"protocol": self.protocol, "patience": 0.0}
+        return client.score_checkpoint(row.checkpoint, row.anchors, self.shift, **more).submitted
 
     def answer(self, operation: Operation) -> Score:
         """The score."""
@@ -122,11 +238,8 @@ class AskScore:
 
     def document(self) -> dict[str, Any]:
         """Shift and protocol."""
-        return {
-            "shift": _plain(self.shift.to_spec()),
-            "protocol": dataclasses.asdict(self.protocol),
-            "numeric_mode": str(self.numeric_mode),
-        }
+        protocol, mode = dataclasses.asdict(self.protocol), str(self.numeric_mode)
+        return {"shift": _plain(self.shift.to_spec()), "protocol": protocol, "numeric_mode": mode}
 
 
 @dataclass(frozen=True)
@@ -219,14 +332,9 @@ def measure(
             begun = {"digest": digest, "identity": str(identity)}
             write_whole(path, json.dumps(begun, indent=1).encode())
         tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
-        campaign = Campaign(
-            client,
-            Link(client, timeout=timeout),
-            tasks,
-            Options(concurrency=CONCURRENCY, stop_at_failure=True),
-            journal,
-            on_update,
-        )
+        options = Options(concurrency=CONCURRENCY, stop_at_failure=True)
+        link = Link(client, timeout=timeout)
+        campaign = Campaign(client, link, tasks, options, journal, on_update)
         campaign.run()
         measured = [task.measured for task in tasks if task.measured is not None]
         if len(measured) < len(tasks):
@@ -264,8 +372,6 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 def _digest(rows: Sequence[StudyCheckpoint], ask: Ask[Any]) -> str:
-    document = {
-        "cells": [[str(row), str(row.checkpoint), str(row.anchors)] for row in rows],
-        "ask": ask.document(),
-    }
+    cells = [[str(row), str(row.checkpoint), str(row.anchors)] for row in rows]
+    document = {"cells": cells, "ask": ask.document()}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import PlannerStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, Spread, held_out_errors
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.plotting import INK, RULE, SOFT, hue, marker, panels
+from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, by_reading
+from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.studies.statistics import Spread, held_out_errors
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
-class PlannerRows(Rows):
+class PlannerRows(LevelRows):
     """A row per anchor, shift and draw of paired CEM on one checkpoint."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("training condition: the augmentation level", low=0)]
     anchor: Annotated[Integers, Column("identity of the anchor")]
     shift: Annotated[Integers, Column("index of the shift", low=0)]
     severity: Annotated[Numbers, Column("severity of the shift", low=0)]
@@ -58,24 +62,18 @@ class PlannerParameters(Parameters):
 
     Attributes:
         alpha: Penalty of the ridge on standardised features.
-        reading: ``"paper"`` or ``"released"``; decides the two below where they are empty.
-        pool: Pool of the clean run whose quantiles and gap are the features: ``"last"`` (the paper
-            does not say), or ``"first"``, which both runs share (the released code).
-        distance: The planner-horizon feature: ``"acpc"`` (Eq. acpc-h), or ``"displacement"``, the
-            final-step distance (the released code).
+        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
+            the two below where they are None.
+        pool: Pool of the clean run that gives the features, its quantiles and gap: ``last`` (the
+            paper does not say), or ``first``, which both runs share (the released code).
+        distance: Feature at the planner's horizon: ``acpc`` (Eq. acpc-h), or ``displacement``, the
+            final-step distance r_j (the released code).
     """
 
-    alpha: float = 1.0
+    alpha: float = bounded(1.0, gt=0)
     reading: str = "paper"
-    pool: str = ""
-    distance: str = ""
-
-    def __post_init__(self) -> None:
-        self.decide("pool", "", {"paper": "last", "released": "first"})
-        self.decide("distance", "", {"paper": "acpc", "released": "displacement"})
-        self.require("alpha", self.alpha > 0, "a positive number")
-        self.require("pool", self.pool in ("last", "first"), "last or first")
-        self.require("distance", self.distance in ("acpc", "displacement"), "acpc or displacement")
+    pool: str | None = by_reading(paper="last", released="first")
+    distance: str | None = by_reading(paper="acpc", released="displacement")
 
     def feature(self, rows: PlannerRows, name: str) -> Numbers:
         """A feature of the pool. Raises ArgumentError: The rows lack its column."""
@@ -204,8 +202,79 @@ def _runs(cells: Sequence[PlannerCell]) -> list[PlannerRun]:
         baseline = float(np.mean([cells[index].baseline for index in held]))
         expanded = float(np.mean([cells[index].expanded for index in held]))
         if baseline == 0:
-            raise ArgumentError(
-                "selection_regret", f"run {run}: is predicted without error; is it 0 in every row?"
-            )
+            wrong = f"run {run}: is predicted without error; is it 0 in every row?"
+            raise ArgumentError("selection_regret", wrong)
         runs.append(PlannerRun(run, baseline, expanded, 1 - expanded / baseline))
     return runs
+
+
+def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
+    """Errors by test task, their reduction over runs, certificates and bounds."""
+    yield Listing(
+        summary.cells,
+        (
+            ("test task", "task"),
+            ("run", "run"),
+            ("baseline MAE", "baseline", ".4f"),
+            ("with the feature", "expanded", ".4f"),
+        ),
+    )
+    yield (
+        f"the distance at the planner's horizon lowers the MAE of log(1 + regret) by "
+        f"{summary.reduction.shown(100, '%')} over {len(summary.runs)} run(s); better in "
+        f"{summary.improved} of {len(summary.cells)} cells"
+    )
+    yield (
+        f"{summary.changed:.1%} of {summary.rows} paired runs diverged, "
+        f"{summary.certified:.1%} were certified, {summary.broken_certificates} "
+        f"certificates broken; mean regret {summary.mean_regret:.4g}"
+    )
+    if summary.candidate_pairs is not None:
+        found = f"{summary.bound_violations} violations in {summary.candidate_pairs}"
+        yield f"bounds: {found} candidate pairs"
+
+
+MODELS = {"baseline": "baseline", "expanded": "with ACPC at the planner's horizon"}
+
+
+def planner_errors(cells: Sequence[PlannerCell], reduction: Spread) -> Figure:
+    """A row per test task and training run: both errors, and by how much ACPC lowers the first."""
+    figure, (left, right) = panels(2, width=2.9, height=0.19 * len(cells) + 1.0)
+    places = range(len(cells), 0, -1)
+    for place, cell in zip(places, cells, strict=True):
+        left.plot((cell.baseline, cell.expanded), (place, place), color=RULE, zorder=1)
+    for index, (field, name) in enumerate(MODELS.items()):
+        errors = [getattr(cell, field) for cell in cells]
+        left.plot(errors, places, marker(index), color=hue(index), label=name)
+    left.set_yticks(list(places), [f"{cell.task}, run {cell.run}" for cell in cells])
+    left.set_xlabel("MAE of log(1 + selection regret)")
+    lowered = [100 * (1 - c.expanded / c.baseline) if c.baseline else math.nan for c in cells]
+    right.barh(places, lowered, color=hue(1), height=0.6)
+    right.axvline(0, color=SOFT, linewidth=0.8)
+    right.axvline(100 * reduction.mean, color=INK, linestyle="--", label="mean of runs")
+    right.yaxis.tick_right()
+    right.set_yticks(list(places), [f"{value:.1f} %" for value in lowered])
+    right.set_xlabel("lower error with ACPC (%)")
+    for axis in (left, right):
+        axis.set_ylim(0.4, len(cells) + 0.6)
+    figure.legend(loc="outside upper center", ncols=3)
+    return figure
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The errors."""
+    return {"errors": planner_errors(evidence.summary.cells, evidence.summary.reduction)}
+
+
+STUDY = Study(
+    "planner",
+    "Does ACPC reflect what a changed plan costs the clean model?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
+        "acpc study planner --rows planner/rows.csv --protocol released",
+    ),
+    AskStudy(PlannerStudy()),
+)

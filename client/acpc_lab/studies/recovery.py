@@ -1,7 +1,8 @@
-"""Judges a training sweep: which checkpoints recover, and which the screen accepts."""
+"""Judges a training sweep: which checkpoints recover, and how well a pair of thresholds does."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,23 +10,18 @@ from fractions import Fraction
 from typing import Annotated, NamedTuple
 
 import numpy as np
+from acpc_client import SelectionStep
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
-from acpc_lab.studies.base import SLACK, Confusion, mean_defined
-from acpc_lab.studies.success import clean_success
-from acpc_lab.tables import Column, Numbers, Rows, Texts, groups
-
-Mask = NDArray[np.bool_]
+from acpc_lab.studies.base import LevelRows
+from acpc_lab.studies.statistics import SLACK, Confusion, Mask, clean_success, mean_defined
+from acpc_lab.tables import Column, Numbers, Texts, groups
 
 
 @dataclass(frozen=True, eq=False)
-class SweepRows(Rows):
+class SweepRows(LevelRows):
     """A row per checkpoint of a training sweep, under one visual shift."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
     ir_raw: Annotated[Numbers, Column("raw IR; either this or ir_rel", low=0, optional=True)]
     ir_rel: Annotated[Numbers, Column("IR relative to level 0 of the run", low=0, optional=True)]
     sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
@@ -57,10 +53,10 @@ class Run:
     """One task and training run; arrays over the levels of the sweep.
 
     Attributes:
+        rows: Of its checkpoints, in the order of the levels.
+        ir_rel: Relative IR.
         clean: Clean success in %, the mean over evaluation seeds where these are given.
         clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
-        different_label: Median distance of different-label pairs; NaN where it is not given.
-        episodes: Behind each success rate; NaN where it is not given.
         required: Success under the shift that counts as recovered, in %.
         recovered: Whether each checkpoint meets the success-rate criterion.
     """
@@ -68,25 +64,17 @@ class Run:
     family: str
     task: str
     run: str
+    rows: SweepRows
     ir_rel: Numbers
-    sr: Numbers
-    noisy: Numbers
     clean: Numbers
     clean_sd: Numbers
-    different_label: Numbers
-    episodes: Numbers
     required: float
     recovered: Mask
 
     @property
-    def title(self) -> str:
-        """Family, task and run, for a message."""
-        return _title(self.family, self.task, self.run)
-
-    @property
     def loss(self) -> float:
         """Points of success that the unaugmented checkpoint loses under the shift."""
-        return float(self.clean[0] - self.noisy[0])
+        return float(self.clean[0] - self.rows.success_noisy[0])
 
 
 @dataclass(frozen=True)
@@ -151,37 +139,21 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
     levels = np.unique(rows.level)
     if len(levels) < 2 or levels[0] != 0:
         found = ", ".join(f"{level:g}" for level in levels)
-        raise ArgumentError(
-            "level", f"found {found}; wanted 0, the reference, and at least one more"
-        )
+        wrong = f"found {found}; wanted 0, the reference, and at least one more"
+        raise ArgumentError("level", wrong)
     runs = []
     keys = groups(rows.family.tolist(), rows.task.tolist(), rows.run.tolist())
     for (family, task, run), held in keys.items():
         cell = rows.where(held[np.argsort(rows.level[held], kind="stable")])
-        title = _title(family, task, run)
+        title = f"{family + ', ' if family else ''}{task}, run {run}"
         _check_levels(title, cell.level, levels)
-        noisy, (clean, clean_sd) = cell.success_noisy, _clean_success(title, cell)
-        runs.append(
-            Run(
-                family,
-                task,
-                run,
-                _relative_ir(title, cell),
-                cell.sr,
-                noisy,
-                clean,
-                clean_sd,
-                cell.different_label_distance,
-                cell.episodes,
-                required_success(noisy, recovery),
-                meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss),
-            )
-        )
+        clean, clean_sd = _clean_success(title, cell)
+        noisy = cell.success_noisy
+        required = required_success(noisy, recovery)
+        recovered = meets_criterion(noisy, clean, recovery=recovery, clean_loss=clean_loss)
+        measured = (_relative_ir(title, cell), clean, clean_sd, required, recovered)
+        runs.append(Run(family, task, run, cell, *measured))
     return TrainingSweep(tuple(levels.tolist()), tuple(runs))
-
-
-def _title(family: str, task: str, run: str) -> str:
-    return f"{family + ', ' if family else ''}{task}, run {run}"
 
 
 def _clean_success(cell: str, rows: SweepRows) -> tuple[Numbers, Numbers]:
@@ -190,9 +162,8 @@ def _clean_success(cell: str, rows: SweepRows) -> tuple[Numbers, Numbers]:
     except ArgumentError as error:
         raise ArgumentError(error.field, f"{cell}: {error.description}") from error
     if np.isnan(found[0]).any():
-        raise ArgumentError(
-            "success_clean", f"{cell}: is missing; give it, or success_clean_seeds, in all rows"
-        )
+        wrong = f"{cell}: is missing; give it, or success_clean_seeds, in all rows"
+        raise ArgumentError("success_clean", wrong)
     return found
 
 
@@ -218,9 +189,8 @@ def _relative_ir(cell: str, rows: SweepRows) -> Numbers:
     if not relative.all() or raw.any():
         raise ArgumentError("ir_rel", f"{cell}: wanted ir_raw in all rows or ir_rel in all rows")
     if abs(rows.ir_rel[0] - 1) > 1e-6:
-        raise ArgumentError(
-            "ir_rel", f"{cell}: found {rows.ir_rel[0]:g} at level 0, wanted 1: it is the reference"
-        )
+        wrong = f"{cell}: found {rows.ir_rel[0]:g} at level 0, wanted 1: it is the reference"
+        raise ArgumentError("ir_rel", wrong)
     return rows.ir_rel
 
 
@@ -267,8 +237,8 @@ class Judgement:
         onset: From the first recovered level to the first accepted one, by an ``OnsetRule``;
             negative: the screen accepts early.
         agreement: Accepted against recovered, over the levels.
-        early: Runs (this one or none) or checkpoints that are accepted early; none of a run that
-            recovers nowhere.
+        early: Runs (this one or none) or checkpoints that are accepted early; no checkpoint of a
+            run that recovers nowhere.
         late: Likewise late.
     """
 
@@ -276,6 +246,10 @@ class Judgement:
     agreement: Confusion
     early: int
     late: int
+
+
+def _mean(values: Sequence[Fraction]) -> Fraction:
+    return sum(values, Fraction(0)) / len(values)
 
 
 @dataclass(frozen=True)
@@ -299,14 +273,10 @@ class Agreement:
     @classmethod
     def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
         """A task, from its runs."""
-        counts = [item.agreement for item in judgements]
-        steps = [abs(item.onset) for item in judgements]
-        return cls(
-            sum(steps, Fraction(0)) / len(steps),
-            max(steps),
-            sum((item.balanced_accuracy for item in counts), Fraction(0)) / len(counts),
-            mean_defined([item.precision for item in counts]),
-            mean_defined([item.recall for item in counts]),
+        runs = [(abs(item.onset), item.agreement) for item in judgements]
+        return cls.of_tasks(
+            cls(step, step, found.balanced_accuracy, found.precision, found.recall)
+            for step, found in runs
         )
 
     @classmethod
@@ -314,9 +284,9 @@ class Agreement:
         """Tasks weigh alike."""
         items = list(tasks)
         return cls(
-            sum((item.mismatch for item in items), Fraction(0)) / len(items),
+            _mean([item.mismatch for item in items]),
             max(item.worst for item in items),
-            sum((item.balanced_accuracy for item in items), Fraction(0)) / len(items),
+            _mean([item.balanced_accuracy for item in items]),
             mean_defined([item.precision for item in items]),
             mean_defined([item.recall for item in items]),
         )
@@ -324,7 +294,7 @@ class Agreement:
 
 def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
     """Levels that pass the screen: relative IR at most t_IR and SR at least t_SR."""
-    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.sr >= thresholds.sr)
+    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
     return passed
 
 
@@ -342,3 +312,61 @@ def judge(run: Run, thresholds: ThresholdPair, rule: OnsetRule) -> Judgement:
 
 def _first(mask: Mask) -> int:
     return int(np.argmax(mask)) if mask.any() else len(mask)
+
+
+Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
+"""The judgements of each pair on the runs of each task."""
+
+
+def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every nonempty proper subset, small ones first: 14 of four tasks."""
+    return [
+        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
+    ]
+
+
+_CRITERIA = {
+    "smallest mean onset mismatch": 1,
+    "fewest early acceptances": 1,
+    "fewest late acceptances": 1,
+    "highest balanced accuracy": -1,
+    "smallest t_IR": 1,
+    "largest t_SR": -1,
+}
+"""What decides, in order, and the sign by which the smallest value is the best."""
+
+
+def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
+    """The pair that does best on the source tasks, section "Threshold grids" in the paper.
+
+    The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
+    the higher balanced accuracy, the smaller t_IR, the larger t_SR, in this order.
+    """
+    return narrowed(judged, list(source))[0]
+
+
+def narrowed(
+    judged: Judged, tasks: Sequence[str]
+) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
+    """The best pair, and what each criterion left; those after the last decision are left out."""
+    ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
+    for pair, judgements in judged.items():
+        seen, early, late = agreement_on(judgements, tasks)
+        ranks[pair] = (seen.mismatch, early, late, -seen.balanced_accuracy, pair.ir, -pair.sr)
+    left, steps = list(judged), []
+    for index, (criterion, sign) in enumerate(_CRITERIA.items()):
+        best = min(ranks[pair][index] for pair in left)
+        left = [pair for pair in left if ranks[pair][index] == best]
+        steps.append(SelectionStep(criterion, float(sign * best), len(left)))
+        if len(left) == 1:
+            break
+    return left[0], tuple(steps)
+
+
+def agreement_on(
+    judgements: dict[str, list[Judgement]], tasks: Sequence[str]
+) -> tuple[Agreement, int, int]:
+    """Averages over some tasks, with the number of early and of late runs or checkpoints."""
+    items = [item for task in tasks for item in judgements[task]]
+    averages = Agreement.of_tasks(Agreement.of_runs(judgements[task]) for task in tasks)
+    return averages, sum(item.early for item in items), sum(item.late for item in items)

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import Record, SensitivityStudy
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.plotting import hue, logarithmic, marker, panels, zero_line
+from acpc_lab.studies.base import CHECKPOINT, Evidence, LevelRows, Listing, Parameters, Study
+from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
-METHODS = ("jvp", "finite_difference")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METHODS = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
 
 
 @dataclass(frozen=True, eq=False)
-class SensitivityRows(Rows):
+class SensitivityRows(LevelRows):
     """A row per anchor, method and probe of one checkpoint."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
     anchor: Annotated[Integers, Column("identity of the anchor")]
     method: Annotated[
         Integers, Column("0: Jacobian-vector product, 1: finite difference", low=0, high=1)
@@ -81,6 +84,10 @@ class SensitivitySummary(Record):
     ratios: tuple[SensitivityRatio, ...]
 
 
+Named = tuple[str, str, float, str]
+"""Task, run, level and method."""
+
+
 def summarise(
     rows: SensitivityRows, parameters: SensitivityParameters, arrays: Arrays
 ) -> SensitivitySummary:
@@ -91,7 +98,7 @@ def summarise(
     """
     rows.require_unique("task", "run", "level", "method", "anchor", "probe")
     checkpoints: list[Sensitivity] = []
-    values: dict[tuple[str, str, float, str], dict[int, float]] = {}
+    values: dict[Named, dict[int, float]] = {}
     keys = (rows.task.tolist(), rows.run.tolist(), rows.level.tolist(), rows.method.tolist())
     for (task, run, level, method), held in groups(*keys).items():
         cell = rows.where(held)
@@ -103,26 +110,16 @@ def summarise(
                 f"{task}, run {run}, level {level:g}: anchors have between {min(probes)} "
                 f"and {max(probes)} probes, wanted one number",
             )
-        name = METHODS[method]
+        named = (task, run, level, list(METHODS)[method])
         means = {anchor: float(cell.squared_norm[i].mean()) for (anchor,), i in anchors.items()}
-        values[task, run, level, name] = means
+        values[named] = means
         sample = np.array(list(means.values()))
-        checkpoints.append(
-            Sensitivity(
-                task=task,
-                run=run,
-                level=level,
-                method=name,
-                anchors=len(sample),
-                probes=probes.pop(),
-                mean=float(sample.mean()),
-                standard_error=standard_error(sample),
-            )
-        )
+        found = (len(sample), probes.pop(), float(sample.mean()), standard_error(sample))
+        checkpoints.append(Sensitivity(*named, *found))
     ratios = [
-        _ratio(task, run, level, method, means, values[task, run, 0.0, method])
-        for (task, run, level, method), means in values.items()
-        if level > 0 and (task, run, 0.0, method) in values
+        _ratio(named, means, reference)
+        for named, means in values.items()
+        if named[2] > 0 and (reference := values.get((*named[:2], 0.0, named[3])))
     ]
     return SensitivitySummary(tuple(checkpoints), tuple(ratios))
 
@@ -133,28 +130,104 @@ def standard_error(sample: Numbers) -> float:
     return float(sample.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
 
 
-def _ratio(
-    task: str,
-    run: str,
-    level: float,
-    method: str,
-    means: dict[int, float],
-    reference: dict[int, float],
-) -> SensitivityRatio:
+def _ratio(named: Named, means: dict[int, float], reference: dict[int, float]) -> SensitivityRatio:
+    where = f"{named[0]}, run {named[1]}"
     if means.keys() != reference.keys():
         raise ArgumentError(
             "anchor",
-            f"{task}, run {run}: level {level:g} and the reference have other anchors; "
-            "a ratio needs the same ones",
+            f"{where}: level {named[2]:g} and the reference have other anchors; a ratio needs the "
+            "same ones",
         )
     below = np.array([reference[anchor] for anchor in means])
     above = np.array(list(means.values()))
     if not below.mean() > 0:
-        raise ArgumentError(
-            "squared_norm",
-            f"{task}, run {run}: is 0 throughout for the reference, so there is no ratio",
-        )
+        wrong = f"{where}: is 0 throughout for the reference, so there is no ratio"
+        raise ArgumentError("squared_norm", wrong)
     ratio = float(above.mean() / below.mean())
     # The ratio estimator of paired samples: its error to first order is that of above - R below.
     error = standard_error(above - ratio * below) / float(below.mean())
-    return SensitivityRatio(task, run, level, method, ratio, error)
+    return SensitivityRatio(*named, ratio, error)
+
+
+def shown(summary: SensitivitySummary) -> Iterator[str | Listing]:
+    """The norm of every checkpoint, and the ratios to the unaugmented one."""
+    named = (*CHECKPOINT, ("method", lambda item: item.method.replace("_", " ")))
+    error = ("standard error", "standard_error")
+    norm = ("squared norm", "mean", ".4g")
+    yield Listing(summary.checkpoints, (*named, norm, (*error, ".2g")))
+    if summary.ratios:
+        ratio = ("over the unaugmented one", "ratio", ".4f")
+        yield Listing(summary.ratios, (*named, ratio, (*error, ".4f")))
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The norms and, where there are references, the ratios."""
+    held = evidence.summary
+    drawn = {"checkpoints": sensitivities(held.checkpoints)}
+    return drawn | ({"ratios": sensitivity_ratios(held.ratios)} if held.ratios else {})
+
+
+def sensitivity_ratios(held: Sequence[SensitivityRatio]) -> Figure:
+    """The ratio by checkpoint and method, on a log scale; below one is lower."""
+    figure = _estimates(held, "ratio", "sensitivity over the\nunaugmented checkpoint's", (1.0,))
+    zero_line(figure.axes[0], 1.0)
+    return figure
+
+
+def sensitivities(held: Sequence[Sensitivity]) -> Figure:
+    """The squared Frobenius norm of every checkpoint, on a log scale."""
+    return _estimates(held, "mean", "squared Frobenius norm")
+
+
+def _estimates(
+    held: Sequence[Sensitivity | SensitivityRatio],
+    field: str,
+    label: str,
+    within: Sequence[float] = (),
+) -> Figure:
+    """A mark per checkpoint and method, with its value and a standard error.
+
+    The axis holds the values ``within`` besides.
+    """
+    names = [f"{item.task}\nrun {item.run}\nnoise {item.level:g}" for item in held]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    figure, (axis,) = panels(1, width=max(4.2, 0.95 * len(places)), height=2.6)
+    reach = [*(getattr(item, field) for item in held), *within]
+    look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 6}
+    for index, (method, title) in enumerate(METHODS.items()):
+        mine = [
+            (places[n], item) for n, item in zip(names, held, strict=True) if item.method == method
+        ]
+        if not mine:
+            continue
+        sign = 2 * index - 1
+        at = [place + 0.08 * sign for place, _ in mine]
+        means = [getattr(item, field) for _, item in mine]
+        errors = [item.standard_error for _, item in mine]
+        style: dict[str, Any] = {"color": hue(index), "marker": marker(index), "linewidth": 0}
+        axis.errorbar(at, means, errors, elinewidth=0.8, label=title, **style)
+        # On the outer side, where the other method's mark is not.
+        align = "right" if sign < 0 else "left"
+        for place, value, error in zip(at, means, errors, strict=True):
+            text = f"{float(f'{value:.2g}'):g}"
+            axis.annotate(text, (place, value), (5 * sign, 0), ha=align, **look)
+            reach += [value + error, max(value - error, value / 10)]
+    positive = [value for value in reach if value > 0]
+    if positive:
+        logarithmic(axis, "y", min(positive) / 1.5, max(positive) * 1.5)
+    axis.set_xticks(list(places.values()), list(places))
+    axis.set_xlim(-0.6, len(places) - 0.4)
+    axis.set_ylabel(f"{label}, log scale")
+    figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
+STUDY = Study(
+    "sensitivity",
+    "How strongly do encoder and rollout amplify small noise?",
+    summarise,
+    shown,
+    draw,
+    ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
+    AskStudy(SensitivityStudy()),
+)

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import Record, bounded
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
-from acpc_lab.studies.base import SLACK, Confusion, Parameters, as_float, or_none, records, spearman
-from acpc_lab.studies.success import Interval, gain_interval
-from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.plotting import INK, hue, marker, panels, swatch, zero_line
+from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study
+from acpc_lab.studies.statistics import (
+    SLACK,
+    Confusion,
+    Interval,
+    Mask,
+    as_float,
+    gain_interval,
+    or_none,
+    records,
+    spearman,
+)
+from acpc_lab.studies.thresholds import ThresholdSummary
+from acpc_lab.tables import Arrays, Column, Numbers, Texts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 EPS_SCORE = 1e-12
 """Stabiliser of the screen score, epsilon_score in the paper."""
 
 
 @dataclass(frozen=True, eq=False)
-class ShiftRows(Rows):
+class ShiftRows(RunRows):
     """A row per pair of checkpoints and shift: the augmented one against its reference."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
     shift: Annotated[Texts, Column("visual shift, for example blur")]
     ir_rel: Annotated[Numbers, Column("relative IR of the augmented checkpoint", low=0)]
     sr: Annotated[Numbers, Column("SR of the augmented checkpoint", low=0, high=1)]
@@ -60,22 +76,14 @@ class ShiftParameters(Parameters):
         t_sr: Threshold of SR where a row has none.
         gain: Points of success under the shift that count as better.
         clean_loss: Points of clean success that may be lost.
-        boundary: Pairs that miss ``gain`` by at most so many points, with a positive change of S,
-            are boundary cases.
+        boundary: Points by which a boundary case, with a positive change of S, may miss the gain.
     """
 
-    t_ir: float = 0.30
-    t_sr: float = 0.95
-    gain: float = 5.0
-    clean_loss: float = 5.0
-    boundary: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.require("t_ir", self.t_ir > 0, "a positive number")
-        self.require("t_sr", 0 < self.t_sr <= 1, "a number in (0, 1]")
-        self.require("gain", self.gain > 0, "a positive number")
-        self.require("clean_loss", self.clean_loss >= 0, "a number of at least 0")
-        self.require("boundary", self.boundary >= 0, "a number of at least 0")
+    t_ir: float = bounded(0.30, gt=0)
+    t_sr: float = bounded(0.95, gt=0, le=1)
+    gain: float = bounded(5.0, gt=0)
+    clean_loss: float = bounded(5.0, ge=0)
+    boundary: float = bounded(1.0, ge=0)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -92,8 +100,8 @@ class ShiftPair(Record):
         clean_gain: Clean success minus the reference's, in points; None where it is not given.
         clean_rises: Clean success rises by ``gain`` points or more, too, so that the gain under
             the shift cannot be attributed to robustness alone.
-        gain_interval: 95 % interval of ``success_gain``; None where the row does not tell success
-            and episodes.
+        gain_interval: 95 % interval of ``success_gain``; None where the row lacks success or
+            episodes.
     """
 
     task: str
@@ -186,36 +194,20 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
             raise ArgumentError(name, f"row {row}: found 0, wanted a positive number")
     score = screen_score(rows.ir_rel, rows.sr, t_ir, t_sr)
     of_reference = reference_score(rows.sr_reference, t_ir, t_sr)
+    gain, clean_gain = rows.success_gain, np.nan_to_num(rows.clean_gain, nan=0.0)
     delta = score - of_reference
-    kept = np.nan_to_num(rows.clean_gain, nan=0.0) >= -parameters.clean_loss - SLACK
-    better = (rows.success_gain >= parameters.gain - SLACK) & kept
-    near = rows.success_gain >= parameters.gain - parameters.boundary - SLACK
+    kept = clean_gain >= -parameters.clean_loss - SLACK
+    better = (gain >= parameters.gain - SLACK) & kept
+    near = gain >= parameters.gain - parameters.boundary - SLACK
     boundary = near & kept & ~better & (delta > 0)
-    rises = np.nan_to_num(rows.clean_gain, nan=0.0) >= parameters.gain - SLACK
-    everything = np.ones(len(rows), dtype=bool)
+    rises = clean_gain >= parameters.gain - SLACK
+    named, scores = (rows.task, rows.run, rows.shift), (score, of_reference, delta)
+    clean = (or_none(rows.clean_gain), rises, _gain_intervals(rows))
     kinds = dict.fromkeys(rows.shift.tolist())
-    chosen = [("all", everything), *((name, rows.shift == name) for name in kinds)]
+    chosen = [("all", np.ones(len(rows), dtype=bool)), *((k, rows.shift == k) for k in kinds)]
     return ShiftSummary(
-        pairs=records(
-            ShiftPair,
-            rows.task,
-            rows.run,
-            rows.shift,
-            score,
-            of_reference,
-            delta,
-            rows.success_gain,
-            better,
-            boundary,
-            rows.family,
-            or_none(rows.clean_gain),
-            rises,
-            _gain_intervals(rows),
-        ),
-        agreement=tuple(
-            _agreement(name, delta[mask], rows.success_gain[mask], better[mask], boundary[mask])
-            for name, mask in chosen
-        ),
+        records(ShiftPair, *named, *scores, gain, better, boundary, rows.family, *clean),
+        tuple(_agreement(k, delta[m], gain[m], better[m], boundary[m]) for k, m in chosen),
     )
 
 
@@ -224,17 +216,13 @@ def _gain_intervals(rows: ShiftRows) -> NDArray[np.object_]:
     found = np.empty(len(rows), dtype=object)
     cells = zip(rows.success, rows.success_gain, rows.episodes, strict=True)
     for row, (success, gain, episodes) in enumerate(cells):
-        told = math.nan if math.isnan(success) else episodes
-        found[row] = gain_interval(success, success - gain, told)
+        counted = math.nan if math.isnan(success) else episodes
+        found[row] = gain_interval(success, success - gain, counted)
     return found
 
 
 def _agreement(
-    shift: str,
-    delta: Numbers,
-    gain: Numbers,
-    better: NDArray[np.bool_],
-    boundary: NDArray[np.bool_],
+    shift: str, delta: Numbers, gain: Numbers, better: Mask, boundary: Mask
 ) -> ShiftAgreement:
     counts = Confusion.of(delta > 0, better)
     return ShiftAgreement(
@@ -247,3 +235,142 @@ def _agreement(
         spearman=spearman(delta, gain) if len(delta) > 1 else math.nan,
         boundary=int(boundary.sum()),
     )
+
+
+def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
+    """The rows with the thresholds that were chosen on all tasks but each row's own.
+
+    Those of the row's model family; a row that names none takes those of the only family. Raises
+    ArgumentError: It is no threshold study, or it lacks a family or task of the rows.
+    """
+    summary = evidence.summary
+    if not isinstance(summary, ThresholdSummary):
+        wrong = f"come from a threshold study; this is a study of {evidence.study.name}"
+        raise ArgumentError("thresholds", wrong)
+    chosen = {(s.family, s.test): (s.t_ir, s.t_sr) for s in summary.splits if len(s.test) == 1}
+    alone = summary.families[0].family if len(summary.families) == 1 else ""
+    cells = zip(rows.family.tolist(), rows.task.tolist(), strict=True)
+    asked = [(family or alone, (task,)) for family, task in cells]
+    for key in asked:
+        if key not in chosen:
+            known = ", ".join(f"{family} {test[0]}".strip() for family, test in chosen)
+            found = f"{key[0]} {key[1][0]}".strip()
+            raise ArgumentError("task", f"found {found}, where the threshold study has {known}")
+    pairs = np.array([chosen[key] for key in asked])  # (rows, 2)
+    return dataclasses.replace(rows, t_ir=pairs[:, 0], t_sr=pairs[:, 1])
+
+
+def shown(summary: ShiftSummary) -> Iterator[str | Listing]:
+    """The pairs, and how far the change of S agrees with the behaviour, by shift."""
+    family = (("family", "family"),) * any(pair.family for pair in summary.pairs)
+    yield Listing(
+        summary.pairs,
+        (
+            *family,
+            ("task", "task"),
+            ("run", "run"),
+            ("shift", "shift"),
+            ("S", "score", ".3f"),
+            ("delta S", "delta_score", ".3f"),
+            ("success gain", _gain),
+            ("criterion", lambda pair: "met" if pair.better else "not met"),
+            ("agrees", lambda p: "boundary" if p.boundary else "yes" if p.agrees else "no"),
+        ),
+    )
+    yield "S: the smaller of the margins to both thresholds; delta S: above the reference's S"
+    rising = dict.fromkeys(f"{pair.task} {pair.run}" for pair in summary.pairs if pair.clean_rises)
+    if rising:
+        yield f"clean success rises too in {', '.join(rising)}: the gain is not robustness alone"
+    yield Listing(
+        summary.agreement,
+        (
+            ("shift", "shift"),
+            ("pairs", "pairs"),
+            ("BA", "balanced_accuracy", ".3f"),
+            ("precision", "precision", ".3f"),
+            ("recall", "recall", ".3f"),
+            ("Spearman", "spearman", ".3f"),
+            ("boundary", "boundary"),
+        ),
+    )
+
+
+def _gain(pair: ShiftPair) -> str:
+    """In points, with its 95 % interval where the rows have episodes."""
+    ends = "" if pair.gain_interval is None else " [{:+.0f}, {:+.0f}]".format(*pair.gain_interval)
+    return f"{pair.success_gain:+.1f}{ends}"
+
+
+GAIN, DELTA = "change of success (points)", "change of the screen score S"
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """Means by task and shift, and every pair."""
+    pairs = evidence.summary.pairs
+    return {"bars": shift_bars(pairs), "pairs": shift_scatter(pairs)}
+
+
+def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
+    """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
+    figure, (left, right) = panels(2, width=3.0)
+    _bars(left, pairs, "success_gain", GAIN)
+    _bars(right, pairs, "delta_score", DELTA)
+    left.legend()
+    return figure
+
+
+def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> None:
+    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
+    width = 0.8 / len(shifts)
+    for index, shift in enumerate(shifts):
+        for place, task in enumerate(tasks):
+            mine = [pair for pair in pairs if (pair.task, pair.shift) == (task, shift)]
+            if mine:
+                values = [getattr(pair, field) for pair in mine]
+                at = place + (index - (len(shifts) - 1) / 2) * width
+                named = None if place else shift
+                axis.bar(at, np.mean(values), 0.9 * width, color=hue(index), label=named)
+                axis.plot([at] * len(values), values, ".", color=INK, markersize=3)
+    axis.set_xticks(range(len(tasks)), tasks)
+    axis.set_ylabel(label)
+    zero_line(axis)
+
+
+def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
+    """Every pair; filled when the sign of delta S tells what the behaviour does."""
+    figure, (axis,) = panels(1, width=4.2, height=2.8)
+    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
+    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    for pair in pairs:
+        colour, shape = hue(tasks.index(pair.task)), marker(shifts.index(pair.shift))
+        fill = colour if pair.agrees else "none"
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": fill, "markersize": 5}
+        axis.plot(pair.delta_score, pair.success_gain, shape, **look)
+    keys = [swatch(task, hue(index)) for index, task in enumerate(tasks)]
+    for index, shift in enumerate(shifts):
+        keys += axis.plot([], [], marker(index), color=INK, label=shift)
+    keys.append(swatch("hollow: sign disagrees", INK, "none"))
+    zero_line(axis)
+    axis.axvline(0, color="grey", linewidth=0.8, linestyle=":", zorder=0)
+    axis.set_xlabel(DELTA)
+    axis.set_ylabel(GAIN)
+    axis.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+STUDY = Study(
+    "shifts",
+    "Does the change of the screen score agree with the change in behaviour?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study paper shifts > pairs.csv",
+        "acpc study shifts pairs.csv",
+        "acpc study shifts pairs.csv --thresholds-from thresholds/ --out shifts/",
+    ),
+    about="A row compares an augmented checkpoint with its unaugmented reference under a shift "
+    "such as blur. Thresholds stand in the columns `t_ir` and `t_sr`, come from a threshold study "
+    "(for each task, the pair chosen on all other tasks), or are the same for all.",
+)

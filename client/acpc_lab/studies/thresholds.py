@@ -8,27 +8,37 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
-from acpc_client import CalibratedThresholds, CalibrationScore, SelectionStep
+from acpc.contract import bounded
+from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import SLACK, Parameters, Spread, as_float
+from acpc_lab.studies.base import Parameters, Study, by_reading
 from acpc_lab.studies.recovery import (
-    Agreement,
-    Judgement,
+    Judged,
     OnsetRule,
     Run,
     SweepRows,
     ThresholdPair,
     TrainingSweep,
     accepted,
+    agreement_on,
     judge,
+    narrowed,
     read_training_sweep,
     recovered_levels,
+    select,
+    sources,
 )
-from acpc_lab.studies.success import Interval, success_intervals
+from acpc_lab.studies.statistics import (
+    SLACK,
+    Interval,
+    Spread,
+    as_float,
+    records,
+    success_intervals,
+)
 from acpc_lab.studies.threshold_summary import (
     Choice,
     FamilyMean,
@@ -37,12 +47,13 @@ from acpc_lab.studies.threshold_summary import (
     SplitMean,
     TaskRecovery,
     ThresholdSummary,
+    draw,
+    shown,
 )
 from acpc_lab.tables import Arrays
 
 MAX_TASKS = 10
 PAST = "past"
-TIES = ("runs", "checkpoints")
 
 
 @dataclass(frozen=True)
@@ -50,41 +61,39 @@ class ThresholdParameters(Parameters):
     """The search, section "Threshold grids" in the paper.
 
     Attributes:
-        recovery: Share of the improvement that counts as recovered.
+        ir_grid: Thresholds of relative IR to try.
+        sr_grid: Thresholds of SR to try.
+        recovery: Share of the possible improvement that counts as recovered.
         clean_loss: Points of clean success that may be lost.
         clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
             checkpoint's where recovery is not robustness alone.
-        reading: ``"paper"`` or ``"released"``; decides the two below where they are empty or None.
-        ties: What early and late count: ``"runs"`` (the paper), or ``"checkpoints"`` accepted below
-            the first recovered level, and recovered but rejected (the released code).
-        no_onset: What a missing onset counts: ``"past"``, one grid step past the last level (the
+        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
+            the two below where they are None.
+        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
+            accepted below the first recovered level, and recovered but rejected (the released
+            code). In a run that recovers nowhere no checkpoint is early.
+        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
             paper does not say), or a distance in units of the level, in which all onsets then
             differ (the released code: 1.0).
     """
 
-    ir_grid: tuple[float, ...] = (0.05, 0.075, 0.10, 0.15, 0.20, 0.30)
-    sr_grid: tuple[float, ...] = (0.80, 0.85, 0.90, 0.95)
-    recovery: float = 0.8
-    clean_loss: float = 5.0
-    clean_gain: float = 5.0
+    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
+    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
+    recovery: float = bounded(0.8, gt=0, le=1)
+    clean_loss: float = bounded(5.0, ge=0)
+    clean_gain: float = bounded(5.0, gt=0)
     reading: str = "paper"
-    ties: str = ""
-    no_onset: str | float | None = None
+    ties: str | None = by_reading(paper="runs", released="checkpoints")
+    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
 
-    def __post_init__(self) -> None:
-        self.decide("ties", "", {"paper": "runs", "released": "checkpoints"})
-        self.decide("no_onset", None, {"paper": PAST, "released": 1.0})
-        self.require("ties", self.ties in TIES, f"one of {', '.join(TIES)}")
-        fits = self.no_onset == PAST or (
-            isinstance(self.no_onset, float | int) and 0 < self.no_onset < math.inf
-        )
-        self.require("no_onset", fits, f"{PAST} or a positive number")
-        self.require("clean_gain", self.clean_gain > 0, "a positive number")
-        self.require("ir_grid", bool(self.ir_grid) and min(self.ir_grid) > 0, "positive numbers")
-        inside = bool(self.sr_grid) and min(self.sr_grid) > 0 and max(self.sr_grid) <= 1
-        self.require("sr_grid", inside, "numbers in (0, 1]")
-        self.require("recovery", 0 < self.recovery <= 1, "a share in (0, 1]")
-        self.require("clean_loss", self.clean_loss >= 0, "a number of at least 0")
+    def check_rules(self) -> None:
+        """A grid holds something, and a distance is positive."""
+        for name in ("ir_grid", "sr_grid"):
+            if not getattr(self, name):
+                raise ArgumentError(name, "is empty, wanted at least one number")
+        given = self.no_onset
+        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
+            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
 
     def pairs(self) -> list[ThresholdPair]:
         """Every pair of the grid."""
@@ -98,8 +107,9 @@ class ThresholdParameters(Parameters):
             None if isinstance(self.no_onset, str | None) else Fraction(str(self.no_onset)),
         )
 
-
-Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
+    def sweep(self, rows: SweepRows) -> TrainingSweep:
+        """The sweep behind the rows, with what counts as recovered."""
+        return read_training_sweep(rows, recovery=self.recovery, clean_loss=self.clean_loss)
 
 
 def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
@@ -108,21 +118,33 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     Averages and ties are decided exactly. Raises ArgumentError: A family has one task only, or too
     many, or a run lacks a level.
     """
-    sweep = read_training_sweep(
-        rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
-    )
-    found = [_family(name, held, parameters) for name, held in sweep.by_family().items()]
-    alone = found[0].mean if len(found) == 1 else None
+    sweep = parameters.sweep(rows)
+    tasks: list[TaskRecovery] = []
+    splits: list[Split] = []
+    choices: list[Choice] = []
+    means: list[FamilyMean] = []
+    for family, held in sweep.by_family().items():
+        by_task, judged = held.by_task(), _judged(family, held, parameters)
+        mine = [_split(family, source, judged) for source in sources(list(by_task))]
+        several = [split for split in mine if len(split.source) > 1]
+        single = mean_of([split for split in mine if len(split.source) == 1])
+        means.append(FamilyMean(family, single, mean_of(several) if several else None))
+        tasks += [
+            _task(k, runs, sweep.levels, parameters.clean_gain) for k, runs in by_task.items()
+        ]
+        splits += mine
+        choices += _choices(family, mine, held)
+    alone = means[0] if len(means) == 1 else None
     return ThresholdSummary(
         checkpoints=len(rows),
         levels=sweep.levels,
-        tasks=tuple(task for family in found for task in family.tasks),
+        tasks=tuple(tasks),
         runs=tuple(_run(run, sweep.levels, parameters.clean_loss) for run in sweep.runs),
-        splits=tuple(split for family in found for split in family.splits),
-        choices=tuple(choice for family in found for choice in family.choices),
+        splits=tuple(splits),
+        choices=tuple(choices),
         single_source=alone.single_source if alone else None,
         several_sources=alone.several_sources if alone else None,
-        families=tuple(family.mean for family in found),
+        families=tuple(means),
         onset_unit="grid steps" if parameters.no_onset == PAST else "levels",
     )
 
@@ -135,22 +157,16 @@ def calibrated(
     ``family`` may be left out where the rows have one only. Raises ArgumentError: As ``summarise``;
     or the rows have no such family, or several.
     """
-    sweep = read_training_sweep(
-        rows, recovery=parameters.recovery, clean_loss=parameters.clean_loss
-    )
-    families = sweep.by_family()
+    families = parameters.sweep(rows).by_family()
     if family not in families and (family or len(families) > 1):
         wanted = f"wanted one of {', '.join(filter(None, families)) or 'none: rows name none'}"
         raise ArgumentError("family", f"found {family or 'none'}, {wanted}")
     name = family if family in families else next(iter(families))
     judged = _judged(name, families[name], parameters)
     tasks = list(families[name].by_task())
-    chosen, steps = _narrowed(judged, tasks)
+    chosen, steps = narrowed(judged, tasks)
     held = rows.where(rows.family == name)
-    scores = zip(
-        *(getattr(held, field.name).tolist() for field in dataclasses.fields(CalibrationScore)),
-        strict=True,
-    )
+    kept = [getattr(held, field.name) for field in dataclasses.fields(CalibrationScore)]
     splits = [select(judged, source) for source in sources(tasks)]
     return CalibratedThresholds(
         ir=chosen.ir,
@@ -162,7 +178,7 @@ def calibrated(
         splits=len(splits),
         agreeing=splits.count(chosen),
         warnings=tuple(_edges(chosen, parameters)),
-        scores=tuple(CalibrationScore(*values) for values in scores),
+        scores=records(CalibrationScore, *kept),
     )
 
 
@@ -179,13 +195,6 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
                 )
 
 
-class _Family(NamedTuple):
-    tasks: list[TaskRecovery]
-    splits: list[Split]
-    choices: list[Choice]
-    mean: FamilyMean
-
-
 def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
     """How every pair does on every run of a family."""
     tasks = sweep.by_task()
@@ -199,79 +208,11 @@ def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) ->
     }
 
 
-def _family(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> _Family:
-    tasks = sweep.by_task()
-    judged = _judged(name, sweep, parameters)
-    splits = [_split(name, source, judged) for source in sources(list(tasks))]
-    several = [split for split in splits if len(split.source) > 1]
-    mean = FamilyMean(
-        family=name,
-        single_source=mean_of([split for split in splits if len(split.source) == 1]),
-        several_sources=mean_of(several) if several else None,
-    )
-    recovered = [
-        _task(task, runs, sweep.levels, parameters.clean_gain) for task, runs in tasks.items()
-    ]
-    return _Family(recovered, splits, _choices(name, splits, sweep), mean)
-
-
-def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
-    """Every nonempty proper subset, small ones first: 14 of four tasks."""
-    return [
-        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
-    ]
-
-
-def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
-    """The pair that does best on the source tasks, section "Threshold grids" in the paper.
-
-    The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
-    the higher balanced accuracy, the smaller t_IR, the larger t_SR, in this order.
-    """
-    return _narrowed(judged, list(source))[0]
-
-
-_CRITERIA = {
-    "smallest mean onset mismatch": 1,
-    "fewest early acceptances": 1,
-    "fewest late acceptances": 1,
-    "highest balanced accuracy": -1,
-    "smallest t_IR": 1,
-    "largest t_SR": -1,
-}
-"""What decides, in order, and the sign by which the smallest value is the best."""
-
-
-def _narrowed(
-    judged: Judged, tasks: Sequence[str]
-) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
-    """The best pair, and what each criterion left; those after the last decision are left out."""
-    ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
-    for pair, judgements in judged.items():
-        seen, early, late = _on(judgements, tasks)
-        ranks[pair] = (seen.mismatch, early, late, -seen.balanced_accuracy, pair.ir, -pair.sr)
-    left, steps = list(judged), []
-    for index, (criterion, sign) in enumerate(_CRITERIA.items()):
-        best = min(ranks[pair][index] for pair in left)
-        left = [pair for pair in left if ranks[pair][index] == best]
-        steps.append(SelectionStep(criterion, float(sign * best), len(left)))
-        if len(left) == 1:
-            break
-    return left[0], tuple(steps)
-
-
-def _on(judgements: dict[str, list[Judgement]], tasks: Sequence[str]) -> tuple[Agreement, int, int]:
-    """Averages over some tasks, with the number of early and of late runs or checkpoints."""
-    items = [item for task in tasks for item in judgements[task]]
-    averages = Agreement.of_tasks(Agreement.of_runs(judgements[task]) for task in tasks)
-    return averages, sum(item.early for item in items), sum(item.late for item in items)
-
-
 def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
     chosen = select(judged, source)
     test = tuple(task for task in judged[chosen] if task not in source)
-    seen, early, late = _on(judged[chosen], source)
-    unseen, _, _ = _on(judged[chosen], test)
+    seen, early, late = agreement_on(judged[chosen], source)
+    unseen, _, _ = agreement_on(judged[chosen], test)
     return Split(
         source=source,
         test=test,
@@ -328,11 +269,11 @@ def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list
 def _task(
     task: str, runs: tuple[Run, ...], levels: tuple[float, ...], clean_gain: float
 ) -> TaskRecovery:
-    noisy = np.mean([run.noisy for run in runs], axis=0)  # (levels,)
-    clean = np.mean([run.clean for run in runs], axis=0)
-    sr = np.mean([run.sr for run in runs], axis=0)
-    ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
-    apart = np.mean([run.different_label for run in runs], axis=0)
+    names = ("success_noisy", "sr", "different_label_distance")
+    noisy, sr, apart = (np.mean([getattr(run.rows, k) for run in runs], axis=0) for k in names)
+    clean, ir_rel = (
+        np.mean([getattr(run, k) for run in runs], axis=0) for k in ("clean", "ir_rel")
+    )
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
     recovered = recovered_levels(runs)
     after = clean[recovered & (np.arange(len(levels)) > 0)]
@@ -345,7 +286,7 @@ def _task(
         base_sr=float(sr[0]),
         best_sr=float(sr[best]),
         clean_success=float(clean[0]),
-        recovered_levels=_held(levels, recovered.tolist()),
+        recovered_levels=tuple(itertools.compress(levels, recovered)),
         family=runs[0].family,
         loss=Spread.of(run.loss for run in runs),
         recovered_clean=(float(after.min()), float(after.max())) if after.size else None,
@@ -355,8 +296,8 @@ def _task(
 
 
 def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
-    noisy = success_intervals(run.noisy, run.episodes)
-    clean = success_intervals(run.clean, run.episodes)
+    noisy = success_intervals(run.rows.success_noisy, run.rows.episodes)
+    clean = success_intervals(run.clean, run.rows.episodes)
     undecided = [False] * len(levels)
     if noisy is not None and clean is not None:
         cutoffs = run.required - SLACK, float(run.clean[0]) - clean_loss - SLACK
@@ -366,14 +307,14 @@ def _run(run: Run, levels: tuple[float, ...], clean_loss: float) -> RunRecovery:
         run=run.run,
         required_success=run.required,
         required_clean=float(run.clean[0] - clean_loss),
-        recovered_levels=_held(levels, run.recovered.tolist()),
+        recovered_levels=tuple(itertools.compress(levels, run.recovered)),
         family=run.family,
         loss=run.loss,
         clean_success=tuple(run.clean.tolist()),
         clean_success_sd=None if np.isnan(run.clean_sd).all() else tuple(run.clean_sd.tolist()),
         success_interval=noisy,
         clean_success_interval=clean,
-        undecided_levels=_held(levels, undecided),
+        undecided_levels=tuple(itertools.compress(levels, undecided)),
     )
 
 
@@ -384,5 +325,20 @@ def _undecided(intervals: tuple[Interval, Interval], cutoffs: tuple[float, float
     return possible and not all(low >= cutoff for (low, _), cutoff in pairs)
 
 
-def _held(levels: tuple[float, ...], mask: Sequence[bool]) -> tuple[float, ...]:
-    return tuple(level for level, held in zip(levels, mask, strict=True) if held)
+STUDY = Study(
+    "thresholds",
+    "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study thresholds sweep.csv --out thresholds/",
+        "acpc study thresholds sweep.csv --t-ir 0.2,0.3,0.5 --json",
+        "acpc study thresholds sweep.csv --output thresholds.json",
+    ),
+    about="Tries the 6 x 4 grid of the paper on every nonempty proper subset of the tasks and "
+    "tests each choice on the other tasks. A row is a checkpoint of a training sweep under one "
+    "visual shift. With a column `family` it does so in each model family by itself. With "
+    "`--output` it also writes the pair that does best on all tasks, for checkpoints that come "
+    "later: `acpc score --thresholds`.",
+)

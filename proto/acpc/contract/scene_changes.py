@@ -89,7 +89,7 @@ class Background(VisualChange, Wire[pb.Background]):
             raise ArgumentError("key", f"found {found} of key and plate, wanted one of them")
         if self.key and not re.fullmatch("[0-9a-f]{6}", self.key):
             raise ArgumentError(
-                "key", f"found {self.key!r}, wanted six hexadecimal digits, for example c4d0d8"
+                "key", f"found {self.key!r}, wanted six digits of 0-9a-f, for example c4d0d8"
             )
         row = 3 * self.plate_width
         if self.plate and (not row or len(self.plate) % row):

@@ -83,8 +83,6 @@ def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frame
 @perturbation("jpeg", parameters=Jpeg, stochastic=False, passes=60, many=True, by_frame=True)
 def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     """Round to 8 bits, encode with 4:2:0 chroma subsampling and decode, frame by frame."""
-    if parameters.quality == 100:
-        return frames.clone()
     std, mean = (
         torch.tensor(values, dtype=torch.float64).view(3, 1, 1)
         for values in (IMAGENET_STD, IMAGENET_MEAN)
@@ -103,8 +101,6 @@ def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
 
     A power's last bit depends on where its number lies in memory; a curve's depends on nothing.
     """
-    if parameters.exponent == 1.0:
-        return frames.clone()
     wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
     std, mean = per_channel(IMAGENET_STD, wide), per_channel(IMAGENET_MEAN, wide)
     levels = ((wide * std + mean) * 255.0).clamp(0.0, 255.0)

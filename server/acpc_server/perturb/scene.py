@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from acpc.contract import Background, Haze, RandomConvolution
@@ -10,7 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel, to_model_input
+from acpc_server.numerics import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    input_size,
+    per_channel,
+    to_model_input,
+)
 from acpc_server.perturb.draws import Draws
 from acpc_server.perturb.registry import Frames, perturbation
 
@@ -77,16 +84,24 @@ def _empty(parameters: Background, like: Tensor) -> Tensor:
         bytes_ = bytes.fromhex(parameters.key)
         colour = zip(bytes_, IMAGENET_MEAN, IMAGENET_STD, strict=True)
         return per_channel([(byte / 255.0 - m) / s for byte, m, s in colour], like)
-    rows = torch.frombuffer(bytearray(parameters.plate), dtype=torch.uint8)
-    pixels = rows.view(1, -1, parameters.plate_width, 3)
-    plate = to_model_input(pixels, min(like.shape[2:]), like.dtype)
-    if plate.shape[2:] != like.shape[2:]:
-        (tall, wide), (height, width) = pixels.shape[1:3], like.shape[2:]
+    wide, (height, width) = parameters.plate_width, like.shape[2:]
+    tall = len(parameters.plate) // (3 * wide)
+    # Before it is resized: a plate of one column would become millions of rows.
+    if input_size((1, tall, wide, 3), min(height, width)) != (height, width):
         raise InvalidArgument(
             "plate",
             f"is {tall} x {wide} pixels, of another aspect than frames of {height} x {width}",
         )
-    return plate.to(like.device)
+    return _seen_plate(parameters.plate, wide, min(height, width), like.dtype).to(like.device)
+
+
+@lru_cache(maxsize=16)
+def _seen_plate(
+    plate: bytes, width: int, image_size: int, dtype: torch.dtype
+) -> Float[Tensor, "1 3 h w"]:
+    """Turn a plate into model input on the CPU; kept, because a large one costs 50 ms."""
+    rows = torch.frombuffer(bytearray(plate), dtype=torch.uint8)
+    return to_model_input(rows.view(1, -1, width, 3), image_size, dtype)
 
 
 def _fields(draws: Draws, channels: int, like: Tensor) -> Float[Tensor, "views channels h w"]:

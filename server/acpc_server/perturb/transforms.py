@@ -54,7 +54,8 @@ def perturb_histories(
 ) -> list[Frames]:
     """Draw a view of each history, all of one shape, with the bits that it has alone.
 
-    Of a composition every change draws as it does alone, and the second of a kind other numbers.
+    Of a composition every change draws as it does alone, and the second of a kind other numbers. A
+    change of severity 0 copies, bit for bit.
     Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
     host. They are drawn a piece of work at a time, with a call of ``between`` before each.
 
@@ -65,6 +66,9 @@ def perturb_histories(
     """
     views, names = list(histories), [resolve(step)[0].name for step in spec.steps]
     for place, step in enumerate(spec.steps):
+        if step.changes_nothing:
+            views = [view.clone() for view in views]
+            continue
         earlier = names[:place].count(names[place])
         stream = f"{names[place]}#{earlier + 1}" if earlier else names[place]
         try:

@@ -59,7 +59,7 @@ def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
         )
         for row, column in draws.numbers(2).tolist()
     ]
-    return _mapped(frames, maps) if parameters.cut else frames.clone()
+    return _mapped(frames, maps)
 
 
 @perturbation(
@@ -71,8 +71,6 @@ def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> F
     The direction (x, y, focal length) is turned about the vertical axis, then the horizontal one,
     then the line of sight, by ``degrees (2 u - 1)`` each; u are drawn in the opposite order.
     """
-    if parameters.degrees == 0.0:
-        return frames.clone()
     longer = max(frames.shape[2:])
     focal = longer / 2 / math.tan(math.radians(parameters.field_of_view) / 2)
     maps = []

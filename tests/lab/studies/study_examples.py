@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies import STUDIES, Evidence
 from acpc_lab.studies.geometry import GeometryParameters, GeometryRows, embedded, measure
 
 

@@ -13,10 +13,8 @@ import numpy as np
 import processes
 import pytest
 from acpc_client.errors import ArgumentError
-from acpc_lab.studies import bundle, paper
+from acpc_lab.studies import STUDIES, Evidence, bundle, paper
 from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.figures import DRAW
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from study_examples import geometry
@@ -226,10 +224,6 @@ def test_what_is_no_bundle_is_refused(copy: Path, change: dict[str, Any], words:
 def test_a_folder_that_holds_a_study_is_not_written_over(whole: Path) -> None:
     with pytest.raises(ArgumentError, match="holds a study already"):
         write(whole, Evidence.of(STUDIES["shifts"], paper.shift_rows()))
-
-
-def test_every_study_has_figures() -> None:
-    assert list(DRAW) == list(STUDIES)
 
 
 @pytest.mark.process

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 from acpc_lab.cli import app
-from acpc_lab.studies.catalogue import STUDIES
+from acpc_lab.studies import STUDIES
 
 DOCS = Path(__file__).parents[3] / "docs" / "studies"
 PARTS = ("What it does", "What it does not", "The figure", "Run it", "The paper's numbers")

@@ -9,26 +9,22 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from acpc_lab.plotting import inline, styled
-from acpc_lab.studies import paper
-from acpc_lab.studies.base import Spread
-from acpc_lab.studies.catalogue import STUDIES, Evidence
-from acpc_lab.studies.collapse import CollapseLine
-from acpc_lab.studies.figures import (
-    collapse_bars,
-    drift_errors,
-    horizon_ratios,
-    numbers,
-    planner_errors,
+from acpc_lab.studies import STUDIES, Evidence, paper
+from acpc_lab.studies.collapse import CollapseLine, collapse_bars
+from acpc_lab.studies.drift import drift_errors
+from acpc_lab.studies.geometry import GeometrySummary, SpaceGeometry, numbers
+from acpc_lab.studies.horizons import horizon_ratios
+from acpc_lab.studies.planner import PlannerCell, planner_errors
+from acpc_lab.studies.recovery import SweepRows
+from acpc_lab.studies.sensitivity import (
+    Sensitivity,
+    SensitivityRatio,
     sensitivities,
     sensitivity_ratios,
-    shift_bars,
-    shift_scatter,
-    splits,
 )
-from acpc_lab.studies.geometry import GeometrySummary, SpaceGeometry
-from acpc_lab.studies.planner import PlannerCell
-from acpc_lab.studies.recovery import SweepRows
-from acpc_lab.studies.sensitivity import Sensitivity, SensitivityRatio
+from acpc_lab.studies.shifts import shift_bars, shift_scatter
+from acpc_lab.studies.statistics import Spread
+from acpc_lab.studies.threshold_summary import splits
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D

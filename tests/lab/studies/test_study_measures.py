@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
-from acpc_lab.studies.base import average_ranks, spearman
-from acpc_lab.studies.catalogue import STUDIES, Evidence, chosen_elsewhere
+from acpc_lab.studies import STUDIES, Evidence, chosen_elsewhere
 from acpc_lab.studies.collapse import CollapseRows
-from acpc_lab.studies.figures import envelope
-from acpc_lab.studies.geometry import GeometryRows, measure
+from acpc_lab.studies.geometry import GeometryRows, envelope, measure
 from acpc_lab.studies.horizons import HorizonRows
 from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import SensitivityRows
 from acpc_lab.studies.shifts import ShiftPair, ShiftRows
+from acpc_lab.studies.statistics import average_ranks, spearman
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -12,13 +12,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from acpc_lab.studies import paper
-from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies import STUDIES, Evidence, paper
 from acpc_lab.studies.collapse import CollapseSummary
 from acpc_lab.studies.drift import DriftCell, reduction
-from acpc_lab.studies.recovery import Agreement
+from acpc_lab.studies.recovery import Agreement, sources
 from acpc_lab.studies.shifts import ShiftSummary
-from acpc_lab.studies.thresholds import mean_of, sources
+from acpc_lab.studies.thresholds import mean_of
 from scipy import stats
 
 THOUSANDTH = 0.0005

@@ -7,19 +7,19 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
-from acpc_lab.studies import paper
-from acpc_lab.studies.base import Confusion
-from acpc_lab.studies.catalogue import STUDIES, Evidence
+from acpc_lab.studies import STUDIES, Evidence, paper
 from acpc_lab.studies.recovery import (
     Judgement,
     SweepRows,
     ThresholdPair,
     meets_criterion,
     read_training_sweep,
+    select,
 )
 from acpc_lab.studies.recovery import ThresholdPair as Pair
+from acpc_lab.studies.statistics import Confusion
 from acpc_lab.studies.threshold_summary import ThresholdSummary
-from acpc_lab.studies.thresholds import ThresholdParameters, select
+from acpc_lab.studies.thresholds import ThresholdParameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threshold_reference import Cells, chosen, over_tasks

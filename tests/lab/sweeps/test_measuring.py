@@ -6,8 +6,16 @@ import pytest
 from acpc_client import AcpcClient, GaussianNoise, ScoreProtocol
 from acpc_client.errors import ArgumentError
 from acpc_lab.campaigns import Journal
-from acpc_lab.studies.checkpoints import CheckpointRows, StudyCheckpoint, read_checkpoints
-from acpc_lab.studies.measuring import EVENTS, JOURNAL, AskScore, MeasuringProgress, measure
+from acpc_lab.studies.measuring import (
+    EVENTS,
+    JOURNAL,
+    AskScore,
+    CheckpointRows,
+    MeasuringProgress,
+    StudyCheckpoint,
+    measure,
+    read_checkpoints,
+)
 from job_counterparty import JobParty
 
 ASK = AskScore(GaussianNoise(0.08), ScoreProtocol())

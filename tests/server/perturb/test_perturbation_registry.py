@@ -97,7 +97,7 @@ BAD = [
     ({"kind": "distractor", "size": 0.1, "speed": 2.0}, "speed", "found 2.0"),
     ({"kind": "background", "strength": 1.0}, "key", "found neither of key and plate"),
     ({"kind": "background", "strength": 1.0, "key": "a", "plate": "AAAA"}, "key", "found both"),
-    ({"kind": "background", "strength": 1.0, "key": "C4D0D8"}, "key", "six hexadecimal digits"),
+    ({"kind": "background", "strength": 1.0, "key": "C4D0D8"}, "key", "six digits of 0-9a-f"),
     ({"kind": "background", "strength": 1.0, "plate": "A"}, "plate", "found 'A', wanted base64"),
     (
         {"kind": "background", "strength": 1.0, "plate": "AAAA", "plate_width": 2},

@@ -26,6 +26,7 @@ from acpc.contract import (
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.pixels import to_model_input
 from acpc_server.perturb import perturb_frames
+from torch.utils._python_dispatch import TorchDispatchMode
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 2}
 PLATE = np.random.default_rng(3).integers(0, 256, (11, 14, 3), np.uint8)
@@ -137,6 +138,40 @@ def test_a_plate_of_another_aspect_is_an_error() -> None:
     assert seen(plated(1.0, plate=larger), photos(), 0).shape == photos().shape
     with pytest.raises(InvalidArgument, match="plate: is 11 x 12 pixels, of another aspect than"):
         seen(plated(1.0, plate=PLATE[:, :12]), photos(), 0)
+
+
+class Largest(TorchDispatchMode):
+    """Notes the size of the largest tensor that is made, in values."""
+
+    values = 0
+
+    def __torch_dispatch__(
+        self,
+        made: Callable[..., object],
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        out = made(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.values = max(self.values, out.numel())
+        return out
+
+
+def test_a_plate_of_one_column_is_never_resized() -> None:
+    """As wide as the frames, 3 MB of it would be 12 GB."""
+    with Largest() as largest, pytest.raises(InvalidArgument, match="is 20000 x 1 pixels"):
+        seen(plated(1.0, plate=np.zeros((20_000, 1, 3), np.uint8)), photos(), 0)
+    assert largest.values < 20_000
+
+
+def test_a_plate_is_prepared_once() -> None:
+    plate = np.repeat(np.repeat(PLATE, 9, 0), 9, 1)
+    views = []
+    for _ in range(2):
+        with Largest() as largest:
+            views.append(seen(plated(1.0, plate=plate), photos(), 0))
+    assert torch.equal(*views) and largest.values < plate.size
 
 
 def test_haze_is_thinnest_where_half_its_strength_and_greys_everything() -> None:

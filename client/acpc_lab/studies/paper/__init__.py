@@ -14,11 +14,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from acpc_lab.studies.base import records
 from acpc_lab.studies.collapse import CollapseRows
 from acpc_lab.studies.drift import DriftCell
 from acpc_lab.studies.horizons import IrReduction
 from acpc_lab.studies.shifts import ShiftRows
+from acpc_lab.studies.statistics import records
 from acpc_lab.studies.threshold_summary import Split
 from acpc_lab.tables import Rows
 

@@ -1,0 +1,270 @@
+"""Computes what several studies need: spreads, confusion, ridges, success rates, intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, TypeVar
+
+import numpy as np
+from acpc.contract import Record
+from acpc_client.errors import ArgumentError
+from numpy.typing import NDArray
+
+from acpc_lab.evidence import wilson
+from acpc_lab.tables import Numbers, Texts
+from acpc_lab.tables import groups as groups_of
+
+Mask = NDArray[np.bool_]
+Item = TypeVar("Item")
+SLACK = 1e-9
+"""Percentage points by which rounding may miss a cutoff: 3 of 5 is 60 % in any arithmetic."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Spread(Record):
+    """Mean over training runs and sample standard deviation, which one run does not have."""
+
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Of one value per run."""
+        array = np.array(list(values), dtype=np.float64)
+        return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan)
+
+    def shown(self, scale: float = 1, unit: str = "") -> str:
+        """With one digit, for example ``15.2 +- 2.0%``; without a deviation where there is none."""
+        deviation = "" if math.isnan(self.sd) else f" +- {scale * self.sd:.1f}"
+        return f"{scale * self.mean:.1f}{deviation}{unit}"
+
+
+def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ...]:
+    """A record per row of the columns, which are its fields in order."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return tuple(kind(*values) for values in rows)
+
+
+def or_none(column: Numbers) -> NDArray[np.object_]:
+    """The column with None for NaN, for a record."""
+    values = column.astype(object)
+    values[np.isnan(column)] = None
+    return values
+
+
+def _ratio(part: int, whole: int) -> Fraction | None:
+    return Fraction(part, whole) if whole else None
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Decisions against labels.
+
+    A ratio of nothing is None: precision where nothing is accepted, recall where nothing is
+    positive.
+    """
+
+    true_positive: int
+    false_positive: int
+    false_negative: int
+    true_negative: int
+
+    @classmethod
+    def of(cls, accepted: Mask, positive: Mask) -> Confusion:
+        """Counts what was accepted against what is positive."""
+        pairs = ((accepted, positive), (accepted, ~positive))
+        rest = ((~accepted, positive), (~accepted, ~positive))
+        return cls(*(int((taken & real).sum()) for taken, real in (*pairs, *rest)))
+
+    @property
+    def precision(self) -> Fraction | None:
+        """Positives among the accepted."""
+        return _ratio(self.true_positive, self.true_positive + self.false_positive)
+
+    @property
+    def recall(self) -> Fraction | None:
+        """Accepted among the positives."""
+        return _ratio(self.true_positive, self.true_positive + self.false_negative)
+
+    @property
+    def balanced_accuracy(self) -> Fraction:
+        """Mean of recall and specificity, or the one of them that is defined.
+
+        Raises ValueError: There is nothing to decide.
+        """
+        specificity = _ratio(self.true_negative, self.true_negative + self.false_positive)
+        mean = mean_defined([self.recall, specificity])
+        if mean is None:
+            raise ValueError("balanced accuracy of nothing")
+        return mean
+
+
+def mean_defined(values: Sequence[Fraction | None]) -> Fraction | None:
+    """Mean of the values that are defined; None when none is."""
+    defined = [value for value in values if value is not None]
+    return sum(defined, Fraction(0)) / len(defined) if defined else None
+
+
+def as_float(value: Fraction | None) -> float | None:
+    """The nearest float64, None for None."""
+    return None if value is None else float(value)
+
+
+def average_ranks(values: Numbers) -> Numbers:
+    """Ranks from 1; equal values share the mean of their ranks."""
+    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[group]
+    return ranks
+
+
+def spearman(left: Numbers, right: Numbers) -> float:
+    """Rank correlation with average ranks; NaN when either side is constant or has one value."""
+    x, y = average_ranks(left), average_ranks(right)
+    x, y = x - x.mean(), y - y.mean()
+    scale = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / scale if scale else math.nan
+
+
+def held_out_errors(
+    features: Sequence[Numbers], target: Numbers, held_out: NDArray[np.generic], alpha: float
+) -> Numbers:
+    """Absolute error of every row, predicted by a ridge fitted on the rows of other groups.
+
+    Features are standardised with mean and population standard deviation of the rows the ridge is
+    fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
+
+    Args:
+        features: One (n,) array per feature.
+        target: What is predicted, (n,).
+        held_out: Group of each row, (n,).
+        alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
+
+    Returns:
+        |prediction - target|, (n,).
+
+    Raises ArgumentError: There are fewer than two groups.
+    """
+    design = np.stack(features, axis=1)  # (n, features)
+    folds = groups_of(held_out.tolist())
+    if len(folds) < 2:
+        raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
+    errors = np.empty(len(target))
+    for rows in folds.values():
+        rest = np.ones(len(target), dtype=bool)
+        rest[rows] = False
+        predicted = _predict(design[rest], target[rest], design[rows], alpha)
+        errors[rows] = np.abs(predicted - target[rows])
+    return errors
+
+
+def _predict(design: Numbers, target: Numbers, unseen: Numbers, alpha: float) -> Numbers:
+    centre, scale = design.mean(axis=0), design.std(axis=0)
+    # Rounding leaves a constant column with a spread of a few units in the last place.
+    scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
+    standard = (design - centre) / scale
+    offset = target.mean()
+    gram = standard.T @ standard + alpha * np.eye(design.shape[1])
+    weights = np.linalg.solve(gram, standard.T @ (target - offset))
+    predicted: Numbers = (unseen - centre) / scale @ weights + offset
+    return predicted
+
+
+def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
+    """Clean success of each row in %, and its deviation over evaluation seeds.
+
+    The deviation is that of the population of seeds, as in the paper's table of SIGReg weights,
+    whose 99.3 +- 0.5 % are 99, 99 and 100 of 100 episodes.
+
+    Args:
+        success: Of each row; NaN where there is none, or where the seeds have it.
+        seeds: Success of each seed, separated by spaces; empty where ``success`` has it.
+
+    Returns:
+        Mean and deviation, NaN where a row has none.
+
+    Raises ArgumentError: A row has both, or holds something that is no percentage.
+    """
+    mean, deviation = success.copy(), np.full(len(success), np.nan)
+    for row, text in enumerate(seeds.tolist()):
+        if text:
+            if not np.isnan(success[row]):
+                wrong = f"row {row + 1}: has success_clean too; give one of them"
+                raise ArgumentError("success_clean_seeds", wrong)
+            values = _percentages(row, text)
+            mean[row] = values.mean()
+            deviation[row] = values.std() if len(values) > 1 else np.nan
+    return mean, deviation
+
+
+def _percentages(row: int, text: str) -> Numbers:
+    try:
+        values = np.array([float(part) for part in text.split()])
+    except ValueError:
+        values = np.array([np.nan])
+    if not ((values >= 0) & (values <= 100)).all():
+        wrong = f"row {row + 1}: found {text!r}, wanted percentages separated by spaces"
+        raise ArgumentError("success_clean_seeds", wrong)
+    return values
+
+
+CONFIDENCE = 0.95
+Interval = tuple[float, float]
+"""Lower and upper end, in % or in percentage points."""
+
+
+def success_interval(
+    percent: float, episodes: float, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Wilson's score interval of a success rate, in %; None when ``episodes`` is NaN.
+
+    It speaks of further episodes of the same checkpoint, not of further training runs.
+
+    Args:
+        percent: Success rate in %.
+        episodes: How many episodes it was counted over.
+        confidence: Between 0 and 1.
+
+    Raises ArgumentError: So many episodes cannot have this rate.
+    """
+    if math.isnan(episodes):
+        return None
+    successes = percent * episodes / 100
+    if abs(successes - round(successes)) > 0.0005 * episodes + 1e-6:  # printed to 0.1 %
+        raise ArgumentError(
+            "episodes", f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
+        )
+    low, high = wilson(round(successes), int(episodes), confidence)
+    return 100 * low, 100 * high
+
+
+def success_intervals(percents: Numbers, episodes: Numbers) -> tuple[Interval, ...] | None:
+    """``success_interval`` of every rate; None unless all have episodes.
+
+    Raises ArgumentError: So many episodes cannot have such a rate.
+    """
+    pairs = zip(percents.tolist(), episodes.tolist(), strict=True)
+    found = [success_interval(percent, count) for percent, count in pairs]
+    held = tuple(interval for interval in found if interval is not None)
+    return held if len(held) == len(found) else None
+
+
+def gain_interval(
+    success: float, reference: float, episodes: float, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """Newcombe's interval of the difference of two success rates, in points.
+
+    Built from the two Wilson intervals. Both rates are of ``episodes`` episodes; that the two
+    planners met the same starts and goals is not used, so the interval is wide rather than narrow.
+    None when ``episodes`` is NaN. Raises ArgumentError: So many episodes cannot have such a rate.
+    """
+    ours = success_interval(success, episodes, confidence)
+    theirs = success_interval(reference, episodes, confidence)
+    if ours is None or theirs is None:
+        return None
+    gain = success - reference
+    down = math.hypot(success - ours[0], theirs[1] - reference)
+    up = math.hypot(ours[1] - success, reference - theirs[0])
+    return gain - down, gain + up
