@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -27,7 +26,9 @@ from acpc_client.uploads import UploadOptions
 class AsyncPlanStream:
     """One stream of a planning session."""
 
-    def __init__(self, transport: AsyncTransport, request_id: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, transport: AsyncTransport, request_id: str, options: dict[str, object]
+    ) -> None:
         self._transport, self._request_id = transport, request_id
         self._stream = transport.rpc(diagnostics.PLAN)(**options)
         self._ending = Ending(self._stream)

@@ -292,7 +292,7 @@ def message(request: Wire[M]) -> M:
     return sent
 
 
-def _drop_defaults(record: Any, sent: Any) -> None:  # noqa: ANN401 - any record and its message
+def _drop_defaults(record: object, sent: Message) -> None:
     """Clears what has the contract's default: the server fills it in, a newer one with its own."""
     for name, wire, default, of_oneof in _droppable(type(record)):
         value = getattr(record, name)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
-from acpc.contract import Array, PoolCertificate, Record
+from acpc.contract import Array, PoolCertificate, Record, SelectionCertificate
 from numpy.typing import NDArray
 
 from acpc_client.calls import CertifyOptions
@@ -347,7 +347,7 @@ class Control:
         return left
 
 
-def _chosen(answer: PoolCertificate, select: str) -> list[Any]:
+def _chosen(answer: PoolCertificate, select: str) -> list[SelectionCertificate]:
     found = [getattr(view, select) for view in answer.views]
     if None in found:
         raise ArgumentError("elite_count", "found 0, wanted the planner's: select='elite'")

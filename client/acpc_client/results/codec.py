@@ -56,7 +56,7 @@ def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any 
     return plain
 
 
-def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
+def decode(kind: Any, plain: object, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
     """The value of type ``kind`` that ``encode``, or ``Record.to_dict``, made plain.
 
     None among numbers is NaN. Fields that a newer release added are passed over; where an older
@@ -99,13 +99,13 @@ def _hints(kind: object) -> dict[str, object]:
     return typing.get_type_hints(kind)
 
 
-def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> object:  # noqa: ANN401
+def _record(kind: Any, plain: object, arrays: Mapping[str, Array], path: str) -> object:  # noqa: ANN401
     values = {}
-    _checked(plain, Mapping, path)
+    named = _checked(plain, Mapping, path)
     for field in dataclasses.fields(kind):
         hint, below = _hints(kind)[field.name], joined(path, field.name)
-        if field.name in plain:
-            values[field.name] = decode(hint, plain[field.name], arrays, below)
+        if field.name in named:
+            values[field.name] = decode(hint, named[field.name], arrays, below)
         elif field.default is MISSING and field.default_factory is MISSING:
             if types.NoneType not in typing.get_args(hint):
                 raise ArgumentError(below, "is missing")

@@ -139,7 +139,7 @@ class Result(Record):
         }
 
 
-def _without(answer: Mapping[str, object]) -> dict[str, Any]:
+def _without(answer: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in answer.items() if name not in _ABOVE}
 
 

@@ -37,7 +37,7 @@ _PARTS = (
     ("answer.columns.", ""),
 )
 """Paths of the arrays that are columns, each with the side its rows are of."""
-Read = tuple[Any, Mapping[str, Array]]
+Read = tuple[object, Mapping[str, Array]]
 
 
 def save_result(answer: object, path: str | Path) -> None:
@@ -154,7 +154,7 @@ def _from_json(content: bytes) -> Read:
     return document, {}
 
 
-def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
+def _parsed(text: str | bytes) -> object:
     try:
         return json.loads(text)
     except RecursionError as error:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
 
 import grpc
 import numpy as np
@@ -27,7 +26,9 @@ from acpc_client.uploads import Upload, UploadOptions
 class PlanStream:
     """One stream of a planning session."""
 
-    def __init__(self, transport: SyncTransport, request_id: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, transport: SyncTransport, request_id: str, options: dict[str, object]
+    ) -> None:
         self._transport, self._request_id = transport, request_id
         self._requests: SimpleQueue[pb.PlanRequest | None] = SimpleQueue()
         self._stream = transport.rpc(diagnostics.PLAN)(iter(self._requests.get, None), **options)

@@ -23,6 +23,7 @@ from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
 from acpc_client.transport.channel import (
     CHANNEL_OPTIONS,
+    Channel,
     Connections,
     Metadata,
     start_tracing,
@@ -74,10 +75,10 @@ class Transport(ABC):
         )
 
     @abstractmethod
-    def _open(self, options: Sequence[tuple[str, int | str]]) -> Any:  # noqa: ANN401
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> Channel:
         """A channel of the concrete transport's kind."""
 
-    def _another(self, apart: bool) -> Any:  # noqa: ANN401 - a channel of either kind
+    def _another(self, apart: bool) -> Channel:
         alone = (("grpc.use_local_subchannel_pool", 1),) if apart else ()
         return self._open(self.channel_options + alone)
 

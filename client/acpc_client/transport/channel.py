@@ -20,6 +20,7 @@ from acpc import tracing
 from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError
 
+Channel = grpc.Channel | grpc.aio.Channel
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -92,7 +93,7 @@ BUSY_CALLS = 4
 class Connection:
     """A channel, its stubs, and how many calls are under way on it."""
 
-    def __init__(self, channel: object) -> None:
+    def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.under_way = 0
         self._stubs: dict[object, Any] = {}
@@ -134,7 +135,7 @@ class Connections:
         most: How many there may be.
     """
 
-    def __init__(self, opened: Callable[[bool], Any], most: int = 1) -> None:
+    def __init__(self, opened: Callable[[bool], Channel], most: int = 1) -> None:
         self._opened = opened
         self._most = most
         self._open: list[Connection] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from acpc.contract import CoverageGoal, Receipt, bounds_of
 from acpc.v1 import diagnostic_service_pb2 as pb
@@ -135,7 +135,7 @@ class SessionBase:
             raise error
         return delay
 
-    def _options(self, attempts: Attempts, lasting: float) -> dict[str, Any]:
+    def _options(self, attempts: Attempts, lasting: float) -> dict[str, object]:
         """Options of the stream; an id that fits no header travels in the first message only."""
         timeout = (attempts.remaining() or 0.0) + lasting
         self._ends = time.monotonic() + timeout

@@ -48,7 +48,7 @@ def from_plain(cls: type[T], value: object, path: str = "") -> T:
         raise ArgumentError(path, f"found {_brief(value)}, wanted an object")
     hints = _hints(cls)
     known = {_key(f): f for f in fields(cls)}
-    read: dict[str, Any] = {}
+    read: dict[str, object] = {}
     for key, item in value.items():
         if key in known:
             read[known[key].name] = _read(hints[known[key].name], item, joined(path, key))
@@ -148,7 +148,7 @@ def _key(f: Field[object]) -> str:
     return key
 
 
-_hints: Callable[[type], dict[str, Any]] = cache(
+_hints: Callable[[type], dict[str, object]] = cache(
     partial(typing.get_type_hints, include_extras=True)
 )
 
