@@ -189,9 +189,10 @@ def _to_parquet(result: Result) -> bytes:
         names = [name for name in rest if name.startswith(prefix)]
         if names:
             parts.append((side, {name.removeprefix(prefix): rest.pop(name) for name in names}))
+    everywhere = set.intersection(*(set(columns) for _, columns in parts)) if parts else set()
     tables = []
     for side, columns in parts:
-        made = {name: _column(pa, x) for name, x in columns.items()}
+        made = {name: _column(pa, x, name in everywhere) for name, x in columns.items()}
         count = len(next(iter(columns.values())))
         beside = {"side": pa.array([side] * count, pa.string())} if side else {}
         tables.append(pa.table({**beside, **made}))
@@ -236,17 +237,25 @@ def _columns_of(pa: ModuleType, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow
     return arrays
 
 
-def _column(pa: ModuleType, values: Array) -> object:
-    """A column of scalars, or of lists of one length."""
+def _column(pa: ModuleType, values: Array, everywhere: bool) -> object:
+    """A column of scalars, or of lists of one length; one that a side lacks of any lists.
+
+    pyarrow before 26 does not read lists of one length where a row has none.
+    """
     if values.ndim == 1:
         return pa.array(values.tolist() if values.dtype.kind == "U" else values)
     flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    if everywhere:
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
     starts = np.arange(len(values) + 1, dtype=np.int32) * np.int32(values.shape[1])
     return pa.ListArray.from_arrays(pa.array(starts), flat)
 
 
 def _array(pa: ModuleType, column: Any) -> Array:  # noqa: ANN401 - pyarrow's
     whole = column.combine_chunks()
+    if pa.types.is_fixed_size_list(whole.type):
+        flat: Array = whole.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(-1, whole.type.list_size)
     if pa.types.is_list(whole.type):
         lists: Array = whole.flatten().to_numpy(zero_copy_only=False)
         return lists.reshape(len(whole), len(lists) // max(1, len(whole)))
