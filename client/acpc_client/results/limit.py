@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from acpc.contract import (
     ArgumentError,
@@ -110,7 +109,7 @@ class SeverityLimit(Tabular, Record):
     def table(self) -> Columns:
         """A row per severity that was scored."""
         names = ("shift", "severity", "ir_relative", "sr", "score", "lower", "upper")
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             name: [getattr(point, name) for point in self.points] for name in names
         }
         for name in ("outcome", "sure"):

@@ -58,7 +58,7 @@ def kind_named(name: str) -> str:
     return _SHORTER.get(name, name)
 
 
-def severity_grid(kind: str, values: Iterable[float], **others: Any) -> list[Perturbation]:
+def severity_grid(kind: str, values: Iterable[float], **others: object) -> list[Perturbation]:
     """One perturbation for each value of a kind's first parameter.
 
     Args:
