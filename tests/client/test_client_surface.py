@@ -182,7 +182,7 @@ def test_the_command_line_loads_no_server() -> None:
 
 
 REPORT = [
-    "LabelNames", "Measurement", "Picture", "Preview", "ProtocolUsed", "ReportData", "claims",
+    "LabelNames", "Measurement", "Picture", "Preview", "ReportData", "claims",
     "export_figures", "failing", "from_files", "from_operations", "from_scores", "from_sweep",
     "picture", "render", "with_certified", "with_pictures", "write_report",
 ]  # fmt: skip

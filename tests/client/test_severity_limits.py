@@ -30,7 +30,7 @@ def steep(crossing: float) -> Curve:
 
 def score_at(curve: Curve, severity: float) -> Score:
     reference = side_score("two-base", 1.0, 50.0)
-    made = judged(side_score("two-a", curve(severity), 50.0), reference, sure=True)
+    made = judged(side_score("two-a", curve(severity), 50.0), reference)
     relative = made.verdict.ir_relative
     assert relative is not None and relative == pytest.approx(curve(severity))
     return made

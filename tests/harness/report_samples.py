@@ -22,7 +22,7 @@ from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
+from acpc_lab.report.model import Measurement, Preview, ReportData
 from acpc_lab.sweeps import Cell, Plan, SweepFolder
 from client_messages import tensor
 
@@ -113,7 +113,7 @@ def judged(
     reference: pb.CheckpointScore | None,
     *,
     shift: str = "",
-    sure: bool = False,
+    sure: bool = True,
 ) -> Score:
     """The score of a checkpoint, with the screen's rule applied; ``sure``: with evidence."""
     sr_passed = subject.sr >= T_SR
@@ -168,7 +168,6 @@ def cell(
     *,
     number: int = 0,
     success: bool = True,
-    sure: bool = False,
 ) -> Measurement:
     """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
@@ -179,14 +178,14 @@ def cell(
     return Measurement(
         name=name,
         shift=shift,
-        score=judged(subject, reference, shift=shift, sure=sure),
+        score=judged(subject, reference, shift=shift),
         task=task,
         run=run,
         level=level,
         success=0.9 - 0.7 * min(1.0, push / 2.3) if success else None,
         clean_success=0.88 if success else None,
         operation=f"operations/{digest(name, shift)[:12]}",
-        protocol=ProtocolUsed(HORIZON, QUANTILE, MARGIN, DRAWS, 0, (), "two-room.h5, 100 anchors"),
+        anchors="two-room.h5, 100 anchors",
     )
 
 
@@ -197,11 +196,10 @@ def sweep(
     shifts: Sequence[str] = ("gaussian_noise:0.08", "blur:15"),
     *,
     success: bool = True,
-    sure: bool = False,
 ) -> ReportData:
-    """A training sweep: every task, run, level and shift; ``sure``: with evidence."""
+    """A training sweep: every task, run, level and shift."""
     cells = [
-        cell(task, run, level, shift, number=97 * row + 7 * column, success=success, sure=sure)
+        cell(task, run, level, shift, number=97 * row + 7 * column, success=success)
         for shift in shifts
         for row, task in enumerate(tasks)
         for column, run in enumerate(runs)
@@ -254,8 +252,22 @@ def kept_sweep(folder: Path) -> Path:
         for index, push in ((0, 2.0), (1, 0.5)):
             cell = cells[index]
             subject = side(cell.checkpoint.name, push, 2.0)
-            disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0), sure=True))
+            disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0)))
             journal.note(cell.id, Entry(TaskState.SUCCEEDED, 1, f"operations/{index}"))
         failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
         journal.note(cells[2].id, failed)
     return folder
+
+
+def changed(data: ReportData, *indices: int, **changes: object) -> ReportData:
+    """The data with other values in the cells of these indices; none: in all of them."""
+    chosen = indices or range(len(data.cells))
+    cells = [replace(c, **changes) if i in chosen else c for i, c in enumerate(data.cells)]  # type: ignore[arg-type]
+    return data.with_(cells=tuple(cells))
+
+
+def with_evidence(cell: Measurement, **changes: object) -> Measurement:
+    """The cell with other evidence; without any where nothing is given."""
+    assert cell.score is not None and cell.score.evidence is not None
+    evidence = replace(cell.score.evidence, **changes) if changes else None  # type: ignore[arg-type]
+    return replace(cell, score=replace(cell.score, evidence=evidence))

@@ -101,7 +101,7 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="Heading [the source's name].")] = "",
     shift: Annotated[
-        str, typer.Option(help="Name of the shift, for older files, which lack it.")
+        str, typer.Option(help="Name of the shift, for scores that were saved alone.")
     ] = "",
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     follow: Annotated[

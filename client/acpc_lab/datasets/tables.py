@@ -26,7 +26,8 @@ def arrow_numbers(column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow.Chunke
     if column.null_count:
         raise ValueError(f"has {column.null_count} rows without a value")
     width = ()
-    if arrow.types.is_list(kind) or arrow.types.is_large_list(kind) or _fixed(arrow, kind):
+    is_list = (getattr(arrow.types, f"is_{form}list") for form in ("", "large_", "fixed_size_"))
+    if any(matches(kind) for matches in is_list):
         widths = compute.unique(compute.list_value_length(column)).to_pylist()
         if len(widths) > 1:
             raise ValueError(f"has rows of {widths[0]} numbers and of {widths[1]}")
@@ -36,10 +37,6 @@ def arrow_numbers(column: Any) -> NDArray[Any]:  # noqa: ANN401 - pyarrow.Chunke
         raise ValueError(f"must hold numbers; is {kind}, {column.null_count} of them missing")
     values: NDArray[Any] = np.asarray(column.to_numpy())
     return values.reshape(-1, *width)
-
-
-def _fixed(arrow: Any, kind: Any) -> bool:  # noqa: ANN401
-    return bool(arrow.types.is_fixed_size_list(kind))
 
 
 # A reader of frames takes rows in ascending order and yields the frame of each.

@@ -5,7 +5,12 @@ and ``sweep_rows`` and ``shift_rows`` put its successes beside IR and SR, as the
 cross-shift study take them. docs/studies/closed-loop.md shows it.
 """
 
-from acpc_lab.evaluation.closed_loop import ClosedLoop, SuccessRows, evaluate_all
-from acpc_lab.evaluation.joined import shift_rows, sweep_rows
+from acpc_lab.evaluation.closed_loop import (
+    ClosedLoop,
+    SuccessRows,
+    evaluate_all,
+    shift_rows,
+    sweep_rows,
+)
 
 __all__ = ["ClosedLoop", "SuccessRows", "evaluate_all", "shift_rows", "sweep_rows"]

@@ -1,16 +1,20 @@
-"""Runs a closed loop for every checkpoint and shift, and keeps how many episodes succeed."""
+"""Runs a closed loop for every checkpoint and shift, and puts successes beside IR and SR.
+
+The rows are those of the threshold and of the cross-shift study.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from acpc_client import CheckpointRef, Identity, Perturbation, write_whole
+from acpc_client import CheckpointRef, Identity, Perturbation, Score, write_whole
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies import StudyCheckpoint
+from acpc_lab.studies import ShiftRows, StudyCheckpoint, SweepRows
 from acpc_lab.tables import Column, Integers, Numbers, Rows, Texts, read_rows, to_csv
 
 SEEDS = (42, 43, 44)
@@ -104,3 +108,123 @@ def evaluate_all(
                     column.append(value)
             write_whole(path, to_csv(SuccessRows.of(columns)).encode())
     return SuccessRows.of(columns)
+
+
+Scores = Iterable[tuple[StudyCheckpoint, Score]]
+"""Each checkpoint with its score under one shift, on one set of anchors."""
+
+
+class _Rate(NamedTuple):
+    """Success of one checkpoint under one shift, all seeds together."""
+
+    successes: int
+    episodes: int
+    by_seed: tuple[float, ...]
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.successes / self.episodes
+
+
+_Key = tuple[str, str, float, str]
+_Rates = Mapping[_Key, _Rate]
+
+
+def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> SweepRows:
+    """Rows of the threshold study: a training sweep under one shift.
+
+    Args:
+        scores: Of every checkpoint under the shift.
+        success: Of every checkpoint under the shift and on clean observations.
+        shift: The shift.
+
+    Raises ArgumentError: A checkpoint was not evaluated.
+    """
+    rates = _rates(success)
+    columns: dict[str, list[Any]] = {}
+    for row, score in scores:
+        noisy, clean = _of(rates, row, shift), _of(rates, row, Identity())
+        _add(
+            columns,
+            task=row.task,
+            run=row.run,
+            level=row.level,
+            ir_raw=score.checkpoint.ir_raw,
+            sr=score.checkpoint.sr,
+            success_noisy=noisy.percent,
+            success_clean_seeds=" ".join(f"{percent:g}" for percent in clean.by_seed),
+            episodes=noisy.episodes if noisy.episodes == clean.episodes else math.nan,
+            checkpoint_digest=score.receipt.checkpoint_digest,
+            anchors_digest=score.receipt.anchors_digest,
+            perturbation_digest=score.receipt.perturbation_digest,
+            parameters_digest=score.receipt.parameters_digest,
+        )
+    return SweepRows.of(columns)
+
+
+def shift_rows(
+    scores: Mapping[Perturbation, Sequence[tuple[StudyCheckpoint, Score]]], success: SuccessRows
+) -> ShiftRows:
+    """Rows of the cross-shift study: an augmented checkpoint of each run against its level 0.
+
+    Args:
+        scores: Of both checkpoints of every run, by shift.
+        success: Of every checkpoint under every shift and on clean observations.
+
+    Raises ArgumentError: A checkpoint was not evaluated, or its run has no reference.
+    """
+    rates = _rates(success)
+    columns: dict[str, list[Any]] = {}
+    for shift, measured in scores.items():
+        references = {(r.task, r.run): (r, score) for r, score in measured if r.level == 0}
+        for row, score in measured:
+            if row.level == 0:
+                continue
+            if (row.task, row.run) not in references:
+                raise ArgumentError("level", f"{row.task}, run {row.run}: level 0 is missing")
+            other, reference = references[row.task, row.run]
+            ours, theirs = _of(rates, row, shift), _of(rates, other, shift)
+            clean = [_of(rates, checkpoint, Identity()).percent for checkpoint in (row, other)]
+            _add(
+                columns,
+                task=row.task,
+                run=row.run,
+                shift=str(shift),
+                ir_rel=score.checkpoint.ir_raw / reference.checkpoint.ir_raw,
+                sr=score.checkpoint.sr,
+                sr_reference=reference.checkpoint.sr,
+                success=ours.percent,
+                success_gain=ours.percent - theirs.percent,
+                clean_gain=clean[0] - clean[1],
+                episodes=ours.episodes if ours.episodes == theirs.episodes else math.nan,
+            )
+    return ShiftRows.of(columns)
+
+
+def _add(columns: dict[str, list[Any]], **cells: Any) -> None:  # noqa: ANN401 - any cell
+    for name, value in cells.items():
+        columns.setdefault(name, []).append(value)
+
+
+def _rates(success: SuccessRows) -> _Rates:
+    """Success by checkpoint and shift. Raises ArgumentError: A seed was evaluated twice."""
+    success.require_unique("task", "run", "level", "checkpoint", "shift", "seed")
+    held: dict[_Key, list[tuple[int, int]]] = {}
+    columns = {name: values.tolist() for name, values in success.columns().items()}
+    for task, run, level, _, shift, _, episodes, successes in zip(*columns.values(), strict=True):
+        held.setdefault((task, run, level, shift), []).append((successes, episodes))
+    return {
+        key: _Rate(
+            sum(count for count, _ in pairs),
+            sum(episodes for _, episodes in pairs),
+            tuple(100 * count / episodes for count, episodes in pairs),
+        )
+        for key, pairs in held.items()
+    }
+
+
+def _of(rates: _Rates, row: StudyCheckpoint, shift: Perturbation) -> _Rate:
+    try:
+        return rates[row.task, row.run, row.level, str(shift)]
+    except KeyError:
+        raise ArgumentError("success", f"{row} was not evaluated under {shift}") from None

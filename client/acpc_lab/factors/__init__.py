@@ -12,8 +12,14 @@ from acpc_lab.factors.certified import (
     read_certified,
     write_certified,
 )
-from acpc_lab.factors.environments import environment_renderer
-from acpc_lab.factors.views import LEVELS, Render, factor_of, group_of, rendered_views
+from acpc_lab.factors.views import (
+    LEVELS,
+    Render,
+    environment_renderer,
+    factor_of,
+    group_of,
+    rendered_views,
+)
 
 __all__ = [
     "LEVELS", "CertifiedShare", "Render", "certified_shares", "certified_study",

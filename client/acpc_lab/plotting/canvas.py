@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree as ET
 
 from acpc_lab.extras import load
 from acpc_lab.plotting.palette import COLOURS, INK, SOFT
@@ -59,10 +59,15 @@ TIP = "tip "
 """An artist whose gid starts so carries the rest as a tooltip on the page."""
 
 _ROLES = {value: role for role, (value, _) in COLOURS.items()}
-_SVG = "{http://www.w3.org/2000/svg}"
-_LINK = "{http://www.w3.org/1999/xlink}href"
-_NUMBER = re.compile(r"-?\d+\.\d+")
 _NO_DATES = {"Date": None, "Creator": None}
+# Of what matplotlib writes as SVG, in which <, > and quotes are escaped wherever they are data.
+_DROPPED = re.compile(r"<(metadata|style)\b.*?</\1>|<!--.*?-->|(?<=>)\s+(?=<)", re.DOTALL)
+_TIP_GROUP = re.compile(rf'<g id="{TIP}([^"]*)">')
+_GROUP = re.compile(r'<g id="[^"]*">')
+_REFERENCE = re.compile(r'\b(?:xlink:)?(id="|href="#|clip-path="url\(#)')
+_STYLE_OF = re.compile(r'\bstyle="([^"]*)"')
+_PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
+_NUMBER = re.compile(r"-?\d+\.\d+")
 
 
 @contextmanager
@@ -108,77 +113,28 @@ def inline(figure: Figure, key: str, description: str) -> str:
     """The figure as SVG for the page: colours by class, ids of its own, a description."""
     buffer = io.BytesIO()
     settle(figure).savefig(buffer, format="svg", metadata=_NO_DATES)
-    root = ET.fromstring(buffer.getvalue())  # noqa: S314 - written two lines above
-    for parent in list(root.iter()):
-        for child in list(parent):
-            if _local(child.tag) in ("metadata", "style"):
-                parent.remove(child)
-    for element in root.iter():
-        _theme(element, key)
-    _prune(root)
-    title = ET.Element("title")
-    title.text = description
-    root.insert(0, title)
-    root.attrib.update({"role": "img", "class": "figure", "aria-label": description})
-    for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
-    return ET.tostring(root, encoding="unicode")
+    root, _, body = buffer.getvalue().decode().partition("<svg")[2].partition(">")
+    box = re.search(r'viewBox="[^"]*"', root)
+    body = _TIP_GROUP.sub(r"<g><title>\1</title>", _DROPPED.sub("", body))
+    body = _REFERENCE.sub(rf"\g<1>{key}-", _GROUP.sub("<g>", body))
+    body = _PLACES.sub(_short, _STYLE_OF.sub(_themed, body))
+    words = html.escape(description)
+    view = f'{box[0] if box else ""} role="img" class="figure" aria-label="{words}"'
+    return f"<svg {view}><title>{words}</title>{body.strip()}"
 
 
-def _local(tag: str) -> str:
-    return tag.rpartition("}")[2]
+def _themed(style: re.Match[str]) -> str:
+    """Attributes instead of a style, which the page's policy forbids; colours are classes."""
+    pairs = [declaration.split(":", 1) for declaration in style[1].split(";") if declaration]
+    found = {name.strip(): value.strip() for name, value in pairs}
+    roles = {name: _ROLES.get(found.get(name, "")) for name in ("fill", "stroke")}
+    classes = " ".join(f"{name[0]}-{role}" for name, role in roles.items() if role)
+    kept = {name: x for name, x in found.items() if not roles.get(name) and name != "font-family"}
+    attributes = kept | ({"class": classes} if classes else {})
+    return " ".join(f'{name}="{value}"' for name, value in attributes.items())
 
 
-def _theme(element: ET.Element, key: str) -> None:
-    element.tag = _local(element.tag)
-    attributes = element.attrib
-    declarations = attributes.pop("style", "")
-    classes = []
-    for declaration in filter(None, declarations.split(";")):
-        name, _, value = (part.strip() for part in declaration.partition(":"))
-        role = _ROLES.get(value)
-        if name in ("fill", "stroke") and role is not None:
-            classes.append(f"{name[0]}-{role}")
-        elif name != "font-family":
-            attributes[name] = value
-    if classes:
-        attributes["class"] = " ".join(classes)
-    if _LINK in attributes:
-        attributes["href"] = f"#{key}-{attributes.pop(_LINK)[1:]}"
-    if "clip-path" in attributes:
-        attributes["clip-path"] = attributes["clip-path"].replace("#", f"#{key}-")
-    identity = attributes.pop("id", "")
-    if identity.startswith(TIP):
-        tip = ET.SubElement(element, "title")
-        tip.text = identity.removeprefix(TIP)
-    elif identity:
-        attributes["id"] = f"{key}-{identity}"
-    for name in ("d", "x", "y", "width", "height", "transform"):
-        if name in attributes:
-            attributes[name] = _NUMBER.sub(_short, " ".join(attributes[name].split()))
-    if element.tag not in {"text", "title"}:
-        element.text = None
-    element.tail = None
-
-
-def _short(match: re.Match[str]) -> str:
-    text = f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
-    return "0" if text == "-0" else text
-
-
-def _prune(root: ET.Element) -> None:
-    """Drops ids that nothing refers to, and groups that hold nothing or say nothing."""
-    used = set()
-    for element in root.iter():
-        used.add(element.get("href", "")[1:])
-        used.add(element.get("clip-path", "")[5:-1])
-    for element in root.iter():
-        if element.get("id", "") not in used:
-            element.attrib.pop("id", None)
-    for parent in reversed(list(root.iter())):
-        flat: list[ET.Element] = []
-        for child in list(parent):
-            parent.remove(child)
-            bare = child.tag == "g" and not child.attrib and child.find("title") is None
-            flat += list(child) if bare else [child]
-        parent.extend(flat)
+def _short(attribute: re.Match[str]) -> str:
+    """Numbers of two decimals, in a line."""
+    text = " ".join(attribute[0].split())
+    return _NUMBER.sub(lambda number: f"{round(float(number[0]), 2) + 0:g}", text)

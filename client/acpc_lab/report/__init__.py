@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acpc_lab import plotting
-from acpc_lab.report.claims import claims, failing
 from acpc_lab.report.exports import export_figures
-from acpc_lab.report.labels import LabelNames
-from acpc_lab.report.model import Measurement, Preview, ProtocolUsed, ReportData
+from acpc_lab.report.headline import claims, failing
+from acpc_lab.report.model import Measurement, Preview, ReportData
 from acpc_lab.report.page import render
 from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (
+    LabelNames,
     from_files,
     from_operations,
     from_scores,
@@ -35,7 +34,6 @@ __all__ = [
     "Measurement",
     "Picture",
     "Preview",
-    "ProtocolUsed",
     "ReportData",
     "claims",
     "export_figures",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,15 +14,27 @@ from acpc_lab.evidence import evidence_columns
 from acpc_lab.extras import load
 from acpc_lab.plotting import light
 from acpc_lab.report.figures import Key, Plate, abreast, plates
-from acpc_lab.report.measures import step_radius_of
 from acpc_lab.report.model import ReportData
-from acpc_lab.tables import write_whole
+from acpc_lab.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-Line = Sequence[object]
+Row = dict[str, Any]
+_LABELS = ("task", "run", "level", "shift", "success", "clean_success")
+_NUMBERS = (
+    "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible",
+    "skipped", "median_latent_distance", "threshold_ir", "threshold_sr", "checkpoint_digest",
+    "reference_digest", "anchors_digest",
+)  # fmt: skip
+_OF_ANCHORS = {
+    "anchor": "anchor_ids",
+    "radius": "radius",
+    "motion_scale": "motion_scale",
+    "different_state_distance": "different_state_distance",
+    "partner": "partner",
+}
 _QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _MAX_COLUMNS = 4
 _LEGEND_INCHES, _LEGEND_LINE_INCHES = 0.2, 0.16
@@ -47,11 +57,9 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
             written += plotting.write(composed(plate), target, name)
-    for name, lines in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
+    for name, rows in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
         path = target / f"{name}.csv"
-        text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows(lines(data))
-        write_whole(path, text.getvalue().encode())
+        Table(rows(data), behind="checkpoint").save(path)
         written.append(path)
     return written
 
@@ -98,58 +106,33 @@ def _handle(key: Key) -> Artist:
     return drawn
 
 
-def _cells(data: ReportData) -> Iterable[Line]:
-    yield (
-        "checkpoint", "task", "run", "level", "shift", "success", "clean_success", "outcome",
-        "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score",
-        "anchors", "eligible", "skipped", "median_latent_distance", "t_ir", "t_sr",
-        "checkpoint_digest", "reference_digest", "anchors_digest", "problem",
-        *evidence_columns(None, None),
-    )  # fmt: skip
+def _cells(data: ReportData) -> Iterator[Row]:
     for cell in data.cells:
-        sure = evidence_columns(cell.evidence, cell.among).values()
-        labels = (
-            cell.name, cell.task, cell.run, cell.level, cell.shift, cell.success,
-            cell.clean_success,
-        )  # fmt: skip
-        if cell.score is None:
-            outcome = "pending" if cell.pending else "no_result"
-            yield *labels, outcome, *[""] * 15, cell.problem, *sure
-            continue
-        side, verdict, receipt = cell.score.checkpoint, cell.score.verdict, cell.score.receipt
-        yield (
-            *labels, verdict.outcome.name.lower(),
-            side.ir_raw, side.rounding_floor, verdict.ir_relative, side.sr, verdict.score,
-            verdict.delta_score, side.anchors, side.eligible, side.skipped,
-            side.median_latent_distance, verdict.thresholds.ir, verdict.thresholds.sr,
-            receipt.checkpoint_digest, receipt.reference_digest, receipt.anchors_digest, "", *sure,
-        )  # fmt: skip
+        outcome = cell.value("outcome") or ("pending" if cell.pending else "no_result")
+        yield {
+            "checkpoint": cell.name,
+            **{name: getattr(cell, name) for name in _LABELS},
+            "outcome": outcome,
+            **{name: cell.value(name) for name in _NUMBERS},
+            "problem": cell.problem,
+            **evidence_columns(cell.evidence, cell.among),
+        }
 
 
-def _anchors(data: ReportData) -> Iterable[Line]:
-    yield (
-        "checkpoint", "shift", "index", "anchor", "radius", "motion_scale",
-        "different_state_distance", "partner",
-    )  # fmt: skip
+def _anchors(data: ReportData) -> Iterator[Row]:
     for cell in data.cells:
-        values = cell.score.checkpoint.anchor_values if cell.score else None
-        if values is None:
-            continue
-        distance = values.different_state_distance
-        rows = zip(
-            values.anchor_ids.tolist(), values.radius.tolist(), values.motion_scale.tolist(),
-            ["" if np.isnan(found) else found for found in distance.tolist()],
-            values.partner.tolist(), strict=True,
-        )  # fmt: skip
-        for index, row in enumerate(rows):
-            yield cell.name, cell.shift, index, *row
+        if cell.values is not None:
+            columns = {name: getattr(cell.values, of).tolist() for name, of in _OF_ANCHORS.items()}
+            for index, row in enumerate(zip(*columns.values(), strict=True)):
+                found = dict(zip(columns, row, strict=True))
+                yield {"checkpoint": cell.name, "shift": cell.shift, "index": index, **found}
 
 
-def _steps(data: ReportData) -> Iterable[Line]:
-    yield "checkpoint", "shift", "step", *(f"q{100 * q:g}" for q in _QUANTILES)
+def _steps(data: ReportData) -> Iterator[Row]:
     for cell in data.cells:
-        found = step_radius_of(cell.score.checkpoint) if cell.score else None
-        if found is None:
-            continue
-        for step, values in enumerate(np.quantile(found, _QUANTILES, axis=0).T.tolist(), start=1):
-            yield cell.name, cell.shift, step, *values
+        if cell.steps is not None:
+            for step, values in enumerate(np.quantile(cell.steps, _QUANTILES, axis=0).T.tolist()):
+                named = {
+                    f"q{100 * q:g}": found for q, found in zip(_QUANTILES, values, strict=True)
+                }
+                yield {"checkpoint": cell.name, "shift": cell.shift, "step": step + 1, **named}

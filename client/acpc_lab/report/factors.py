@@ -7,45 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from acpc_client import Interval, Outcome, Thresholds
+from acpc_client import Outcome
 
 from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.tables import shown_interval
 
 _STEPS = 4
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A measurement under a factor at a level."""
-
-    factor: str
-    level: float
-    cell: Measurement
-
-    @property
-    def fails(self) -> bool:
-        """Whether it misses a threshold; of a reference, whose relative IR is 1, only SR's."""
-        score = self.cell.score
-        if score is None:
-            return False
-        if self.cell.is_reference:
-            return not score.verdict.sr_passed
-        return self.cell.outcome is Outcome.FAILED
-
-    @property
-    def surely_fails(self) -> bool:
-        """Whether it surely does, among all cells of the report.
-
-        Not said of a reference: it is no member of the family that is corrected for its size.
-        """
-        among = self.cell.among
-        return self.fails and among is not None and among.outcome is Outcome.FAILED
-
-    @property
-    def surely_passes(self) -> bool:
-        """Whether it surely passes, among all cells of the report."""
-        return self.cell.among is not None and self.cell.among.outcome is Outcome.PASSED
 
 
 @dataclass(frozen=True)
@@ -73,7 +40,7 @@ class HeatTable:
 
 
 @dataclass(frozen=True)
-class Onset:
+class Break:
     """The mildest level at which a checkpoint fails under a factor, in words; or that it holds.
 
     Attributes:
@@ -92,40 +59,46 @@ class FactorSection:
     """What the section shows.
 
     Attributes:
-        columns: Checkpoints, each with its levels.
-        breaks: A row per checkpoint: its name, and an onset for every factor.
+        names: Checkpoints, each with all the levels.
+        breaks: A row per checkpoint: its name, and where it breaks under every factor.
         sure: What "surely" means there, in words.
     """
 
     factors: tuple[str, ...]
-    columns: tuple[tuple[str, tuple[float, ...]], ...]
-    breaks: tuple[tuple[str, tuple[Onset, ...]], ...]
+    names: tuple[str, ...]
+    levels: tuple[float, ...]
+    breaks: tuple[tuple[str, tuple[Break, ...]], ...]
     tables: tuple[HeatTable, ...]
     sure: str
 
 
-def placed(data: ReportData) -> list[Placed]:
-    """The measurements under groups of given views that are named ``factor:level``."""
-    return [Placed(*cell.factor, cell) for cell in data.cells if cell.factor is not None]
+def fails(cell: Measurement) -> bool:
+    """Whether it misses a threshold; of a reference, whose relative IR is 1, only SR's."""
+    if cell.score is None or not cell.is_reference:
+        return cell.outcome is Outcome.FAILED
+    return not cell.score.verdict.sr_passed
+
+
+def _surely(cell: Measurement, outcome: Outcome) -> bool:
+    """Whether it surely fails or passes, among all cells of the report; nothing of a reference."""
+    return cell.among is not None and cell.among.outcome is outcome
 
 
 def factor_section(data: ReportData) -> FactorSection | None:
     """The section; None when nothing was measured under a factor."""
-    cells = placed(data)
-    if not cells:
+    at = {(cell.title, *cell.place): cell for cell in data.cells if cell.place is not None}
+    if not at:
         return None
-    factors = tuple(dict.fromkeys(item.factor for item in cells))
-    names = tuple(dict.fromkeys(_name(item.cell) for item in cells))
-    levels = tuple(sorted({item.level for item in cells}))
-    at = {(_name(item.cell), item.factor, item.level): item for item in cells}
-    columns = tuple((name, levels) for name in names)
+    names = tuple(dict.fromkeys(name for name, _, _ in at))
+    factors = tuple(dict.fromkeys(factor for _, factor, _ in at))
+    levels = tuple(sorted({level for _, _, level in at}))
 
     def table(title: str, note: str, heat: Callable[[Measurement], Heat]) -> HeatTable:
         def row(factor: str) -> tuple[Heat, ...]:
             found = []
             for name, level in ((name, level) for name in names for level in levels):
-                item = at.get((name, factor, level))
-                shown = Heat("") if item is None else heat(item.cell)
+                cell = at.get((name, factor, level))
+                shown = Heat("") if cell is None else heat(cell)
                 found.append(replace(shown, place=f"{name} {level:.2g}"))
             return tuple(found)
 
@@ -138,71 +111,57 @@ def factor_section(data: ReportData) -> FactorSection | None:
     if any(cell.certified is not None for cell in data.cells):
         note = "of the anchors whose plan no drawn view changes, for certain; higher is better"
         tables.append(table("Certified fraction", note, _certified))
-    breaks = tuple(
-        (
-            name,
-            tuple(
-                _onset(factor, [at.get((name, factor, x)) for x in levels]) for factor in factors
-            ),
-        )
-        for name in names
-    )
+
+    def breaks(name: str, factor: str) -> Break:
+        return _break(factor, [(x, c) for x in levels if (c := at.get((name, factor, x)))])
+
+    found = tuple((name, tuple(breaks(name, factor) for factor in factors)) for name in names)
     together = f"{100 * data.family.confidence:g} % sure of all of them together"
     sure = together if data.corrects else "each by itself"
-    return FactorSection(factors, columns, breaks, tuple(tables), sure)
+    return FactorSection(factors, names, levels, found, tuple(tables), sure)
 
 
-def _name(cell: Measurement) -> str:
-    return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
-
-
-def _onset(factor: str, found: Sequence[Placed | None]) -> Onset:
-    known = [item for item in found if item is not None and item.cell.score is not None]
-    seen = [item.level for item in known if item.fails]
-    sure = [item.level for item in known if item.surely_fails]
+def _break(factor: str, placed: Sequence[tuple[float, Measurement]]) -> Break:
+    known = [(level, cell) for level, cell in placed if cell.score is not None]
+    seen = [(level, cell) for level, cell in known if fails(cell)]
     if not known:
-        return Onset(factor, "\N{EN DASH}")
+        return Break(factor, "\N{EN DASH}")
     if seen:
+        sure = [level for level, cell in seen if _surely(cell, Outcome.FAILED)]
         words = f"surely from {sure[0]:.2g}" if sure else ""
-        return Onset(factor, f"from {seen[0]:.2g}", words, "fail")
-    judged = any(item.cell.among is not None and item.cell.among.alone for item in known)
-    held = [item.level for item in takewhile(lambda item: item.surely_passes, known)]
+        return Break(factor, f"from {seen[0][0]:.2g}", words, "fail")
+    judged = any(cell.among is not None and cell.among.alone for _, cell in known)
+    held = list(takewhile(lambda item: _surely(item[1], Outcome.PASSED), known))
     if judged and not held:
-        return Onset(factor, "undecided", role="open")
-    return Onset(factor, "holds", f"surely up to {held[-1]:.2g}" if held else "", "pass")
-
-
-def _limits(cell: Measurement) -> Thresholds:
-    assert cell.score is not None  # noqa: S101 - asked of measured cells alone
-    return cell.score.verdict.thresholds
+        return Break(factor, "undecided", role="open")
+    return Break(factor, "holds", f"surely up to {held[-1][0]:.2g}" if held else "", "pass")
 
 
 def _missing(cell: Measurement) -> Heat:
     return Heat("\N{HORIZONTAL ELLIPSIS}" if cell.pending else "\N{MULTIPLICATION SIGN}")
 
 
+def _ends(cell: Measurement, name: str) -> str:
+    return shown_interval(cell.interval(name), ".2f")
+
+
 def _ir(cell: Measurement) -> Heat:
     if cell.score is None:
         return _missing(cell)
-    found, limit = cell.score.verdict.ir_relative, _limits(cell).ir
+    found, limit = cell.score.verdict.ir_relative, cell.score.verdict.thresholds.ir
     raw = f"raw {cell.score.checkpoint.ir_raw:.2g}"
     if found is None or cell.is_reference:
         return Heat(raw, tip="the reference, whose relative IR is 1" * cell.is_reference)
-    far = 0.0 if not limit or found <= 0 else math.log(found / limit) / math.log(4)
-    return Heat(f"{found:.2f}", _ends(cell.interval("ir_relative")), _shade(-far), raw)
+    far = 0.0 if found <= 0 else math.log(found / limit) / math.log(4)
+    return Heat(f"{found:.2f}", _ends(cell, "ir_relative"), _shade(-far), raw)
 
 
 def _sr(cell: Measurement) -> Heat:
     if cell.score is None:
         return _missing(cell)
-    found, limit = cell.score.checkpoint.sr, _limits(cell).sr
-    shade = ""
-    if limit:
-        beyond = (
-            (found - limit) / (1 - limit) if found >= limit and limit < 1 else found / limit - 1
-        )
-        shade = _shade(beyond)
-    return Heat(f"{found:.2f}", _ends(cell.interval("sr")), shade)
+    found, limit = cell.score.checkpoint.sr, cell.score.verdict.thresholds.sr
+    room = 1 - limit if found >= limit and limit < 1 else limit
+    return Heat(f"{found:.2f}", _ends(cell, "sr"), _shade((found - limit) / room))
 
 
 def _certified(cell: Measurement) -> Heat:
@@ -210,11 +169,8 @@ def _certified(cell: Measurement) -> Heat:
     if share is None:
         return Heat("")
     tip = f"{share.held} of {share.of} anchors{share.source}"
-    return Heat(f"{share.rate:.2f}", _ends(share.interval()), _shade(share.rate), tip)
-
-
-def _ends(interval: Interval | None) -> str:
-    return shown_interval(interval, "{:.2f}".format)
+    ends = shown_interval(share.interval(), ".2f")
+    return Heat(f"{share.rate:.2f}", ends, _shade(share.rate), tip)
 
 
 def _shade(beyond: float) -> str:

@@ -1,27 +1,31 @@
-"""Sums up the verdict of the whole report in a few words."""
+"""Says what is sure of all measurements together: which pass, where, and from which level on."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from acpc_client import Interval, Outcome
 
-from acpc_lab.report.claims import Onset, claims, onsets
-from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.evidence import FamilyWise, Sureness
+from acpc_lab.report.model import Measurement, ReportData, counted
 from acpc_lab.report.tables import (
     FAILS,
     LIKELY_FAILS,
     LIKELY_PASSES,
     NONE,
     PASSES,
-    PENDING,
     REFERENCE,
     Standing,
     shown_interval,
+    shown_number,
     standing,
     verdict_of,
 )
+
+Place = tuple[str, str]
+"""A task and a shift."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Figure:
     name: str
     value: str
     wanted: str
-    standing: Standing | None = None
+    standing: Standing
     interval: str = ""
 
 
@@ -45,12 +49,200 @@ class Headline:
     standing: Standing | None = None
 
 
+def headline(data: ReportData) -> Headline:
+    """The verdict of a single cell, or the count over many, as far as they are measured."""
+    if len(data.cells) == 1:
+        return _single(data.cells[0])
+    lines = claims(data)
+    if data.pending:
+        total = len(data.cells)
+        done = total - data.pending
+        # Rounded down: 100 % is a sweep that has ended.
+        lines.insert(0, f"{100 * done // total} % done: {done} of {counted(total, 'measurement')}.")
+    broken = sum(verdict_of(cell) is NONE for cell in data.cells)
+    if broken:
+        lines.append(f"{counted(broken, 'measurement')} gave no result; the table says why.")
+    return Headline(lines[0], tuple(lines[1:]))
+
+
+def _single(cell: Measurement) -> Headline:
+    where = standing(cell)
+    if cell.score is None:
+        found = "is not measured yet" if cell.pending else "has no result"
+        problem = (cell.problem,) if cell.problem else ()
+        return Headline(f"{cell.name} {found}.", problem, standing=where)
+    verdict = cell.score.verdict
+    limits = verdict.thresholds
+    sentence = {
+        Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
+        Outcome.FAILED: f"{cell.name} fails the screen under {cell.shift}.",
+    }.get(verdict.outcome, f"The screen is inconclusive about {cell.name} under {cell.shift}.")
+    if where is REFERENCE:
+        sentence = f"{cell.name} is a reference: it is compared with itself."
+    s_passed = None if verdict.score is None else verdict.score >= 0
+    figures = (
+        _figure(cell, "relative IR", "ir_relative", ("at most", limits.ir), verdict.ir_passed),
+        _figure(cell, "SR", "sr", ("at least", limits.sr), verdict.sr_passed),
+        _figure(cell, "S", "score", ("at least", 0.0), s_passed, "+.2f"),
+    )
+    certain = cell.score.certainty
+    lines = (f"{certain[:1].upper()}{certain[1:]}." if certain else "", verdict.summary)
+    notes = cell.evidence.notes if cell.evidence else ()
+    return Headline(sentence, tuple(filter(None, (*lines, *notes))), figures, where)
+
+
+def _figure(
+    cell: Measurement,
+    title: str,
+    name: str,
+    limit: tuple[str, float],
+    passed: bool | None,
+    spec: str = ".3f",
+) -> Figure:
+    found, interval = cell.value(name), cell.interval(name)
+    text = "unknown" if found is None else shown_number(found, spec)
+    met, (words, value) = _met(passed, interval, limit[1]), limit
+    return Figure(title, text, f"{words} {value:g}", met, shown_interval(interval, spec))
+
+
+def _met(passed: bool | None, interval: Interval | None, limit: float) -> Standing:
+    """Whether a requirement is met; in doubt where its threshold lies within the interval."""
+    if passed is None:
+        return NONE
+    if interval is not None and interval.lower < limit < interval.upper:
+        return LIKELY_PASSES if passed else LIKELY_FAILS
+    return PASSES if passed else FAILS
+
+
+def claims(data: ReportData) -> list[str]:
+    """What is sure of all checkpoints, and what is not yet, in two lines.
+
+    The first counts checkpoints, and the second sets beside it what the numbers alone would say.
+    """
+    several = len(data.shifts) > 1
+    if not data.candidates:
+        return ["Every checkpoint is a reference: none is compared with another."]
+    if not any(cell.score for cell in data.candidates):
+        where = "every shift" if several else data.shifts[0]
+        return [f"No checkpoint is measured under {where} yet."]
+    whole = everywhere(data)
+    places = (
+        ("under every shift", "under at least one") if several else (f"under {data.shifts[0]}",)
+    )
+    sure = f"{100 * data.family.confidence:.6g} % sure: of {counted(len(whole), 'checkpoint')}"
+    failing = {cell.name for cell in data.candidates if cell.outcome is not Outcome.PASSED}
+    alone = len(set(whole) - failing)
+    text = f"By the numbers alone {alone} {_verb(alone, 'pass', 'passes')}"
+    if several:
+        each = [cell.among for cell in data.candidates if cell.among]
+        known = [among for among in each if among.alone is not None]
+        text += f"; of {counted(len(known), 'measurement')}, {_shares(known, sure='surely ')}"
+    return [f"{sure}, {_shares(whole.values(), *places)}.", " ".join([f"{text}.", *_needed(data)])]
+
+
+def everywhere(data: ReportData) -> dict[str, Sureness]:
+    """How surely each checkpoint passes under every shift, or fails under one."""
+    groups: dict[str, list[int]] = {}
+    for index, cell in enumerate(data.candidates):
+        groups.setdefault(cell.name, []).append(index)
+    return dict(zip(groups, data.family.everywhere(list(groups.values())), strict=True))
+
+
+def failing(data: ReportData) -> list[str]:
+    """Under which shifts each checkpoint surely fails, all cells considered; none without any."""
+    found: dict[str, list[str]] = {}
+    for cell in data.candidates:
+        if cell.among is not None and cell.among.outcome is Outcome.FAILED:
+            found.setdefault(cell.name, []).append(cell.shift)
+    return [f"{name} surely fails under {', '.join(shifts)}." for name, shifts in found.items()]
+
+
+def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = "") -> str:
+    count = Counter(found.outcome for found in all_)
+    passed, failed, unknown = count[Outcome.PASSED], count[Outcome.FAILED], count[None]
+    open_ = count.total() - passed - failed - unknown
+    parts = [
+        f"{passed} {sure}{_verb(passed, 'pass', 'passes')} {passing}".strip(),
+        f"{failed} {sure}{_verb(failed, 'fail', 'fails')} {failing}".strip(),
+        f"{open_} {_verb(open_, 'are', 'is')} undecided",
+        *([f"{unknown} {_verb(unknown, 'are', 'is')} not judged"] if unknown else []),
+    ]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _needed(data: ReportData) -> list[str]:
+    """How many anchors would probably decide what is undecided by itself."""
+    found = [
+        (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
+        for cell in data.candidates
+        if cell.score and cell.evidence and cell.evidence.anchors_to_decide
+    ]
+    if not found:
+        return []
+    words = [in_words.removeprefix("about ") for _, in_words in sorted(found)]
+    half, most = words[(len(words) - 1) // 2], words[-1]
+    them = "those that are undecided by themselves"
+    if len(words) == 1:
+        text = f"{most} anchors would probably decide the one that is undecided by itself."
+    elif half == most:
+        text = f"{most} anchors would probably decide {them}."
+    else:
+        text = f"{half} anchors would probably decide half of {them}, {most} all of them."
+    return [text[:1].upper() + text[1:]]
+
+
+def _verb(number: int, many: str, one: str) -> str:
+    return one if number == 1 else many
+
+
+@dataclass(frozen=True)
+class Onset:
+    """The lowest level from which on every run passes; empty: there is none.
+
+    Attributes:
+        seen: By the numbers as they are.
+        alone: Surely, of this onset by itself.
+        sure: Surely, and not wrong about any other task or shift either.
+    """
+
+    seen: str = ""
+    alone: str = ""
+    sure: str = ""
+
+
+def onsets(data: ReportData) -> dict[Place, Onset]:
+    """The onset of every task under every shift that has levels."""
+    places: dict[Place, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for index, cell in enumerate(data.candidates):
+        if cell.level is not None:
+            places[cell.task, cell.shift][cell.level].append(index)
+    downwards = {place: sorted(levels.items(), reverse=True) for place, levels in places.items()}
+    sequences = [[found for _, found in levels] for levels in downwards.values()]
+    seen = [_passing(data, sequence) for sequence in sequences]
+    alone = data.with_(family_wise=FamilyWise.NONE).family.onsets(sequences)
+    counts = zip(seen, alone, data.family.onsets(sequences), strict=True)
+    return {
+        place: Onset(*(f"{levels[count - 1][0]:g}" if count else "" for count in found))
+        for (place, levels), found in zip(downwards.items(), counts, strict=True)
+    }
+
+
+def _passing(data: ReportData, downwards: Iterable[list[int]]) -> int:
+    """How many levels, from the highest down, every run passes by the numbers as they are."""
+    count = 0
+    for found in downwards:
+        if any(data.candidates[index].outcome is not Outcome.PASSED for index in found):
+            break
+        count += 1
+    return count
+
+
 @dataclass(frozen=True)
 class Tally:
     """Outcomes of one task under one shift, references not counted.
 
     Attributes:
-        sure: How many surely pass; None where nothing is known of that.
+        sure: How many surely pass.
         alone: The same of each by itself.
     """
 
@@ -60,119 +252,8 @@ class Tally:
     total: int
     pending: int
     onset: Onset
-    sure: int | None
-    alone: int | None
-
-
-def headline(data: ReportData) -> Headline:
-    """The verdict of a single cell, or the count over many, as far as they are measured."""
-    if len(data.cells) == 1:
-        return _single(data.cells[0])
-    total = len(data.cells)
-    judged = data.candidates
-    lines = claims(data) or _counted(data, judged)
-    if data.pending:
-        done = total - data.pending
-        # Rounded down: 100 % is a sweep that has ended.
-        lines.insert(0, f"{100 * done // total} % done: {done} of {_count(total, 'measurement')}.")
-    broken = sum(verdict_of(cell) is NONE for cell in data.cells)
-    if broken:
-        lines.append(f"{_count(broken, 'measurement')} gave no result; the table says why.")
-    return Headline(lines[0], tuple(lines[1:]))
-
-
-def _counted(data: ReportData, judged: Iterable[Measurement]) -> list[str]:
-    """How many checkpoints, and pairs of checkpoint and shift, pass of those that are measured."""
-    names: dict[str, list[Standing]] = {}
-    for cell in judged:
-        names.setdefault(cell.name, []).append(verdict_of(cell))
-    if not names:
-        return ["Every checkpoint is a reference: none is compared with another."]
-    whole = [found for found in names.values() if PENDING not in found]
-    everywhere = sum(set(found) == {PASSES} for found in whole)
-    ended = [one for found in names.values() for one in found if one is not PENDING]
-    where = "every shift" if len(data.shifts) > 1 else data.shifts[0]
-    if len(whole) == len(names):
-        lines = [f"{_passing(everywhere, len(names), 'checkpoint')} under {where}."]
-    elif whole:
-        number = _count(len(whole), "checkpoint")
-        lines = [f"Of {number} measured under {where}, {everywhere} {_verb(everywhere)}."]
-    else:
-        lines = [f"No checkpoint is measured under {where} yet."]
-    if len(data.shifts) > 1 and ended:
-        passed = ended.count(PASSES)
-        far = " so far" if data.pending else ""
-        pairs = _passing(passed, len(ended), "pair", " of checkpoint and shift")
-        lines.append(f"{pairs}{far}.")
-    return lines
-
-
-def _passing(part: int, whole: int, noun: str, more: str = "") -> str:
-    return f"{part} of {_count(whole, noun)}{more} {_verb(part)}"
-
-
-def _verb(number: int) -> str:
-    return "passes" if number == 1 else "pass"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _single(cell: Measurement) -> Headline:
-    where = standing(cell)
-    if cell.score is None:
-        found = "is not measured yet" if cell.pending else "has no result"
-        return Headline(
-            f"{cell.name} {found}.", tuple(filter(None, [cell.problem])), standing=where
-        )
-    verdict = cell.score.verdict
-    limits = verdict.thresholds
-    sentence = {
-        Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
-        Outcome.FAILED: f"{cell.name} fails the screen under {cell.shift}.",
-    }.get(verdict.outcome, f"The screen is inconclusive about {cell.name} under {cell.shift}.")
-    if where is REFERENCE:
-        sentence = f"{cell.name} is a reference: it is compared with itself."
-    relative, score = verdict.ir_relative, verdict.score
-    ir, sr, s = map(cell.interval, ("ir_relative", "sr", "score"))
-    figures = (
-        Figure(
-            "relative IR",
-            "unknown" if relative is None else f"{relative:.3f}",
-            f"at most {limits.ir:g}" if limits.ir is not None else "",
-            _met(verdict.ir_passed, ir, limits.ir),
-            shown_interval(ir),
-        ),
-        Figure(
-            "SR",
-            f"{cell.score.checkpoint.sr:.3f}",
-            f"at least {limits.sr:g}" if limits.sr is not None else "",
-            _met(verdict.sr_passed, sr, limits.sr),
-            shown_interval(sr),
-        ),
-        Figure(
-            "S",
-            "unknown" if score is None else f"{score:+.2f}".replace("-", "\N{MINUS SIGN}"),
-            "at least 0",
-            _met(None if score is None else score >= 0, s, 0.0),
-            shown_interval(s, "{:+.2f}".format),
-        ),
-    )
-    certain = cell.score.certainty
-    lines = (f"{certain[:1].upper()}{certain[1:]}." if certain else "", verdict.summary)
-    notes = cell.evidence.notes if cell.evidence else ()
-    return Headline(sentence, tuple(filter(None, (*lines, *notes))), figures, where)
-
-
-def _met(passed: bool | None, interval: Interval | None, limit: float | None) -> Standing:
-    """Whether a requirement is met; in doubt where its threshold lies within the interval."""
-    if passed is None:
-        return NONE
-    doubt = interval is not None and limit is not None and interval.lower < limit < interval.upper
-    if doubt:
-        return LIKELY_PASSES if passed else LIKELY_FAILS
-    return PASSES if passed else FAILS
+    sure: int
+    alone: int
 
 
 def tallies(data: ReportData) -> list[list[Tally]]:
@@ -184,16 +265,15 @@ def tallies(data: ReportData) -> list[list[Tally]]:
     def tally(task: str, shift: str) -> Tally:
         cells = [c for c in data.candidates if (c.task, c.shift) == (task, shift)]
         among = [c.among for c in cells if c.among is not None]
-        judged = any(c.evidence is not None for c in cells)
         return Tally(
             task,
             shift,
             passed=sum(verdict_of(cell) is PASSES for cell in cells),
             total=len(cells),
             pending=sum(cell.pending for cell in cells),
-            onset=found.get((task, shift), Onset("", "", "")),
-            sure=sum(a.outcome is Outcome.PASSED for a in among) if judged else None,
-            alone=sum(a.alone is Outcome.PASSED for a in among) if judged else None,
+            onset=found.get((task, shift), Onset()),
+            sure=sum(a.outcome is Outcome.PASSED for a in among),
+            alone=sum(a.alone is Outcome.PASSED for a in among),
         )
 
     return [[tally(task, shift) for shift in data.shifts] for task in data.tasks]

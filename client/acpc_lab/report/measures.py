@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
 import numpy as np
-from acpc.contract import ScoreProtocol
-from acpc_client import CheckpointScore, Score
-from numpy.typing import NDArray
+from acpc_client import Reading
 
-from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData
-
-PAPER = ScoreProtocol()
-"""The protocol where a source does not tell."""
+from acpc_lab.report.model import Measurement, ReportData
 
 # float64 sums in another order.
 _ROUNDING = 1e-9
-
-
-def quantile_of(cell: Measurement) -> float:
-    """Quantile q of IR; the paper's where the source does not tell."""
-    return PAPER.quantile if cell.protocol.quantile is None else cell.protocol.quantile
-
-
-def margin_of(cell: Measurement) -> float:
-    """Margin delta of SR; the paper's where the source does not tell."""
-    return PAPER.margin if cell.protocol.margin is None else cell.protocol.margin
-
-
-def step_radius_of(side: CheckpointScore) -> NDArray[np.float64] | None:
-    """Distance at each rollout step in clean motions, (n, H); None where there is none."""
-    values = side.anchor_values
-    found = None if values is None else values.step_radius
-    return found if found is not None and found.ndim == 2 else None
+_SAME = (
+    ("anchors", "task", "within each task", ("receipt.anchors_digest",)),
+    ("eligible anchors", "task", "within each task", ("checkpoint.eligible",)),
+    ("shift, draws and seed", "shift", "for each shift", ("receipt.perturbation_digest",)),
+    (
+        "code version, device and arithmetic",
+        "",
+        "everywhere",
+        ("receipt.code_version", "receipt.device", "receipt.numeric_mode"),
+    ),
+)
+"""What must be one value, within which group of cells, and the fields of a score that say so."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +45,16 @@ class Recomputed:
 
 def recompute(cell: Measurement) -> Recomputed | None:
     """Recomputes IR and SR of a cell from its per-anchor values; None without them."""
-    side = cell.score.checkpoint if cell.score else None
-    if side is None or side.anchor_values is None or not len(side.anchor_values.radius):
+    values = cell.values
+    if cell.score is None or values is None or not len(values.radius):
         return None
-    ir_raw = float(np.quantile(side.anchor_values.radius, quantile_of(cell)))
-    distance = side.anchor_values.different_state_distance
-    eligible = distance[~np.isnan(distance)]
+    side = cell.score.checkpoint
+    ir_raw = float(np.quantile(values.radius, cell.protocol.quantile))
+    eligible = values.different_state_distance[~np.isnan(values.different_state_distance)]
     # The reported IR, so that rounding in ours cannot move an anchor over the margin.
-    beyond = int((eligible > side.ir_raw + margin_of(cell)).sum())
-    sr = beyond / len(eligible) if len(eligible) else float("nan")
-    agrees = bool(
-        abs(ir_raw - side.ir_raw) <= _ROUNDING * max(1.0, abs(side.ir_raw))
-        and abs(sr - side.sr) <= _ROUNDING
-    )
-    return Recomputed(ir_raw, sr, agrees)
+    sr = float(np.mean(eligible > cell.wanted)) if len(eligible) else float("nan")
+    near = abs(ir_raw - side.ir_raw) <= _ROUNDING * max(1.0, abs(side.ir_raw))
+    return Recomputed(ir_raw, sr, near and abs(sr - side.sr) <= _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -82,31 +68,18 @@ class Check:
 def checks(data: ReportData) -> list[Check]:
     """Whether the cells agree with themselves and can be compared with one another."""
     cells = [cell for cell in data.cells if cell.score is not None]
-    if len(cells) < 2:
-        return [_recomputed(cells), *_rounded(cells)]
-    per_task = "within each task" if len(data.tasks) > 1 else "everywhere"
-    return [
-        _recomputed(cells),
-        *_rounded(cells),
-        _same(cells, "anchors", per_task, lambda c: c.task, "receipt.anchors_digest"),
-        _same(cells, "eligible anchors", per_task, lambda c: c.task, "checkpoint.eligible"),
-        _same(
-            cells,
-            "shift, draws and seed",
-            "for each shift",
-            lambda c: c.shift,
-            "receipt.perturbation_digest",
-        ),
-        _same(
-            cells,
-            "code version, device and arithmetic",
-            "everywhere",
-            lambda _: "",
-            "receipt.code_version",
-            "receipt.device",
-            "receipt.numeric_mode",
-        ),
-    ]
+    found = [_recomputed(cells), *_rounded(cells)]
+    for what, group, where, fields in _SAME if len(cells) > 1 else ():
+        values: dict[str, set[object]] = defaultdict(set)
+        for cell in cells:
+            values[getattr(cell, group) if group else ""].add(attrgetter(*fields)(cell.score))
+        mixed = [name or "this report" for name, seen in values.items() if len(seen) > 1]
+        one = group == "task" and len(data.tasks) < 2
+        text = f"The same {what} {'everywhere' if one else where}."
+        if mixed:
+            text = f"Different {what} in {_some(mixed)}: compare those rows with care."
+        found.append(Check(not mixed, text))
+    return found
 
 
 def _recomputed(cells: Iterable[Measurement]) -> Check:
@@ -116,14 +89,10 @@ def _recomputed(cells: Iterable[Measurement]) -> Check:
     known = [(cell, result) for cell, result in results if result is not None]
     if not known:
         return Check(None, "IR and SR could not be recomputed: there are no per-anchor values.")
-    wrong = [cell for cell, result in known if not result.agrees]
-    assumed = any(cell.protocol.margin is None for cell, _ in known)
-    how = " with the paper's quantile and margin, which the source does not tell" if assumed else ""
-    text = f"IR and SR recomputed from the per-anchor values{how}: {len(known) - len(wrong)} of "
-    text += f"{len(known)} agree."
-    if wrong:
-        text += f" Not: {_some(f'{cell.name} under {cell.shift}' for cell in wrong)}."
-    return Check(not wrong, text)
+    wrong = [f"{cell.name} under {cell.shift}" for cell, result in known if not result.agrees]
+    text = "IR and SR recomputed from the per-anchor values: "
+    text += f"{len(known) - len(wrong)} of {len(known)} agree."
+    return Check(not wrong, text + (f" Not: {_some(wrong)}." if wrong else ""))
 
 
 def _rounded(cells: Iterable[Measurement]) -> list[Check]:
@@ -136,24 +105,6 @@ def _rounded(cells: Iterable[Measurement]) -> list[Check]:
         text = f"Rounding reaches the third digit of a raw IR: {_some(notes)}."
         return [Check(False, text)]
     return [Check(True, "Every raw IR is above ten rounding floors.")]
-
-
-def _same(
-    cells: Iterable[Measurement],
-    what: str,
-    where: str,
-    group: Callable[[Measurement], str],
-    *fields: str,
-) -> Check:
-    """Whether these fields of the scores have one value within each group."""
-    read = attrgetter(*fields)
-    values: dict[str, set[object]] = defaultdict(set)
-    for cell in cells:
-        values[group(cell)].add(read(cell.score))
-    mixed = [name or "this report" for name, seen in values.items() if len(seen) > 1]
-    if mixed:
-        return Check(False, f"Different {what} in {_some(mixed)}: compare those rows with care.")
-    return Check(True, f"The same {what} {where}.")
 
 
 def _some(names: Iterable[str], most: int = 5) -> str:
@@ -173,37 +124,32 @@ _COMMON = {
     "parameters_digest": "parameters",
 }
 _MANY = 4
-
-
-def _unknown(value: object) -> str:
-    return "not known from the source" if value in (None, "") else str(value)
+_PROTOCOL = {
+    "horizon": "predicted steps H",
+    "draws": "draws M per anchor",
+    "seed": "seed of the draws",
+    "quantile": "quantile q of IR",
+    "neighbourhood": "neighbourhood of SR, a quantile",
+    "margin": "margin δ of SR",
+}
 
 
 def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
     """The protocol, each entry with all values it takes in the report."""
 
-    def each(read: Callable[[ProtocolUsed], object]) -> str:
-        return "; ".join(dict.fromkeys(_unknown(read(cell.protocol)) for cell in data.cells))
+    def each(values: Iterable[object]) -> str:
+        return "; ".join(dict.fromkeys(map(str, values))) or "-"
 
-    def weights(protocol: ProtocolUsed) -> str:
-        return ", ".join(f"{weight:g}" for weight in protocol.weights) or "uniform"
-
-    def thresholds(score: Score) -> str:
-        limits = score.verdict.thresholds
-        return f"relative IR at most {limits.ir:g}, SR at least {limits.sr:g}"
-
-    judged = [cell.score for cell in data.cells if cell.score is not None]
+    protocols = [cell.protocol for cell in data.cells]
+    readings = (it.reading or Reading.PAPER for it in protocols)
+    limits = [cell.score.verdict.thresholds for cell in data.cells if cell.score is not None]
+    weights = (", ".join(f"{weight:g}" for weight in it.weights) for it in protocols)
     return [
-        ("anchors", each(lambda protocol: protocol.anchors)),
-        ("predicted steps H", each(lambda protocol: protocol.horizon)),
-        ("draws M per anchor", each(lambda protocol: protocol.draws)),
-        ("seed of the draws", each(lambda protocol: protocol.seed)),
-        ("quantile q of IR", each(lambda protocol: protocol.quantile)),
-        ("reading of the protocol", each(lambda protocol: protocol.reading or None)),
-        ("neighbourhood of SR, a quantile", each(lambda protocol: protocol.neighbourhood)),
-        ("margin δ of SR", each(lambda protocol: protocol.margin)),
-        ("horizon weights", each(weights)),
-        ("thresholds", "; ".join(dict.fromkeys(map(thresholds, judged))) or "-"),
+        ("anchors", each(cell.anchors for cell in data.cells)),
+        *((name, each(getattr(it, key) for it in protocols)) for key, name in _PROTOCOL.items()),
+        ("reading of the protocol", each(readings)),
+        ("horizon weights", each(found or "uniform" for found in weights)),
+        ("thresholds", each(f"relative IR at most {x.ir:g}, SR at least {x.sr:g}" for x in limits)),
     ]
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from acpc_client import Evidence, GivenViews, Interval, Outcome, Score
+from acpc_client import AnchorValues, GivenViews, Interval, Outcome, Score, ScoreProtocol
 from numpy.typing import NDArray
 
 from acpc_lab.evidence import Family, FamilyWise, Sureness, wilson
 from acpc_lab.factors import factor_of
+from acpc_lab.sweeps import MeasuredRow
 
 
 def printable(text: str) -> str:
@@ -21,25 +22,14 @@ def printable(text: str) -> str:
     return "".join(" " if char.isspace() else sign for char, sign in zip(text, shown, strict=True))
 
 
-@dataclass(frozen=True)
-class ProtocolUsed:
-    """How the numbers were measured; a field is None or empty where the source does not tell.
+def dotted(*parts: str) -> str:
+    """The parts that are not empty, with a dot between them."""
+    return " \N{MIDDLE DOT} ".join(filter(None, parts))
 
-    Attributes:
-        weights: Horizon weights; empty: 1/H.
-        reading: ``paper`` or ``released``.
-        neighbourhood: The quantile behind d_0.35.
-    """
 
-    horizon: int | None = None
-    quantile: float | None = None
-    margin: float | None = None
-    draws: int | None = None
-    seed: int | None = None
-    weights: tuple[float, ...] = ()
-    reading: str = ""
-    neighbourhood: float | None = None
-    anchors: str = ""
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True)
@@ -61,8 +51,8 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """One checkpoint under one visual shift.
+class Measurement(MeasuredRow):
+    """One checkpoint under one visual shift: a row of a sweep, with what a report needs to know.
 
     Attributes:
         shift: The shift in short form, for example ``gaussian_noise:0.08``.
@@ -72,6 +62,8 @@ class Measurement:
         success: Planning success rate under the shift, in [0, 1].
         clean_success: Planning success rate on clean frames, in [0, 1].
         problem: Why there is no score.
+        protocol: How it was measured.
+        anchors: At which anchors, in words.
         pending: Whether its job has not ended yet.
         of_reference: Whether it was asked to be compared with itself.
         certified: Of how many anchors the plan is certified under the shift; None: not measured.
@@ -89,7 +81,8 @@ class Measurement:
     clean_success: float | None = None
     problem: str = ""
     operation: str = ""
-    protocol: ProtocolUsed = ProtocolUsed()
+    protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
+    anchors: str = ""
     pending: bool = False
     of_reference: bool = False
     certified: Share | None = None
@@ -100,10 +93,31 @@ class Measurement:
             object.__setattr__(self, name, printable(getattr(self, name)))
 
     @property
-    def factor(self) -> tuple[str, float] | None:
+    def title(self) -> str:
+        """Task and checkpoint."""
+        return dotted(self.task, self.name)
+
+    @property
+    def place(self) -> tuple[str, float] | None:
         """Factor and level, of a group of given views that is named ``factor:level``."""
         kind, _, group = self.shift.partition(":")
         return factor_of(group) if kind == GivenViews.kind else None
+
+    @property
+    def values(self) -> AnchorValues | None:
+        """What was measured at each anchor; None where that is not known."""
+        return None if self.score is None else self.score.checkpoint.anchor_values
+
+    @property
+    def steps(self) -> NDArray[np.float64] | None:
+        """Distance at each rollout step in clean motions, (n, H); None where that is not known."""
+        found = None if self.values is None else self.values.step_radius
+        return found if found is not None and found.ndim == 2 else None
+
+    @property
+    def wanted(self) -> float:
+        """What D must exceed: raw IR plus the margin (Eq. sr in the paper); NaN without a score."""
+        return self.score.checkpoint.ir_raw + self.protocol.margin if self.score else math.nan
 
     @property
     def outcome(self) -> Outcome | None:
@@ -111,27 +125,9 @@ class Measurement:
         return None if self.score is None else self.score.verdict.outcome
 
     @property
-    def evidence(self) -> Evidence | None:
-        """How sure the numbers are; None where the source does not tell."""
-        return None if self.score is None else self.score.evidence
-
-    @property
     def sure(self) -> Outcome | None:
         """The confident outcome by itself, as the intervals show it; None without evidence."""
         return None if self.evidence is None else self.evidence.confident_outcome
-
-    def interval(self, name: str) -> Interval | None:
-        """The interval of a number of ``Evidence``, for example ``sr``."""
-        found: Interval | None = getattr(self.evidence, name, None)
-        return found
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether the checkpoint is compared with itself, so that it is no candidate to pass."""
-        if self.score is None:
-            return self.of_reference
-        receipt = self.score.receipt
-        return receipt.checkpoint_digest == receipt.reference_digest != ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,11 +192,6 @@ class ReportData:
         return self.family_wise is FamilyWise.HOLM and len(self.candidates) > 1
 
     @property
-    def has_evidence(self) -> bool:
-        """Whether anything is known of how sure the numbers are."""
-        return any(cell.evidence is not None for cell in self.cells)
-
-    @property
     def interval_words(self) -> str:
         """How sure each interval is by itself, in words; the least sure where they differ."""
         return _least({cell.evidence.confidence for cell in self.cells if cell.evidence})
@@ -233,21 +224,31 @@ class ReportData:
     @property
     def level_axis(self) -> str:
         """The level in the words of an axis."""
-        return self.level_name if self._named else "augmentation level"
+        return "augmentation level" if self.level_name in ("", "level") else self.level_name
 
     @property
     def level_words(self) -> str:
         """The level in the words of a sentence."""
-        return f"level ({self.level_name})" if self._named else "augmentation level"
+        axis = self.level_axis
+        return f"level ({axis})" if axis == self.level_name else axis
 
     @property
-    def _named(self) -> bool:
-        return self.level_name not in ("", "level")
+    def levels(self) -> list[float]:
+        """The augmentation levels, each once, from weak to strong."""
+        return sorted({cell.level for cell in self.cells if cell.level is not None})
 
     @property
     def has_levels(self) -> bool:
         """Whether there is an augmentation level to draw against."""
-        return len({cell.level for cell in self.cells if cell.level is not None}) > 1
+        return len(self.levels) > 1
+
+    def scored(self, shift: str, task: str | None = None) -> list[Measurement]:
+        """The cells of a shift, and of a task, that have a score."""
+        return [
+            cell
+            for cell in self.cells
+            if cell.shift == shift and cell.score is not None and task in (None, cell.task)
+        ]
 
     def with_(self, **changes: Any) -> ReportData:  # noqa: ANN401 - dataclass fields
         """A copy with other values."""

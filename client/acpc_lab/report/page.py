@@ -18,7 +18,7 @@ from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.measures import checks, common_receipt, protocol_rows
 from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.tables import grids, standings, table
-from acpc_lab.report.worst import WorstAnchor, focus, preview_of
+from acpc_lab.report.worst import WorstAnchor, focus
 
 _ASSETS = Path(__file__).parent / "assets"
 _MANY_PANELS = 12
@@ -122,7 +122,7 @@ def _pictures(
     data: ReportData, cell: Measurement, anchor: WorstAnchor
 ) -> list[tuple[str, str, str]]:
     """Caption, alternative text and data URI of each picture of an anchor; none without them."""
-    preview = preview_of(data, cell, anchor)
+    preview = data.previews.get((cell.operation, anchor.index))
     if preview is None:
         return []
     which = f"anchor {anchor.identity}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,79 @@ if TYPE_CHECKING:
 
 _SIDE = 1.5
 _TITLES = ("clean", "perturbed", "partner, in another state")
+_SIZE = (4.4, 2.6)
+_DPI = 150
+# What a score and a sweep show: the first of these figures that they have values for.
+_OF_SCORE = ("distributions", "steps", "plane")
+_OF_SWEEP = ("levels", "plane")
 
 
-def frames(answer: WorstAnchors) -> Figure:
-    """A row per anchor: the last frame of its history, clean, perturbed, and its partner's.
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure that a notebook shows.
 
-    Raises ArgumentError: There are no anchors.
+    Attributes:
+        figure: matplotlib's.
     """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> None:
+        """Writes it in the format that the suffix names, for example .png or .svg."""
+        self._save(path)
+
+    def png(self) -> bytes:
+        """The content of its PNG file."""
+        content = io.BytesIO()
+        self._save(content, format="png")
+        return content.getvalue()
+
+    _repr_png_ = png
+
+    def _save(self, to: Any, **options: Any) -> None:  # noqa: ANN401 - a path or a file
+        with plotting.styled():
+            self.figure.savefig(to, facecolor="white", dpi=_DPI, **options)
+
+
+def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
+    """The picture of a score, a certificate, a comparison, a limit or a sweep.
+
+    Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
+    """
+    with plotting.styled():
+        match answer:
+            case Score():
+                return Picture(_of_report(from_scores([answer]), _OF_SCORE))
+            case SweepResults():
+                return Picture(_of_report(from_sweep(answer), _OF_SWEEP))
+            case WorstAnchors():
+                return Picture(_frames(answer))
+            case PoolCertificate():
+                return _one_axis(_margins, answer)
+            case SeverityLimit():
+                return _one_axis(_limit, answer)
+            case PairComparison():
+                return _one_axis(_steps, answer)
+    found = type(answer).__name__
+    raise ArgumentError(
+        "answer", f"found {found}, which has no picture; wanted a score, certificate or sweep"
+    )
+
+
+def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:
+    drawn = {plate.key: plate for plate in reversed(plates(data))}
+    for key in keys:
+        if key in drawn:
+            return composed(drawn[key])
+    raise ArgumentError("answer", "has nothing to draw: neither values per anchor nor relative IR")
+
+
+def _one_axis(draw: Callable[[Axes, Any], None], answer: object) -> Picture:
+    return Picture(plotting.panel(lambda axes: draw(axes[0], answer), size=_SIZE))
+
+
+def _frames(answer: WorstAnchors) -> Figure:
+    """A row per anchor: the last frame of its history, clean, perturbed, and its partner's."""
     if not answer.anchors:
         raise ArgumentError("answer", "has nothing to draw: no anchors")
     rows = len(answer.anchors)
@@ -54,126 +120,41 @@ def frames(answer: WorstAnchors) -> Figure:
     return figure
 
 
-_SIZE = (4.4, 2.6)
-_DPI = 150
-# What a score and a sweep show: the first of these figures that they have values for.
-_OF_SCORE = ("distributions", "steps", "plane")
-_OF_SWEEP = ("levels", "plane")
-
-
-@dataclass(frozen=True, eq=False)
-class Picture:
-    """A figure that a notebook shows.
-
-    Attributes:
-        figure: matplotlib's.
-    """
-
-    figure: Figure
-
-    def save(self, path: str | Path) -> None:
-        """Writes it in the format that the suffix names, for example .png or .svg."""
-        with plotting.styled():
-            self.figure.savefig(path, facecolor="white", dpi=_DPI)
-
-    def png(self) -> bytes:
-        """The content of its PNG file."""
-        content = io.BytesIO()
-        with plotting.styled():
-            self.figure.savefig(content, format="png", facecolor="white", dpi=_DPI)
-        return content.getvalue()
-
-    _repr_png_ = png
-
-
-def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
-    """The picture of a score, a certificate, a comparison, a limit or a sweep.
-
-    Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
-    """
-    with plotting.styled():
-        match answer:
-            case Score():
-                return Picture(_of_report(from_scores([answer]), _OF_SCORE))
-            case SweepResults():
-                return Picture(_of_report(from_sweep(answer), _OF_SWEEP))
-            case PoolCertificate():
-                return Picture(plotting.panel(_margins(answer), size=_SIZE))
-            case SeverityLimit():
-                return Picture(plotting.panel(_limit(answer), size=_SIZE))
-            case WorstAnchors():
-                return Picture(frames(answer))
-            case PairComparison():
-                return Picture(plotting.panel(_steps(answer), size=_SIZE))
-    found = type(answer).__name__
-    raise ArgumentError(
-        "answer", f"found {found}, which has no picture; wanted a score, certificate or sweep"
-    )
-
-
-def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:
-    drawn = {plate.key: plate for plate in reversed(plates(data))}
-    for key in keys:
-        if key in drawn:
-            return composed(drawn[key])
-    raise ArgumentError("answer", "has nothing to draw: neither values per anchor nor relative IR")
-
-
-def _limit(answer: SeverityLimit) -> plotting.Draw:
+def _limit(axis: Axes, answer: SeverityLimit) -> None:
     """S with its interval at each severity that was scored, and the limit's interval as a band."""
-
-    def draw(axes: Sequence[Axes]) -> None:
-        (axis,) = axes
-        severities = [point.severity for point in answer.points]
-        axis.plot(severities, [point.score for point in answer.points], "-o", color=plotting.hue(0))
-        for point in answer.points:
-            ends = [
-                end if math.isfinite(end) else point.score for end in (point.lower, point.upper)
-            ]
-            axis.plot([point.severity] * 2, ends, color=plotting.hue(0), linewidth=0.8)
-        upper = severities[-1] if answer.breaks is None else answer.breaks
-        axis.axvspan(answer.holds, upper, color=plotting.SOFT, alpha=0.2, linewidth=0)
-        plotting.zero_line(axis)
-        axis.set(xlabel=answer.unit, ylabel="score S; passes above 0")
-        axis.set_title("\n".join(textwrap.wrap(answer.headline(), 60)))
-
-    return draw
+    severities = [point.severity for point in answer.points]
+    axis.plot(severities, [point.score for point in answer.points], "-o", color=plotting.hue(0))
+    for point in answer.points:
+        ends = [end if math.isfinite(end) else point.score for end in (point.lower, point.upper)]
+        axis.plot([point.severity] * 2, ends, color=plotting.hue(0), linewidth=0.8)
+    upper = severities[-1] if answer.breaks is None else answer.breaks
+    axis.axvspan(answer.holds, upper, color=plotting.SOFT, alpha=0.2, linewidth=0)
+    plotting.zero_line(axis)
+    axis.set(xlabel=answer.unit, ylabel="score S; passes above 0")
+    axis.set_title("\n".join(textwrap.wrap(answer.headline(), 60)))
 
 
-def _margins(answer: PoolCertificate) -> plotting.Draw:
+def _margins(axis: Axes, answer: PoolCertificate) -> None:
     """The margins of winner and elite set under each view, certified above zero."""
     elites = any(view.elite is not None for view in answer.views)
-
-    def draw(axes: Sequence[Axes]) -> None:
-        (axis,) = axes
-        for view, certificate in enumerate(answer.views):
-            colour = plotting.hue(certificate.spec_index)
-            for held, marker in ((certificate.top1, "o"), (certificate.elite, "s")):
-                if held is not None:
-                    fill = colour if held.certified else "none"
-                    axis.plot(view, held.margin, marker, color=colour, markerfacecolor=fill)
-        plotting.zero_line(axis)
-        axis.set_title(answer.headline())
-        axis.locator_params(axis="x", integer=True)
-        key = "; circle: winner, square: elites" * elites
-        axis.set_xlabel(f"view; filled where certified{key}")
-        axis.set_ylabel("margin")
-
-    return draw
+    for view, certificate in enumerate(answer.views):
+        colour = plotting.hue(certificate.spec_index)
+        for held, marker in ((certificate.top1, "o"), (certificate.elite, "s")):
+            if held is not None:
+                fill = colour if held.certified else "none"
+                axis.plot(view, held.margin, marker, color=colour, markerfacecolor=fill)
+    plotting.zero_line(axis)
+    axis.set_title(answer.headline())
+    axis.locator_params(axis="x", integer=True)
+    key = "; circle: winner, square: elites" * elites
+    axis.set(xlabel=f"view; filled where certified{key}", ylabel="margin")
 
 
-def _steps(answer: PairComparison) -> plotting.Draw:
+def _steps(axis: Axes, answer: PairComparison) -> None:
     """How far the predictions are apart after each step, a line per view."""
-
-    def draw(axes: Sequence[Axes]) -> None:
-        (axis,) = axes
-        for result in answer.results:
-            steps = range(1, len(result.step_distances) + 1)
-            colour = plotting.hue(result.spec_index)
-            axis.plot(steps, result.step_distances, "-", color=colour)
-        axis.set_ylim(bottom=0)
-        axis.locator_params(axis="x", integer=True)
-        axis.set_xlabel("predicted step")
-        axis.set_ylabel("distance of the predictions")
-
-    return draw
+    for result in answer.results:
+        steps = range(1, len(result.step_distances) + 1)
+        axis.plot(steps, result.step_distances, "-", color=plotting.hue(result.spec_index))
+    axis.set_ylim(bottom=0)
+    axis.locator_params(axis="x", integer=True)
+    axis.set(xlabel="predicted step", ylabel="distance of the predictions")

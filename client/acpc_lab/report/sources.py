@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from acpc.contract import changed, check, to_plain
+from acpc.contract import changed, check, from_plain, to_plain
 from acpc_client import (
     Access,
     AnchorValues,
     CheckpointRef,
     DatasetAnchors,
-    Reading,
     Result,
     Score,
     ScoreProtocol,
@@ -26,9 +26,8 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
 from acpc_lab.factors import CertifiedShare
-from acpc_lab.report.labels import LabelNames, read_names
-from acpc_lab.report.model import Measurement, ProtocolUsed, ReportData, Share
-from acpc_lab.sweeps import Cell, CellResult, Node, SweepFolder, SweepResults, read_spec
+from acpc_lab.report.model import Measurement, ReportData, Share, dotted
+from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, read_spec
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -37,6 +36,14 @@ _DEFAULT_WEIGHTS = ("", "weights.pt")
 # Measurements of one state that are named; further ones are counted.
 _NAMED = 4
 _NO_JOBS = "the source names no jobs whose anchors a server could show."
+_AGAIN = "acpc sweep run again.yaml"
+# Labels of a sweep that mean something, the first one that there is.
+_USUAL = {
+    "task": ("task",),
+    "run": ("run", "training_seed", "training_run"),
+    "level": ("level", "noise", "sigma", "std", "augmentation", "strength", "epoch", "step"),
+}
+_SUCCESS, _CLEAN = ("success", "success_rate"), ("clean_success", "clean_success_rate")
 
 
 def from_scores(
@@ -51,11 +58,8 @@ def from_scores(
 
     Raises ArgumentError: There are no scores.
     """
-    named = scores.items() if isinstance(scores, Mapping) else ((_name(s), s) for s in scores)
-    cells = tuple(
-        dataclasses.replace(_measured(Result.of(score), shift), name=name) for name, score in named
-    )
-    return _report(cells, title)
+    named = scores.items() if isinstance(scores, Mapping) else ((None, score) for score in scores)
+    return _report([_measured(Result.of(score), shift, name=name) for name, score in named], title)
 
 
 def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
@@ -63,8 +67,7 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
 
     Args:
         paths: The files.
-        shift: The shift in words, for files that do not tell what was asked: those of earlier
-            releases, and of scores that were saved alone.
+        shift: The shift in words, for scores that were saved alone, without what was asked.
         title: Heading; empty: the checkpoint's name, or how many there are.
 
     Raises ArgumentError: No such file, or no score in it.
@@ -75,7 +78,7 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
         if result.kind != "score":
             raise ArgumentError("source", f"{path} holds a {result.kind}; this report is of scores")
         cells.append(_measured(result, shift, str(path)))
-    return _report(tuple(cells), title)
+    return _report(cells, title)
 
 
 def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = "") -> ReportData:
@@ -92,10 +95,25 @@ def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = ""
         operation.result()  # raises why there is none
         cells.append(_measured(Result.of(operation), where=name))
         recipes.append(recipe(operation.request) if operation.request else "")
-    data = _report(tuple(cells), title)
+    data = _report(cells, title).with_(previews_missing="")
     if len(recipes) == 1 and recipes[0]:
-        data = data.with_(command="acpc sweep run again.yaml", recipe=recipes[0])
-    return data.with_(previews_missing="")
+        return data.with_(command=_AGAIN, recipe=recipes[0])
+    return data
+
+
+@dataclass(frozen=True)
+class LabelNames:
+    """Names of the labels that mean something to the report; empty: the first usual name there is.
+
+    Attributes:
+        level: Augmentation level, a number; else ``level``, ``noise``, ``sigma``, ``std``, ...
+        run: Training run; else ``run``, ``training_seed`` or ``training_run``.
+        task: Task; else ``task``.
+    """
+
+    level: str = ""
+    run: str = ""
+    task: str = ""
 
 
 def from_sweep(
@@ -107,45 +125,93 @@ def from_sweep(
     Its files cannot be read.
     """
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
-    reading = read_names(labels or LabelNames(), [item.cell.labels for item in results])
+    level_name, read = read_labels(labels or LabelNames(), [item.cell for item in results])
     cells = []
-    for item in results:
-        cell = item.cell
-        anchors = cell.anchors
+    for item, known in zip(results, read, strict=True):
+        why = f"{item.state.value}: {item.error}" if item.error else item.state.value
         cells.append(
             Measurement(
-                name=_called(results, cell),
-                shift=str(cell.shift),
-                score=item.score and _sound(item.score, str(results.folder / cell.id)),
-                task=reading.task_of(
-                    cell.labels, anchors.task if isinstance(anchors, DatasetAnchors) else ""
-                ),
-                run=reading.text(cell.labels, reading.run),
-                level=reading.number(cell.labels, reading.level),
-                success=reading.success(cell.labels, cell.shift.kind),
-                clean_success=reading.clean_success(cell.labels),
-                problem=_problem(item),
+                name=_called(results, item.cell),
+                shift=str(item.cell.shift),
+                score=item.score and _sound(item.score, str(results.folder / item.cell.id)),
+                problem=why if item.error or (item.state.done and item.score is None) else "",
                 operation=item.operation,
-                protocol=_protocol(cell.protocol, anchors, item.score),
+                protocol=item.cell.protocol,
+                anchors=_anchors(item.score, item.cell.anchors),
                 pending=not item.state.done,
-                of_reference=cell.of_reference,
+                of_reference=item.cell.of_reference,
+                **known,
             )
         )
     plan = SweepFolder(results.folder).read_plan()
-    return _report(tuple(cells), title or results.name).with_(
+    return _report(cells, title or results.name).with_(
         family_wise=results.family_wise,
         description=results.description,
-        command="acpc sweep run again.yaml",
+        command=_AGAIN,
         recipe="" if plan is None else again(plan.document),
-        level_name=reading.level,
+        level_name=level_name,
         previews_missing="",
         notes=(*results.inconsistencies, *_under_way(results)),
     )
 
 
+def read_labels(names: LabelNames, cells: Sequence[Cell]) -> tuple[str, list[dict[str, Any]]]:
+    """Which label is the level, and task, run, level and success rates of each cell.
+
+    Rates above 1 mean per cent, for all of them. The success rate is that under the cell's kind of
+    shift, ``success_<kind>``, else ``success``. A task has its model family with it where the sweep
+    has several: relative IR compares within one.
+
+    Raises ArgumentError: A label that was asked for and that no cell has.
+    """
+    known = {name for cell in cells for name in cell.labels}
+    for wanted in filter(None, (names.level, names.run, names.task)):
+        if wanted not in known:
+            listed = ", ".join(sorted(known))
+            raise ArgumentError(
+                "label", f"no checkpoint has the label {wanted}; there are: {listed}"
+            )
+    numeric = {
+        n for cell in cells for n, value in cell.labels.items() if _number(value) is not None
+    }
+    used = {
+        part: getattr(names, part)
+        or next((n for n in usual if n in (numeric if part == "level" else known)), "")
+        for part, usual in _USUAL.items()
+    }
+    families = len({cell.labels.get("family") for cell in cells}) > 1
+    rates = (n for n in known if n.startswith(_SUCCESS) or n in _CLEAN)
+    highest = max((_number(c.labels.get(n)) or 0 for n in rates for c in cells), default=0)
+
+    def rate(cell: Cell, options: Sequence[str]) -> float | None:
+        found = next((_number(cell.labels[n]) for n in options if n in cell.labels), None)
+        return found if found is None or highest <= 1 else found / 100
+
+    def read(cell: Cell) -> dict[str, Any]:
+        said = {part: str(cell.labels.get(name, "")) for part, name in used.items()}
+        own = cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else ""
+        family = str(cell.labels.get("family", "")) if families else ""
+        return {
+            "task": dotted(said["task"] or own, family),
+            "run": said["run"],
+            "level": _number(cell.labels.get(used["level"])),
+            "success": rate(cell, [*(f"{n}_{cell.shift.kind}" for n in _SUCCESS), *_SUCCESS]),
+            "clean_success": rate(cell, _CLEAN),
+        }
+
+    return used["level"], [read(cell) for cell in cells]
+
+
+def _number(value: Label | None) -> float | None:
+    """A label as a number; None when absent or something else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
 def _called(results: SweepResults, cell: Cell) -> str:
     """Name of a cell's checkpoint; where other content came under it, with the content's."""
-    return _title(cell.checkpoint.name, cell.checkpoint.weights) + results.apart[cell.id]
+    return _title(cell.checkpoint) + results.apart[cell.id]
 
 
 def _under_way(results: SweepResults) -> Iterator[str]:
@@ -184,12 +250,12 @@ def server_of(results: SweepResults) -> tuple[str | None, Access]:
     return spec.target, spec.access
 
 
-def _report(cells: tuple[Measurement, ...], title: str) -> ReportData:
+def _report(cells: Sequence[Measurement], title: str) -> ReportData:
     if not cells:
         raise ArgumentError("source", "found no scores, wanted at least one")
     names = dict.fromkeys(cell.name for cell in cells)
     named = title or (cells[0].name if len(names) == 1 else f"{len(names)} checkpoints")
-    return ReportData(title=named, cells=cells, previews_missing=_NO_JOBS)
+    return ReportData(title=named, cells=tuple(cells), previews_missing=_NO_JOBS)
 
 
 def _sound(score: Score, where: str) -> Score:
@@ -197,16 +263,15 @@ def _sound(score: Score, where: str) -> Score:
 
     Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
     """
-    thresholds, answer = score.verdict.thresholds, {"checkpoint": score.checkpoint}
-    answer |= {"reference": score.reference} if score.reference else {}
+    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
     try:
-        check(thresholds, "answer.verdict.thresholds")
-        for name, side in answer.items():
-            for index, summary in enumerate(side.summaries):
+        check(score.verdict.thresholds, "answer.verdict.thresholds")
+        for name, side in sides.items():
+            for index, summary in enumerate(side.summaries if side else ()):
                 if not 0 <= summary.quantile <= 1:
                     field = f"answer.{name}.summaries[{index}].quantile"
                     raise ArgumentError(field, f"found {summary.quantile}, wanted 0 to 1")
-            if side.anchor_values is not None:
+            if side and side.anchor_values:
                 _check_values(side.anchor_values, f"answer.{name}.anchor_values")
     except ArgumentError as error:
         raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
@@ -236,73 +301,46 @@ def _check_values(values: AnchorValues, path: str) -> None:
             raise ArgumentError(f"{path}.{field.name}{at}", f"found {bad}, wanted {wanted}")
 
 
-def _measured(result: Result, shift: str = "", where: str = "the score") -> Measurement:
+def _measured(
+    result: Result, shift: str = "", where: str = "the score", name: str | None = None
+) -> Measurement:
     """A score with what its request tells; ``shift`` is used where there is no request."""
     request, score = result.score_request, _sound(result.answer, where)
-    shift = shift or f"shift {score.receipt.perturbation_digest[:8]}"
-    protocol = _told_by(score)
-    task = ""
-    if request is not None:
-        shift = shift if request.shift is None else str(request.shift)
-        protocol = _protocol(request.protocol, request.anchors or "", score)
-        task = request.anchors.task if isinstance(request.anchors, DatasetAnchors) else ""
+    anchors = (request and request.anchors) or ""
+    if request is not None and request.shift is not None:
+        shift = str(request.shift)
     return Measurement(
-        name=_name(score),
-        shift=shift,
+        name=_title(score.checkpoint.checkpoint) if name is None else name,
+        shift=shift or f"shift {score.receipt.perturbation_digest[:8]}",
         score=score,
-        task=task,
+        task=anchors.task if isinstance(anchors, DatasetAnchors) else "",
         operation=result.operation,
-        protocol=protocol,
+        protocol=_protocol(score, where) if request is None else request.protocol,
+        anchors=_anchors(score, anchors),
     )
 
 
-def _name(score: Score) -> str:
-    checkpoint = score.checkpoint.checkpoint
-    return _title(checkpoint.name, checkpoint.weights)
+def _protocol(score: Score, where: str) -> ScoreProtocol:
+    """How a score was measured, by its receipt; the paper's protocol where that is silent."""
+    asked = score.receipt.parameters.get("protocol") or {}
+    known = {f.name for f in dataclasses.fields(ScoreProtocol)} & asked.keys()
+    path = f"{where}: answer.receipt.parameters.protocol"
+    return from_plain(ScoreProtocol, {name: asked[name] for name in known}, path)
 
 
-def _title(name: str, weights: str) -> str:
-    return name if weights in _DEFAULT_WEIGHTS else f"{name}/{weights}"
+def _title(checkpoint: CheckpointRef) -> str:
+    """Name of a checkpoint, with its weights file where it is not the usual one."""
+    usual = checkpoint.weights in _DEFAULT_WEIGHTS
+    return checkpoint.name if usual else f"{checkpoint.name}/{checkpoint.weights}"
 
 
-def _problem(item: CellResult) -> str:
-    if item.code:
-        return f"{item.state.value}: {item.code}: {item.message}"
-    return "" if item.score is not None or not item.state.done else item.state.value
-
-
-def _told_by(score: Score) -> ProtocolUsed:
-    """What a score alone tells: its last summary is the main one, at H and q."""
-    main = score.checkpoint.summaries[-1] if score.checkpoint.summaries else None
-    values = score.checkpoint.anchor_values
-    return ProtocolUsed(
-        horizon=None if main is None else main.horizon,
-        quantile=None if main is None else main.quantile,
-        draws=None if values is None else values.draw_radius.shape[1],
-        anchors=f"{score.checkpoint.anchors} anchors",
-    )
-
-
-def _protocol(
-    asked: ScoreProtocol, anchors: DatasetAnchors | str, score: Score | None
-) -> ProtocolUsed:
-    """The protocol as asked."""
-    count = f"{score.checkpoint.anchors} anchors of " if score is not None else ""
-    if isinstance(anchors, str):
-        where = f"set {anchors[:12]}"
-    else:
+def _anchors(score: Score | None, anchors: DatasetAnchors | str) -> str:
+    """How many anchors, and of what, in words."""
+    where = f"set {anchors[:12]}" if isinstance(anchors, str) and anchors else ""
+    if isinstance(anchors, DatasetAnchors):
         where = f"{anchors.dataset}, task {anchors.task}, seed {anchors.seed}"
-    return ProtocolUsed(
-        horizon=asked.horizon,
-        quantile=asked.quantile,
-        margin=asked.margin,
-        draws=asked.draws,
-        seed=asked.seed,
-        weights=asked.weights,
-        reading=str(asked.reading or Reading.PAPER),
-        neighbourhood=asked.neighbourhood,
-        anchors=count + where,
-    )
+    count = f"{score.checkpoint.anchors} anchors" if score is not None else ""
+    return " of ".join(filter(None, (count, where)))
 
 
 def recipe(request: ScoreRequest) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from acpc_client import Interval, Outcome
 
-from acpc_lab.report.measures import margin_of
-from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.model import Measurement, ReportData, dotted
 
 
 @dataclass(frozen=True)
@@ -94,74 +94,75 @@ class Grid:
 def grids(data: ReportData) -> list[Grid]:
     """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
     # Factors have a section of their own.
-    shown = [cell for cell in data.cells if cell.factor is None]
+    shown = [cell for cell in data.cells if cell.place is None]
     shown.sort(key=lambda cell: cell.is_reference)
+    shifts = list(dict.fromkeys(cell.shift for cell in shown))
     if not data.has_levels:
-        if len(data.cells) < 2 or not shown:
-            return []
-        names = tuple(dict.fromkeys(map(_row_name, shown)))
-        shifts = tuple(dict.fromkeys(cell.shift for cell in shown))
-        return [_grid("", "checkpoint", names, shifts, shown, lambda c: c.shift)]
+        return [_grid("", "checkpoint", shifts, shown)] if len(data.cells) > 1 and shown else []
+    columns = [f"{level:g}" for level in data.levels]
+    columns += ["none"] if any(cell.level is None for cell in data.cells) else []
     several = len(data.tasks) > 1
 
-    def row(cell: Measurement) -> str:
-        parts = (cell.task if several else "", cell.run and f"run {cell.run}")
-        return " \N{MIDDLE DOT} ".join(filter(None, parts)) or "all"
+    def place(cell: Measurement) -> tuple[str, str]:
+        row = dotted(cell.task if several else "", cell.run and f"run {cell.run}") or "all"
+        return row, "none" if cell.level is None else f"{cell.level:g}"
 
-    levels = sorted({cell.level for cell in data.cells if cell.level is not None})
-    columns = [f"{level:g}" for level in levels]
-    columns += ["none"] if any(cell.level is None for cell in data.cells) else []
-    found = []
-    for shift in dict.fromkeys(cell.shift for cell in shown):
-        cells = [cell for cell in shown if cell.shift == shift]
-        rows = tuple(dict.fromkeys(map(row, cells)))
-        found.append(_grid(shift, data.level_axis, rows, columns, cells, _level_text, row))
-    return found
+    by_shift = {shift: [cell for cell in shown if cell.shift == shift] for shift in shifts}
+    return [_grid(shift, data.level_axis, columns, by_shift[shift], place) for shift in shifts]
 
 
 def _grid(
     title: str,
     corner: str,
-    rows: Sequence[str],
     columns: Sequence[str],
     cells: Sequence[Measurement],
-    column: Callable[[Measurement], str],
-    row: Callable[[Measurement], str] | None = None,
+    place: Callable[[Measurement], tuple[str, str]] = lambda cell: (cell.title, cell.shift),
 ) -> Grid:
-    place = row or _row_name
-    at: dict[tuple[str, str], list[Standing]] = {}
+    at: dict[str, dict[str, list[Standing]]] = {}
     for cell in cells:
-        at.setdefault((place(cell), column(cell)), []).append(standing(cell))
-    lines = tuple(
-        (name, tuple(tuple(at.get((name, text), [ABSENT])) for text in columns)) for name in rows
-    )
-    return Grid(title, corner, tuple(columns), lines)
+        row, column = place(cell)
+        at.setdefault(row, {}).setdefault(column, []).append(standing(cell))
+    rows = ((n, tuple(tuple(of.get(text, [ABSENT])) for text in columns)) for n, of in at.items())
+    return Grid(title, corner, tuple(columns), tuple(rows))
 
 
-def _row_name(cell: Measurement) -> str:
-    return " \N{MIDDLE DOT} ".join(filter(None, (cell.task, cell.name)))
+class TableColumn(NamedTuple):
+    """A column of the table; one with a ``spec`` holds numbers, set right and sorted as such.
 
-
-def _level_text(cell: Measurement) -> str:
-    return "none" if cell.level is None else f"{cell.level:g}"
-
-
-@dataclass(frozen=True)
-class TableColumn:
-    """A column of the table; ``number`` ones are set right and sorted as numbers.
-
-    A narrow window shows the first columns and folds the others.
+    Attributes:
+        key: The column of a sweep's ``COLUMNS``, whose values it shows with their intervals.
+        spec: Format of a number, for example ``.3f``; empty: text.
+        read: Shows something else.
+        several: Whether it is left out where all values are equal.
     """
 
     key: str
     title: str
-    number: bool = True
+    spec: str = ""
     hint: str = ""
+    read: Callable[[Measurement], Any] | None = None
+    several: bool = False
 
     @property
     def folds(self) -> bool:
         """Whether a narrow window leaves it out until it is asked for."""
-        return self.key not in ("name", "shift", "ir", "sr", "score", "among")
+        return self.key not in ("name", "shift", "ir_relative", "sr", "score", "among")
+
+    def of(self, cell: Measurement) -> Any:  # noqa: ANN401 - a text or a number
+        """What it shows of a cell; None: nothing."""
+        return cell.value(self.key) if self.read is None else self.read(cell)
+
+    def shown(self, cell: Measurement) -> Value:
+        """The value of a cell as text."""
+        found = self.of(cell)
+        if found is None:
+            return Value("\N{EN DASH}", "")
+        if isinstance(found, str):
+            return Value(found, found)
+        if not np.isfinite(found):
+            return Value("not finite", "")
+        interval = shown_interval(cell.interval(self.key), self.spec)
+        return Value(shown_number(found, self.spec), repr(float(found)), interval)
 
 
 @dataclass(frozen=True)
@@ -171,6 +172,67 @@ class Value:
     text: str
     order: str
     interval: str = ""
+
+
+def _among(cell: Measurement) -> str | None:
+    """The confident outcome among all measurements, where these are judged together."""
+    if cell.among is None or cell.among.outcome is None:
+        return None
+    outcomes = {Outcome.PASSED: "passes, sure", Outcome.FAILED: "fails, sure"}
+    return outcomes.get(cell.among.outcome, "undecided")
+
+
+def _of_evidence(name: str, scale: float = 1) -> Callable[[Measurement], float | None]:
+    def read(cell: Measurement) -> float | None:
+        found = getattr(cell.evidence, name, None)
+        return scale * found if found else None
+
+    return read
+
+
+_COLUMNS = (
+    TableColumn("name", "checkpoint", read=lambda c: c.name),
+    TableColumn("shift", "shift", read=lambda c: c.shift, several=True),
+    TableColumn("ir_relative", "rel. IR", ".3f"),
+    TableColumn("sr", "SR", ".3f"),
+    TableColumn("score", "S", "+.2f"),
+    TableColumn("among", "of all together", hint="as sure of all as of one", read=_among),
+    TableColumn("decide", "anchors to decide", "d", "so many in all would probably decide it",
+                _of_evidence("anchors_to_decide")),
+    TableColumn("unseen", "unseen %", ".3f", "so many episodes may be of a kind not measured",
+                _of_evidence("unseen", 100)),
+    TableColumn("success", "success %", ".1f", "planning success under the shift",
+                lambda c: None if c.success is None else 100 * c.success),
+    TableColumn("level", "level", "g", read=lambda c: c.level),
+    TableColumn("run", "run", read=lambda c: c.run or None),
+    TableColumn("task", "task", read=lambda c: c.task or None, several=True),
+    TableColumn("delta_score", "ΔS", "+.2f"),
+    TableColumn("ir_raw", "raw IR", ".3f"),
+    TableColumn("rounding_floor", "rounding floor", ".1g",
+                "below it raw IR has fewer than two digits"),
+    TableColumn("eligible", "eligible", "d", "anchors that count for SR, of all"),
+    TableColumn("median_latent_distance", "latent dist.", ".3g",
+                "median latent distance; near zero: collapse"),
+    TableColumn("seed", "draw seed", "d", read=lambda c: c.protocol.seed, several=True),
+    TableColumn("neighbourhood", "d", "g", "quantile of state distances that reaches partners",
+                lambda c: c.protocol.neighbourhood, several=True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Strip:
+    """R and D of a row on one log scale, 0 to 100: quantiles 10, 50, 90, and what decides.
+
+    Attributes:
+        radius: Of R; the 90 % end is raw IR under the paper's protocol.
+        distance: Of D; None where no anchor is eligible.
+        wanted: What D must exceed.
+    """
+
+    radius: tuple[float, ...]
+    distance: tuple[float, ...] | None
+    wanted: float
+    words: str
 
 
 @dataclass(frozen=True)
@@ -184,163 +246,52 @@ class Row:
     strip: Strip | None = None
 
 
-@dataclass(frozen=True)
-class Strip:
-    """R and D of a row on one log scale, 0 to 100: quantiles 10, 50, 90, and what decides.
-
-    Attributes:
-        radius: Of R; the 90 % end is raw IR under the paper's protocol.
-        distance: Of D; None where no anchor is eligible.
-        wanted: What D must exceed.
-    """
-
-    radius: tuple[float, float, float]
-    distance: tuple[float, float, float] | None
-    wanted: float
-    words: str
-
-
-def _among(cell: Measurement) -> str | None:
-    """The confident outcome among all measurements, where these are judged together."""
-    if cell.among is None or cell.among.outcome is None:
-        return None
-    outcomes = {Outcome.PASSED: "passes, sure", Outcome.FAILED: "fails, sure"}
-    return outcomes.get(cell.among.outcome, "undecided")
-
-
-_COLUMNS: tuple[tuple[TableColumn, Callable[[Measurement], str | float | None]], ...] = (
-    (TableColumn("name", "checkpoint", number=False), lambda c: c.name),
-    (TableColumn("shift", "shift", number=False), lambda c: c.shift),
-    (TableColumn("ir", "rel. IR"), lambda c: c.score.verdict.ir_relative if c.score else None),
-    (TableColumn("sr", "SR"), lambda c: c.score.checkpoint.sr if c.score else None),
-    (TableColumn("score", "S"), lambda c: c.score.verdict.score if c.score else None),
-    (
-        TableColumn("among", "of all together", number=False, hint="as sure of all as of one"),
-        _among,
-    ),
-    (
-        TableColumn("decide", "anchors to decide", hint="so many in all would probably decide it"),
-        lambda c: c.evidence.anchors_to_decide if c.evidence else None,
-    ),
-    (
-        TableColumn("unseen", "unseen %", hint="so many episodes may be of a kind not measured"),
-        lambda c: 100 * c.evidence.unseen if c.evidence and c.evidence.unseen else None,
-    ),
-    (
-        TableColumn("success", "success %", hint="planning success under the shift"),
-        lambda c: None if c.success is None else 100 * c.success,
-    ),
-    (TableColumn("level", "level"), lambda c: c.level),
-    (TableColumn("run", "run", number=False), lambda c: c.run or None),
-    (TableColumn("task", "task", number=False), lambda c: c.task or None),
-    (TableColumn("delta", "ΔS"), lambda c: c.score.verdict.delta_score if c.score else None),
-    (TableColumn("raw", "raw IR"), lambda c: c.score.checkpoint.ir_raw if c.score else None),
-    (
-        TableColumn("floor", "rounding floor", hint="below it raw IR has fewer than two digits"),
-        lambda c: c.score.checkpoint.rounding_floor if c.score else None,
-    ),
-    (
-        TableColumn("eligible", "eligible", hint="anchors that count for SR, of all"),
-        lambda c: c.score.checkpoint.eligible if c.score else None,
-    ),
-    (
-        TableColumn("latent", "latent dist.", hint="median latent distance; near zero: collapse"),
-        lambda c: c.score.checkpoint.median_latent_distance if c.score else None,
-    ),
-    (TableColumn("seed", "draw seed"), lambda c: c.protocol.seed),
-    (
-        TableColumn("neighbourhood", "d", hint="quantile of state distances that reaches partners"),
-        lambda c: c.protocol.neighbourhood,
-    ),
-)
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.3f}"
-
-
-_INTERVALS = {
-    "ir": "ir_relative", "sr": "sr", "score": "score", "delta": "delta_score", "raw": "ir_raw"
-}  # fmt: skip
-_IF_SEVERAL = {"shift", "seed", "neighbourhood", "task"}
-_SHOWN: dict[str, Callable[[float], str]] = {
-    "seed": lambda v: f"{v:d}",
-    "neighbourhood": lambda v: f"{v:g}",
-    "level": lambda v: f"{v:g}",
-    "success": lambda v: f"{v:.1f}",
-    "eligible": lambda v: f"{v:d}",
-    "decide": lambda v: f"{v:d}",
-    "score": lambda v: f"{v:+.2f}",
-    "delta": lambda v: f"{v:+.2f}",
-    "floor": lambda v: f"{v:.1g}",
-    "latent": lambda v: f"{v:.3g}",
-}
-
-
 def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
     """The columns that hold anything (some: more than one value), and the rows, references last."""
-    columns = [
-        column
-        for column, read in _COLUMNS
-        if any(read(cell) is not None for cell in data.cells)
-        and (column.key not in _IF_SEVERAL or len({read(cell) for cell in data.cells}) > 1)
-        and (column.key != "among" or data.corrects)
-    ]
-    columns = [
-        replace(column, title=data.level_name or "level") if column.key == "level" else column
-        for column in columns
-    ]
-    kept = {column.key for column in columns}
+
+    def says(column: TableColumn) -> bool:
+        found = {column.of(cell) for cell in data.cells}
+        return len(found) > 1 if column.several else found != {None}
+
+    columns = [it for it in _COLUMNS if says(it) and (it.key != "among" or data.corrects)]
+    named = {"level": data.level_name or "level"}
+    columns = [it._replace(title=named.get(it.key, it.title)) for it in columns]
     scale = _scale(data.cells)
-    rows = []
-    for cell in sorted(data.cells, key=lambda cell: cell.is_reference):
-        values = {c.key: _value(c, read(cell), cell) for c, read in _COLUMNS if c.key in kept}
-        rows.append(Row(cell, standing(cell), failed_by(cell), values, _strip(cell, scale)))
+    rows = [
+        Row(cell, standing(cell), failed_by(cell), {c.key: c.shown(cell) for c in columns},
+            _strip(cell, scale))
+        for cell in sorted(data.cells, key=lambda cell: cell.is_reference)
+    ]  # fmt: skip
     return columns, rows
 
 
-def _value(column: TableColumn, found: str | float | None, cell: Measurement) -> Value:
-    if found is None:
-        return Value("\N{EN DASH}", "")
-    if isinstance(found, str):
-        return Value(found, found)
-    if not np.isfinite(found):
-        return Value("not finite", "")
-    shown = _SHOWN.get(column.key, _three_digits)
-    interval = cell.interval(_INTERVALS.get(column.key, ""))
-    return Value(_end(found, shown), repr(float(found)), shown_interval(interval, shown))
-
-
-def shown_interval(interval: Interval | None, shown: Callable[[float], str] = _three_digits) -> str:
+def shown_interval(interval: Interval | None, spec: str = ".3f") -> str:
     """Both ends as text; empty without an interval, as of a number that is 1 by definition."""
     if interval is None or interval.lower == interval.upper:
         return ""
-    return f"{_end(interval.lower, shown)} to {_end(interval.upper, shown)}"
+    return f"{shown_number(interval.lower, spec)} to {shown_number(interval.upper, spec)}"
 
 
-def _end(value: float, shown: Callable[[float], str]) -> str:
-    if not np.isfinite(value):
-        return "\N{MINUS SIGN}\N{INFINITY}" if value < 0 else "\N{INFINITY}"
-    return shown(value).replace("-", "\N{MINUS SIGN}")
+def shown_number(value: float, spec: str) -> str:
+    """A number as text, with the sign that is as wide as a plus."""
+    text = f"{value:{spec}}" if np.isfinite(value) else "-\N{INFINITY}"[value > 0 :]
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def _scale(cells: Sequence[Measurement]) -> tuple[float, float]:
     """Log10 of the smallest and the largest quantile that a strip draws."""
-    drawn = []
-    for cell in cells:
-        values = cell.score.checkpoint.anchor_values if cell.score else None
-        if values is not None:
-            both = np.concatenate([values.radius, values.different_state_distance])
-            drawn.append(both[both > 0])
-    if not any(map(len, drawn)):
+    known = [values for cell in cells if (values := cell.values) is not None]
+    both = [part for it in known for part in (it.radius, it.different_state_distance)]
+    drawn = np.concatenate([[], *both])
+    if not (drawn > 0).any():
         return 0.0, 1.0
-    low, high = np.quantile(np.concatenate(drawn), (0.005, 0.995))
+    low, high = np.quantile(drawn[drawn > 0], (0.005, 0.995))
     return float(np.log10(low)), float(np.log10(high) + 1e-9)
 
 
 def _strip(cell: Measurement, scale: tuple[float, float]) -> Strip | None:
-    values = cell.score.checkpoint.anchor_values if cell.score else None
-    if cell.score is None or values is None:
+    values = cell.values
+    if values is None:
         return None
     low, high = scale
 
@@ -348,18 +299,13 @@ def _strip(cell: Measurement, scale: tuple[float, float]) -> Strip | None:
         at = (np.log10(found) - low) / (high - low) if found > 0 else 0.0
         return round(100 * float(np.clip(at, 0, 1)), 1)
 
-    def three(found: Sequence[float]) -> tuple[float, float, float]:
-        first, middle, last = np.quantile(np.asarray(found), (0.1, 0.5, 0.9)).tolist()
-        return place(first), place(middle), place(last)
-
     distance = values.different_state_distance
     eligible = distance[~np.isnan(distance)]
-    wanted = cell.score.checkpoint.ir_raw + margin_of(cell)
+    radius, apart = (
+        tuple(map(place, np.quantile(of, (0.1, 0.5, 0.9)).tolist())) if len(of) else None
+        for of in (values.radius, eligible)
+    )
     words = f"median R {np.median(values.radius):.3g}"
     words += f", median D {np.median(eligible):.3g}" if len(eligible) else ""
-    return Strip(
-        three(values.radius.tolist()),
-        three(eligible.tolist()) if len(eligible) else None,
-        place(wanted),
-        f"{words}, D must exceed {wanted:.3g}",
-    )
+    words += f", D must exceed {cell.wanted:.3g}"
+    return Strip(radius or (0.0, 0.0, 0.0), apart, place(cell.wanted), words)

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from acpc_client import AnchorValues, Outcome, Score
+from acpc_client import AnchorValues, Outcome
 from acpc_client.errors import AcpcError
 
-from acpc_lab.report.measures import margin_of
 from acpc_lab.report.model import Measurement, Preview, ReportData
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
 
-EACH = 3
+_PLACES = ("", "second ", "third ")
+EACH = len(_PLACES)
 """Anchors of either kind that are shown of one cell."""
 
 MAX_CELLS = 6
-
-
 Chosen = tuple[Measurement, str]
 
 
@@ -73,18 +71,13 @@ def focus(data: ReportData) -> list[Focus]:
         chosen = _first([_extremes(cells) for cells in kinds.values()], MAX_CELLS)
     found, seen = [], set[tuple[str, str, int]]()
     for cell, why in chosen:
-        values = cell.score.checkpoint.anchor_values if cell.score else None
-        if cell.score is None or values is None:
+        if cell.values is None:
             continue
-        anchors, again = [], []
-        for anchor in worst_anchors(cell.score, values, margin_of(cell)):
-            key = (_kind(cell), cell.task, anchor.identity)
-            if key in seen:
-                again.append(anchor.identity)
-            else:
-                anchors.append(anchor)
-            seen.add(key)
-        found.append(Focus(cell, why, tuple(anchors), tuple(again)))
+        worst = worst_anchors(cell, cell.values)
+        keys = [(_kind(cell), cell.task, anchor.identity) for anchor in worst]
+        new = tuple(anchor for anchor, key in zip(worst, keys, strict=True) if key not in seen)
+        found.append(Focus(cell, why, new, tuple(key[2] for key in keys if key in seen)))
+        seen.update(keys)
     return found
 
 
@@ -101,7 +94,7 @@ def _first(by_kind: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
 
 
 def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:
-    known = [cell for cell in cells if cell.score and cell.score.checkpoint.anchor_values]
+    known = [cell for cell in cells if cell.values is not None]
     known = [cell for cell in known if not cell.is_reference] or known
     if len(known) < 2:
         return [(cell, "") for cell in known]
@@ -115,39 +108,30 @@ def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:
 
 def _score(cell: Measurement) -> float:
     """S; without a reference, SR stands in: any order is as good as the known half allows."""
-    if cell.score is None:
-        return float("inf")
-    score = cell.score.verdict.score
-    return cell.score.checkpoint.sr if score is None else score
+    found: float | None = cell.value("score")
+    return cell.value("sr") if found is None else found
 
 
-def worst_anchors(score: Score, values: AnchorValues, margin: float) -> tuple[WorstAnchor, ...]:
+def worst_anchors(cell: Measurement, values: AnchorValues) -> tuple[WorstAnchor, ...]:
     """The anchors pushed furthest and those least apart from a different state, worst first."""
-    wanted = score.checkpoint.ir_raw + margin
     distance = values.different_state_distance
-    furthest = np.argsort(-values.radius, kind="stable")[:EACH].tolist()
-    least = [i for i in np.argsort(distance, kind="stable").tolist() if not np.isnan(distance[i])]
+    ranked = (("pushed {}furthest", -values.radius), ("{}least apart from another state", distance))
     reasons: dict[int, list[str]] = {}
-    for rank, index in enumerate(furthest):
-        reasons.setdefault(index, []).append(_ranked(rank, "pushed", "furthest"))
-    for rank, index in enumerate(least[:EACH]):
-        reasons.setdefault(index, []).append(_ranked(rank, "", "least apart from another state"))
+    for words, order in ranked:
+        known = [i for i in np.argsort(order, kind="stable").tolist() if not np.isnan(order[i])]
+        for index, place in zip(known, _PLACES, strict=False):
+            reasons.setdefault(index, []).append(words.format(place))
     return tuple(
         WorstAnchor(
             index=index,
             identity=int(values.anchor_ids[index]),
             radius=float(values.radius[index]),
             distance=None if np.isnan(distance[index]) else float(distance[index]),
-            wanted=wanted,
+            wanted=cell.wanted,
             reasons=tuple(why),
         )
         for index, why in reasons.items()
     )
-
-
-def _ranked(rank: int, verb: str, what: str) -> str:
-    place = ("", "second ", "third ")[rank]
-    return f"{verb} {place}{what}".strip()
 
 
 def missing(data: ReportData) -> dict[str, list[int]]:
@@ -159,11 +143,6 @@ def missing(data: ReportData) -> dict[str, list[int]]:
         if name and indices:
             wanted[name] = indices
     return wanted
-
-
-def preview_of(data: ReportData, cell: Measurement, anchor: WorstAnchor) -> Preview | None:
-    """The anchor's pictures, when there are any."""
-    return data.previews.get((cell.operation, anchor.index))
 
 
 def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:

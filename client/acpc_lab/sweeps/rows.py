@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from acpc.contract import to_plain
-from acpc_client import Evidence, Outcome, Result, Score
+from acpc_client import Evidence, Interval, Outcome, Result, Score
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.evidence import Sureness, evidence_columns
@@ -20,14 +20,51 @@ from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.tasks import without_anchors
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellResult(Entry):
-    """A cell and what came of it; ``code`` and ``message`` say what ended it badly.
+class MeasuredRow:
+    """What a cell of a sweep and a measurement of a report have in common, from whatever source.
 
     Attributes:
         score: What was measured, per-anchor values included; None: nothing.
+        among: How sure the verdict is among the other rows; None for a reference.
+    """
+
+    score: Score | None
+    among: Sureness | None
+
+    @property
+    def of_reference(self) -> bool:
+        """Whether it was asked to be compared with itself."""
+        raise NotImplementedError
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """How sure the score is; None without one, or where the server did not compute it."""
+        return None if self.score is None else self.score.evidence
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the checkpoint is compared with itself, and so can never pass."""
+        if self.of_reference or self.score is None:
+            return self.of_reference
+        receipt = self.score.receipt
+        return receipt.checkpoint_digest == receipt.reference_digest != ""
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - of any column
+        """Returns the value in a column of ``COLUMNS`` that reads the score; None without one."""
+        return BY_NAME[name].of(self)
+
+    def interval(self, name: str) -> Interval | None:
+        """Returns the interval of the number in a column; None where it has none."""
+        found = getattr(self.evidence, name, None)
+        return found if isinstance(found, Interval) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellResult(Entry, MeasuredRow):
+    """A cell and what came of it; ``code`` and ``message`` say what ended it badly.
+
+    Attributes:
         time: When it was measured; None: not known.
-        among: How sure the verdict is among the other cells; None for a reference.
         severity: Of the shift among those of the sweep; None for a composition that has none.
     """
 
@@ -38,22 +75,14 @@ class CellResult(Entry):
     severity: float | None = None
 
     @property
-    def evidence(self) -> Evidence | None:
-        """How sure the score is; None without one, or where the server did not compute it."""
-        return None if self.score is None else self.score.evidence
+    def of_reference(self) -> bool:
+        """Whether the checkpoint is its own reference."""
+        return self.cell.of_reference
 
     @property
     def error(self) -> str:
         """Code and message of what ended it badly; empty: nothing did."""
         return f"{self.code}: {self.message}" if self.code else ""
-
-    @property
-    def is_reference(self) -> bool:
-        """Whether the checkpoint is compared with itself, and so can never pass."""
-        if self.cell.of_reference or self.score is None:
-            return self.cell.of_reference
-        receipt = self.score.receipt
-        return receipt.checkpoint_digest == receipt.reference_digest != ""
 
     @property
     def passed(self) -> bool | None:
@@ -191,3 +220,4 @@ COLUMNS = (
     *(Quantity(name, _of_protocol(name)) for name in ("reading", "partner_past", "neighbourhood")),
 )
 """What ``CellResult.row`` holds, in this order; labels stand behind the reference."""
+BY_NAME = {column.name: column for column in COLUMNS}

@@ -6,8 +6,20 @@ Parquet needs pyarrow, which the extra [parquet] brings.
 from acpc_client import RESULT_FORMATS, write_whole
 
 from acpc_lab.tables.anchor_files import HISTORY, load_anchors, load_views
-from acpc_lab.tables.row_files import parse_csv, read_rows, to_csv, to_parquet
-from acpc_lab.tables.rows import Arrays, Column, Field, Integers, Numbers, Rows, Texts, groups
+from acpc_lab.tables.rows import (
+    Arrays,
+    Column,
+    Field,
+    Integers,
+    Numbers,
+    Rows,
+    Texts,
+    groups,
+    parse_csv,
+    read_rows,
+    to_csv,
+    to_parquet,
+)
 from acpc_lab.tables.table import TABLE_FORMATS, Table, sha256, to_json, to_npz
 
 FORMATS = RESULT_FORMATS

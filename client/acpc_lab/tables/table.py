@@ -18,6 +18,34 @@ from numpy.typing import NDArray
 
 from acpc_lab.extras import pyarrow
 
+Columns = Mapping[str, Iterable[Any]]
+
+
+def csv_of(columns: Columns) -> str:
+    """The columns as CSV with a header; None and NaN are empty, and every float64 reads back."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    cells = (["" if _lacks(value) else value for value in column] for column in columns.values())
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue()
+
+
+def _lacks(value: Any) -> bool:  # noqa: ANN401 - any value of a row
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def parquet_of(columns: Columns) -> bytes:
+    """The columns as Parquet, each of numbers or else of text.
+
+    Raises FailedPrecondition: pyarrow is not installed.
+    """
+    arrow, parquet = pyarrow()
+    content = io.BytesIO()
+    table = arrow.table({name: _of_one_type(list(found)) for name, found in columns.items()})
+    parquet.write_table(table, content)
+    return content.getvalue()
+
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
     """The arrays as a compressed NPZ file, in the order of their names."""
@@ -64,11 +92,10 @@ class Table(Sequence[Row]):
 
     def to_csv(self) -> str:
         """CSV with a header; absent values are empty."""
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self._rows)
-        return text.getvalue()
+        return csv_of(self._by_column())
+
+    def _by_column(self) -> Columns:
+        return {key: [row[key] for row in self._rows] for key in self.columns}
 
     def to_json(self) -> str:
         """Strict JSON; NaN and infinities are null."""
@@ -88,18 +115,11 @@ class Table(Sequence[Row]):
             case ".json":
                 content = f"{self.to_json()}\n".encode()
             case ".parquet":
-                content = self._to_parquet()
+                content = parquet_of(self._by_column())
             case _:
                 wanted = ", ".join(TABLE_FORMATS)
                 raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")
         write_whole(target, content)
-
-    def _to_parquet(self) -> bytes:
-        pa, pq = pyarrow()
-        columns = {key: _of_one_type([row[key] for row in self._rows]) for key in self.columns}
-        content = io.BytesIO()
-        pq.write_table(pa.table(columns), content)
-        return content.getvalue()
 
 
 def _of_one_type(values: list[Any]) -> list[Any]:

@@ -177,95 +177,59 @@ def timeless(path: Path) -> None:
     pq.write_table(table.set_column(at, "timestamp", times), path)
 
 
+def write(name: str, text: str) -> Break:
+    return lambda path: (path / name).write_text(text)
+
+
+def info(**changes: object) -> Break:
+    return edit("meta/info.json", lambda document: document.update(changes))
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+LISTED = "meta/episodes.jsonl"
 SHORT = [np.full((SIDE, SIDE, 3), 9, np.uint8)] * 3
 FAULTS: dict[str, tuple[str, Break, str]] = {
-    "no lengths": ("folder", lambda p: (p / "ep_offset.npz").unlink(), "'ep_offset' cannot be"),
+    "no lengths": ("folder", each("ep_offset.npz", gone), "'ep_offset' cannot be"),
     "pickled": ("folder", save("action", np.array([{}], object)), "'action' .*than plain"),
-    "no column": ("folder", lambda p: (p / "action.npz").unlink(), "'action' does not exist;"),
-    "no frames": ("folder", lambda p: shutil.rmtree(p / "pixels"), "'pixels' does not exist"),
+    "no column": ("folder", each("action.npz", gone), "'action' does not exist;"),
+    "no frames": ("folder", each("pixels", shutil.rmtree), "'pixels' does not exist"),
     "few rows": ("folder", save("pos_agent", np.zeros((9, 2))), "'pos_agent' has 9 rows, but"),
     "text": ("folder", save("pos_agent", np.array(["a"] * 103)), "'pos_agent' must hold numbers"),
     "unequal index": ("folder", save("ep_len", np.array([5, 6])), "has 5 episodes, but ep_len"),
     "all empty": ("folder", save("ep_len", np.zeros(5, int)), "has 5 episodes, all of them empty"),
     "overlap": ("folder", save("ep_offset", np.zeros(5, int)), "makes episodes 0 and 1 overlap"),
     "negative": ("folder", save("ep_len", np.full(5, -1)), "of episode 0 is -1"),
-    "no image": (
-        "folder",
-        each("pixels/ep_4_*", lambda p: p.unlink()),
-        r"'pixels' row \d+: its file pixels/ep_4_step_\d+.jpeg does not exist",
-    ),
+    "no image": ("folder", each("pixels/ep_4_*", gone),
+                 r"'pixels' row \d+: its file pixels/ep_4_step_\d+.jpeg does not exist"),
     "cut image": ("folder", each("pixels/*", cut), "row 0: is no whole JPEG or PNG image"),
-    "other size": (
-        "folder",
-        each("pixels/ep_4_*", lambda p: Image.new("RGB", (8, 8)).save(p)),
-        r"is a frame \(8, 8, 3\); others are \(32, 32, 3\)",
-    ),
+    "other size": ("folder", each("pixels/ep_4_*", lambda p: Image.new("RGB", (8, 8)).save(p)),
+                   r"is a frame \(8, 8, 3\); others are \(32, 32, 3\)"),
     "cut video": ("video", each("pixels/*", cut), r"row 0: is in a video 'ep_0.mp4' that"),
-    "no video": ("video", lambda p: (p / "pixels/ep_4.mp4").unlink(), "ep_4.mp4 does not exist"),
+    "no video": ("video", each("pixels/ep_4.mp4", gone), "ep_4.mp4 does not exist"),
     "text video": ("video", each("pixels/*", lambda p: p.write_text("a" * 99)), "cannot be read"),
-    "short video": (
-        "video",
-        lambda p: write_video(p / "pixels/ep_4.mp4", SHORT),
-        "its video ep_4.mp4 has 3 frames, but episode 4 has 40 rows",
-    ),
-    "no json": ("v3.0", lambda p: (p / "meta/info.json").write_text("{"), "no readable meta"),
-    "old": ("v3.0", edit("meta/info.json", lambda d: d.update(codebase_version="v1.6")), "layout"),
-    "in Lance": (
-        "v3.0",
-        edit("meta/info.json", lambda d: d.update(storage_format="lance")),
-        "is stored as lance",
-    ),
-    "escape": (
-        "v2.1",
-        edit("meta/info.json", lambda d: d.update(data_path="../{episode_index}.parquet")),
-        r"\.\./0.parquet leaves the dataset",
-    ),
-    "no number in a name": (
-        "v2.1",
-        edit("meta/info.json", lambda d: d.update(data_path="{}.parquet")),
-        "'episode_index' cannot be read",
-    ),
-    "no size of chunks": (
-        "v2.1",
-        edit("meta/info.json", lambda d: d.update(chunks_size=0)),
-        "'episode_index' cannot be read",
-    ),
-    "no number in a film": (
-        "v2.1",
-        edit("meta/info.json", lambda d: d.update(video_path="{}.mp4")),
-        "row 0: its video is not said in meta",
-    ),
-    "endless": (
-        "v2.1",
-        lambda p: (p / "meta/episodes.jsonl").write_text('{"episode_index": 0, "length": 1e999}'),
-        "no readable list",
-    ),
-    "huge": (
-        "v2.1",
-        lambda p: (p / "meta/episodes.jsonl").write_text(
-            f'{{"episode_index": 0, "length": {10**30}}}'
-        ),
-        "no readable list",
-    ),
-    "deep": (
-        "v3.0",
-        lambda p: (p / "meta/info.json").write_text("[" * 100_000),
-        "no readable meta",
-    ),
-    "no rate": (
-        "v3.0",
-        edit("meta/info.json", lambda d: d.update(fps=float("nan"))),
-        "features or fps make no sense",
-    ),
+    "short video": ("video", each("pixels/ep_4.mp4", lambda p: write_video(p, SHORT)),
+                    "its video ep_4.mp4 has 3 frames, but episode 4 has 40 rows"),
+    "no json": ("v3.0", write("meta/info.json", "{"), "no readable meta"),
+    "deep": ("v3.0", write("meta/info.json", "[" * 100_000), "no readable meta"),
+    "old": ("v3.0", info(codebase_version="v1.6"), "layout"),
+    "in Lance": ("v3.0", info(storage_format="lance"), "is stored as lance"),
+    "escape": ("v2.1", info(data_path="../{episode_index}.parquet"),
+               r"\.\./0.parquet leaves the dataset"),
+    "no number in a name": ("v2.1", info(data_path="{}.parquet"), "'episode_index' cannot be read"),
+    "no size of chunks": ("v2.1", info(chunks_size=0), "'episode_index' cannot be read"),
+    "no number in a film": ("v2.1", info(video_path="{}.mp4"), "row 0: its video is not said in"),
+    "no rate": ("v3.0", info(fps=float("nan")), "features or fps make no sense"),
+    "endless": ("v2.1", write(LISTED, '{"episode_index": 0, "length": 1e999}'), "no readable list"),
+    "huge": ("v2.1", write(LISTED, f'{{"episode_index": 0, "length": {10**30}}}'), "no readable l"),
+    "no list": ("v2.1", each(LISTED, gone), "no readable list"),
     "no times": ("v3.0", each("data/*/*", timeless), r"row 0: has no frame at nan s of the video"),
-    "no camera": (
-        "v3.0",
-        edit("meta/info.json", lambda d: d["features"].pop(CAMERA)),
-        "'observation.images.top' does not exist; did",
-    ),
-    "no episodes": ("v3.0", lambda p: shutil.rmtree(p / "meta/episodes"), "has 0 episodes"),
-    "no list": ("v2.1", lambda p: (p / "meta/episodes.jsonl").unlink(), "no readable list"),
-    "no file": ("v3.0", each("data/*/file-000.parquet", lambda p: p.unlink()), "cannot be read"),
+    "no camera": ("v3.0", edit("meta/info.json", lambda d: d["features"].pop(CAMERA)),
+                  "'observation.images.top' does not exist; did"),
+    "no episodes": ("v3.0", each("meta/episodes", shutil.rmtree), "has 0 episodes"),
+    "no file": ("v3.0", each("data/*/file-000.parquet", gone), "cannot be read"),
     "cut file": ("v2.1", each("data/*/*", cut), "'episode_index' cannot be read"),
     "other rows": (
         "v3.0",
@@ -273,12 +237,9 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
         "'episode_index' of its 102 rows does not fit the episodes in meta",
     ),
     "cut film": ("v3.0", each("videos/*/*/*", cut), "row 0: is in a video 'file-000.mp4' that"),
-    "short film": (
-        "v2.1",
-        each("videos/*/*/*", lambda p: write_video(p, SHORT[:1])),
-        r"row \d+: has no frame at \d",
-    ),
-}
+    "short film": ("v2.1", each("videos/*/*/*", lambda p: write_video(p, SHORT[:1])),
+                   r"row \d+: has no frame at \d"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -165,8 +165,7 @@ def test_checkpoints_of_one_training_run_share_a_run(
     score: Score, name: str, weights: str, epoch: int, run: str
 ) -> None:
     ref = CheckpointRef(name, weights)
-    item = EpochScore(epoch, 0, ref, GaussianNoise(0.08), "", score, None)
-    found = record_of(item)
+    found = record_of(EpochScore(epoch, 0, ref, GaussianNoise(0.08), "", score, None))
     assert (found.run, found.step) == (run, epoch)
 
 
@@ -187,40 +186,32 @@ def test_an_address_names_a_tracker(address: str) -> None:
         Tracker(address)
 
 
-def test_a_library_that_is_missing_is_told_with_what_to_install(
+def test_a_tracker_that_cannot_be_used_is_told_once_and_raises_nothing(
     write: Callable[[str], None], told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """A library that is missing, with what to install, and one that fails at each score."""
     monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
     write(f"mlflow:{tmp_path}")
-    (words,) = told
-    assert "pip install mlflow-skinny" in words
-
-
-def test_a_tracker_that_fails_is_told_once_and_raises_nothing(
-    write: Callable[[str], None], told: list[str], tmp_path: Path
-) -> None:
     (tmp_path / "taken").write_text("a file")
     write(f"tensorboard:{tmp_path / 'taken'}")
-    assert len(told) == 1
-    assert "a score is not written there" in told[0]
+    missing, failing = told
+    assert "pip install mlflow-skinny" in missing
+    assert "a score is not written there" in failing
+
+
+class StandIn:
+    """A tracker that does at each call what a test says."""
+
+    def __init__(self, write: Callable[[ScoreRecord], object], close: Callable[[], object]) -> None:
+        self.write, self.close = write, close
 
 
 def test_a_tracker_that_hangs_is_left_behind(
     items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-
-    class Hanging:
-        def __init__(self, *_: object) -> None:
-            pass
-
-        def write(self, _: object) -> None:
-            ended.wait(GENEROUS_SECONDS)
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", Hanging)
+    hanging = StandIn(lambda _: ended.wait(GENEROUS_SECONDS), lambda: None)
+    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_: hanging)
     tracker = Tracker("mlflow:", on_trouble=told.append)
     for item in items:
         tracker(item)
@@ -237,19 +228,13 @@ def test_a_tracker_that_comes_back_is_written_to_again_after_a_while(
     written: list[int] = []
     begun = threading.Event()
 
-    class Returning:
-        def __init__(self, *_: object) -> None:
-            if not begun.is_set():
-                begun.set()
-                raise ConnectionError("nobody listens")
+    def begin(*_: object) -> StandIn:
+        if not begun.is_set():
+            begun.set()
+            raise ConnectionError("nobody listens")
+        return StandIn(lambda record: written.append(record.step), lambda: written.append(-1))
 
-        def write(self, record: ScoreRecord) -> None:
-            written.append(record.step)
-
-        def close(self) -> None:
-            written.append(-1)
-
-    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", Returning)
+    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", begin)
     monkeypatch.setattr("acpc_lab.exporters.tracker._AGAIN_S", again)
     with Tracker("mlflow:", on_trouble=told.append) as tracker:
         assert begun.wait(GENEROUS_SECONDS)
@@ -259,14 +244,12 @@ def test_a_tracker_that_comes_back_is_written_to_again_after_a_while(
     assert told == ["mlflow:: nothing is written there: nobody listens"]
 
 
-def test_tensorboards_files_stay_below_the_folder(items: list[EpochScore], tmp_path: Path) -> None:
+def test_tensorboards_files_stay_below_the_folder_and_a_tracker_travels(
+    items: list[EpochScore], tmp_path: Path
+) -> None:
     pytest.importorskip("tensorboard")
     with Tracker(f"tensorboard:{tmp_path / 'logs'}", "../../gate") as tracker:
         tracker(items[0])
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
     assert list((tmp_path / "logs/gate/runs/7").iterdir())
-
-
-def test_it_travels_to_a_spawned_process_with_a_callback(tmp_path: Path) -> None:
-    tracker = Tracker(f"tensorboard:{tmp_path}", "gate")
-    assert pickle.loads(pickle.dumps(tracker)).address == tracker.address  # noqa: S301
+    assert pickle.loads(pickle.dumps(tracker)).address == tracker.address  # noqa: S301 - spawned

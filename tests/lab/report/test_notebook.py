@@ -46,8 +46,9 @@ ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
-    score = Score.from_message(score_response(pb.OUTCOME_FAILED))
+    score = Score.from_message(MESSAGE)
     shown = score._repr_html_()
+    assert Result.of(score)._repr_html_() == shown
     assert "FAILED: what decided the outcome" in shown
     assert "<td>at least 0.95</td>" in shown and "<th>trained (reference)</th>" in shown
     frame = score.to_dataframe()
@@ -103,19 +104,12 @@ def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
     assert ended.stderr == ""
 
 
-def test_a_result_shows_its_answer() -> None:
-    score = Score.from_message(score_response(pb.OUTCOME_FAILED))
-    assert Result.of(score)._repr_html_() == score._repr_html_()
+def test_names_are_escaped_and_long_tables_cut() -> None:
     plain = Result("sweep", {"name": "<script>"})._repr_html_()
     assert "&lt;script&gt;" in plain and "<script>" not in plain
-
-
-def test_names_are_escaped_and_long_tables_cut(tmp_path: Path) -> None:
     message = score_response(pb.OUTCOME_FAILED)
     message.checkpoint.checkpoint.name = "<script>"
     assert "<script>" not in Score.from_message(message)._repr_html_()
-    import numpy as np
-
     study = StudyResult.from_message(study_response(ASKED, {"anchor": np.arange(30)}))
     assert "and 10 more rows" in study._repr_html_()
     assert len(study.to_dataframe()) == 30
@@ -144,9 +138,6 @@ def test_the_worst_anchors_are_drawn_beside_each_other() -> None:
     assert "<td>2.25</td>" in worst._repr_html_() and list(worst.to_dataframe()["anchor"]) == [4, 2]
     with pytest.raises(ArgumentError, match="no anchors"):
         WorstAnchors("trained", 2.0, "radius", 0, ()).plot()
-
-
-def test_what_has_no_picture_says_so() -> None:
     with pytest.raises(ArgumentError, match="found StudyResult, which has no picture"):
         StudyResult.from_message(study_response(ASKED, {})).plot()
 

@@ -43,7 +43,7 @@ def test_files_become_a_page_and_figures(
     assert result.exit_code == 0, result.output
     assert f"{output}: 2 measurements" in result.stdout
     page = output.read_text()
-    assert "1 of 2 checkpoints passes under blur:15." in page
+    assert "95 % sure: of 2 checkpoints, 1 passes under blur:15, 1 fails" in page
     assert "No pictures: the source names no jobs" in page
     assert (figures / "plane.svg").exists() and (figures / "cells.csv").exists()
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process  # it draws whole reports
 
 @pytest.fixture(scope="module")
 def small() -> ReportData:
-    return sweep(("tworoom",), ("1", "2"), (0, 0.08), ("gaussian_noise:0.08",), sure=True)
+    return sweep(("tworoom",), ("1", "2"), (0, 0.08), ("gaussian_noise:0.08",))
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from acpc_lab.evidence import FamilyWise
 from acpc_lab.factors import CertifiedShare
 from acpc_lab.plotting import panel, styled
 from acpc_lab.report import ReportData, render, with_certified
-from acpc_lab.report.factors import factor_section, placed
+from acpc_lab.report.factors import FactorSection, factor_section
 from acpc_lab.report.figures import plates
 from acpc_lab.report.model import Measurement, Share
-from report_samples import judged, side
+from report_samples import judged, side, with_evidence
 
 LEVELS = (1 / 3, 2 / 3, 1.0)
 # By checkpoint and factor: how far each level pushes the radii.
@@ -25,7 +25,7 @@ PUSH = {
 }
 
 
-def sample(*, sure: bool = True, certified: bool = False) -> ReportData:
+def sample(*, certified: bool = False) -> ReportData:
     cells = []
     for name, factors in PUSH.items():
         for factor, pushes in factors.items():
@@ -37,67 +37,49 @@ def sample(*, sure: bool = True, certified: bool = False) -> ReportData:
                     Measurement(
                         name=name,
                         shift=shift,
-                        score=judged(subject, reference, shift=shift, sure=sure),
+                        score=judged(subject, reference, shift=shift),
                         certified=Share(30, 40) if certified and name == "varied" else None,
                     )
                 )
     return ReportData(title="Factors", cells=tuple(cells))
 
 
-def test_measurements_are_placed_by_factor_and_level() -> None:
-    found = placed(sample())
-    assert len(found) == 12
-    assert {(item.factor, round(item.level, 2)) for item in found} == {
-        (factor, level) for factor in ("colour", "light") for level in (0.33, 0.67, 1.0)
-    }
+def section_of(data: ReportData) -> FactorSection:
+    section = factor_section(data)
+    assert section is not None
+    return section
 
 
 def test_the_mildest_level_that_breaks_each_checkpoint() -> None:
     """Relative IR of ``varied`` is 0.25 of the light at two thirds and beyond 1 at the last."""
-    section = factor_section(sample())
-    assert section is not None
+    data = sample()
+    section = section_of(data)
     assert section.factors == ("colour", "light")
+    assert [f"{level:.2g}" for level in section.levels] == ["0.33", "0.67", "1"]
     onsets = {name: [(one.seen, one.sure) for one in found] for name, found in section.breaks}
     assert onsets["varied"] == [("holds", "surely up to 1"), ("from 1", "surely from 1")]
-    sr = {
-        item.level: item.cell.score.checkpoint.sr
-        for item in placed(sample())
-        if (item.cell.name, item.factor) == ("plain", "colour") and item.cell.score
-    }
-    first = next(level for level in LEVELS if sr[float(f"{level:.4g}")] < 0.95)
+    sr = {cell.place: cell.value("sr") for cell in data.cells if cell.name == "plain"}
+    first = next(x for x in LEVELS if sr["colour", float(f"{x:.4g}")] < 0.95)
     assert onsets["plain"][0] == (f"from {first:.2g}", "")  # a reference: by SR alone
 
 
 def test_what_surely_passes_nowhere_is_undecided() -> None:
     """As failures say from where they are sure; without evidence nothing can be said to be."""
     data = sample()
-    cells = []
-    for cell in data.cells:
-        assert cell.score is not None and cell.score.evidence is not None
-        doubt = replace(
-            cell.score.evidence, confident_outcome=Outcome.UNDECIDED, p_passed=0.5, p_failed=0.5
-        )
-        cells.append(replace(cell, score=replace(cell.score, evidence=doubt)))
-    for found, words in (
-        (data.with_(cells=tuple(cells)), ("undecided", "")),
-        (sample(sure=False), ("holds", "")),
-    ):
-        section = factor_section(found)
-        assert section is not None
-        onset = dict(section.breaks)["varied"][0]
-        assert (onset.seen, onset.sure) == words
+    doubt = {"confident_outcome": Outcome.UNDECIDED, "p_passed": 0.5, "p_failed": 0.5}
+    for changes, words in ((doubt, "undecided"), ({}, "holds")):
+        found = data.with_(cells=tuple(with_evidence(cell, **changes) for cell in data.cells))
+        onset = dict(section_of(found).breaks)["varied"][0]
+        assert (onset.seen, onset.sure) == (words, "")
 
 
 def test_tables_hold_every_number_with_its_interval_and_a_shade() -> None:
-    section = factor_section(sample(certified=True))
-    assert section is not None
+    section = section_of(sample(certified=True))
     ir, sr, certified = section.tables
     assert [table.title for table in section.tables] == ["Relative IR", "SR", "Certified fraction"]
     (colour, light) = (dict(table.rows)["colour"] for table in (ir, sr))
     assert all(re.fullmatch(r"raw \d\.\d+", heat.text) for heat in colour[:3])
-    score = placed(sample())[6].cell.score
-    assert score is not None and score.verdict.ir_relative is not None
-    assert colour[3].text == f"{score.verdict.ir_relative:.2f}"
+    assert colour[3].text == f"{sample().cells[6].value('ir_relative'):.2f}"
     assert re.fullmatch(r"\d\.\d\d to \d\.\d\d", colour[3].interval)
     assert [heat.shade.partition("-")[0] for heat in colour[3:]] == ["pass"] * 3
     assert [heat.shade.partition("-")[0] for heat in dict(ir.rows)["light"][3:]] == [
@@ -119,9 +101,7 @@ def test_shares_of_other_weights_are_left_out_and_said() -> None:
     found = with_certified(data, shares)
     assert {c.name for c in found.cells if c.certified} == {"plain"}
     assert found.notes == ("Certified fractions of varied are of other weights, and are left out.",)
-    section = factor_section(found)
-    assert section is not None
-    assert "server 1" in dict(section.tables[2].rows)["light"][2].tip
+    assert "server 1" in dict(section_of(found).tables[2].rows)["light"][2].tip
 
 
 def test_a_share_has_wilsons_interval() -> None:
@@ -165,13 +145,11 @@ def test_an_unfinished_sweep_has_a_section_too() -> None:
     cells = [replace(cell, score=None, pending=True) for cell in data.cells[:1]] + [
         replace(cell, score=None, problem="failed") for cell in data.cells[1:2]
     ]
-    section = factor_section(data.with_(cells=(*cells, *data.cells[2:])))
-    assert section is not None
+    section = section_of(data.with_(cells=(*cells, *data.cells[2:])))
     assert [heat.text for heat in dict(section.tables[1].rows)["colour"][:2]] == [
         "\N{HORIZONTAL ELLIPSIS}", "\N{MULTIPLICATION SIGN}",
     ]  # fmt: skip
-    only = factor_section(data.with_(cells=tuple(cells)))
-    assert only is not None
+    only = section_of(data.with_(cells=tuple(cells)))
     assert only.breaks[0][1][0].seen == "\N{EN DASH}"
     render(data.with_(cells=tuple(cells)))
 
@@ -179,12 +157,8 @@ def test_an_unfinished_sweep_has_a_section_too() -> None:
 @pytest.mark.parametrize(("family_wise", "most"), [(FamilyWise.HOLM, 0.11), (FamilyWise.NONE, 1.0)])
 def test_a_sure_onset_is_rarely_wrong_in_any_cell(family_wise: FamilyWise, most: float) -> None:
     """Of cells that lie on the threshold, none fails; each by itself is said to now and then."""
-    random, families, places = (
-        np.random.default_rng(5),
-        120,
-        42,
-    )  # 2 checkpoints, 7 factors, 3 levels
-    score = judged(side("varied", 3.0, 4.0), side("plain", 3.0, 4.0), sure=True)
+    random, families, places = np.random.default_rng(5), 120, 42
+    score = judged(side("varied", 3.0, 4.0), side("plain", 3.0, 4.0))
     assert score.evidence is not None
     wrong = 0
     for p_values in random.uniform(size=(families, places)):
@@ -197,9 +171,9 @@ def test_a_sure_onset_is_rarely_wrong_in_any_cell(family_wise: FamilyWise, most:
             for place, p in enumerate(p_values.tolist())
         ]  # fmt: skip
         data = ReportData("Null", tuple(cells), family_wise=family_wise)
-        wrong += any(item.surely_fails for item in placed(data))
+        breaks = [one for _, found in section_of(data).breaks for one in found]
+        wrong += any(one.sure for one in breaks)
     assert wrong / families <= most  # 0.05, and three standard errors
     assert family_wise is FamilyWise.HOLM or wrong / families > 0.8
-    section = factor_section(data)
-    assert section is not None
+    section = section_of(data)
     assert ("95 % sure of all" in section.sure) == (family_wise is FamilyWise.HOLM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,10 +86,7 @@ def test_a_figure_has_one_kind_of_axis() -> None:
             assert len({(axis.get_xscale(), axis.get_yscale()) for axis in row}) == 1, plate.key
 
 
-@pytest.mark.parametrize("count", range(1, 40))
-@pytest.mark.parametrize("most", [2, 3, 4])
-def test_no_panel_is_alone_in_the_last_row(count: int, most: int) -> None:
-    columns = abreast(count, most)
-    assert 1 <= columns <= most
-    good = [fewer for fewer in range(2, min(count, most) + 1) if count % fewer != 1]
-    assert columns == max(good, default=min(count, most))
+def test_no_panel_is_alone_in_the_last_row() -> None:
+    for count, most in itertools.product(range(1, 40), (2, 3, 4)):
+        good = [fewer for fewer in range(2, min(count, most) + 1) if count % fewer != 1]
+        assert abreast(count, most) == max(good, default=min(count, most)) <= most

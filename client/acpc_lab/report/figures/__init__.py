@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from acpc_lab.report.figures.distributions import distributions
-from acpc_lab.report.figures.factors import factors
-from acpc_lab.report.figures.levels import levels
+from acpc_lab.report.figures.distributions import distributions, steps
+from acpc_lab.report.figures.levels import factors, levels
 from acpc_lab.report.figures.plane import plane
 from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
-from acpc_lab.report.figures.steps import steps
 from acpc_lab.report.model import ReportData
 
 
 def plates(data: ReportData) -> list[Plate]:
     """Every figure that the data has values for, in the order of the page."""
-    drawn: list[Plate] = [factors(data)]
     # Factors come by the dozen, and have one figure for all.
-    shifts = dict.fromkeys(cell.shift for cell in data.cells if cell.factor is None)
-    if data.has_levels:
-        drawn += [levels(data, shift) for shift in shifts]
-    drawn.append(plane(data))
-    drawn += [distributions(data, shift) for shift in shifts]
-    drawn += [steps(data, shift) for shift in shifts]
+    shifts = dict.fromkeys(cell.shift for cell in data.cells if cell.place is None)
+    drawn = [
+        factors(data),
+        *(levels(data, shift) for shift in shifts if data.has_levels),
+        plane(data),
+        *(distributions(data, shift) for shift in shifts),
+        *(steps(data, shift) for shift in shifts),
+    ]
     return [plate for plate in drawn if plate.panels]

@@ -1,33 +1,45 @@
-"""Draws per-anchor distributions of normalised radius and different-state distance."""
+"""Draws per-anchor distributions, and the distance of the two predictions by rollout step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from acpc_client import CheckpointScore
+from acpc_client import AnchorValues, CheckpointScore
 from numpy.typing import NDArray
 
 from acpc_lab.plotting import TIP, light, logarithmic
 from acpc_lab.report.figures.plate import (
+    DOTTED,
+    MAX_WORDS,
     Hues,
     Key,
     Panel,
     Plate,
-    dotted,
+    by_task,
     ends,
-    heading,
-    lone_references,
     mark,
-    scored,
     threshold,
 )
-from acpc_lab.report.measures import margin_of, quantile_of
 from acpc_lab.report.model import Measurement, ReportData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_DASHES = (0, (3, 1.5))
+# With more curves than this, bands would cover one another.
+_BANDS = 3
+_QUANTILES = (0.1, 0.5, 0.9)
+
+
+def _lone_references(cells: Sequence[Measurement]) -> list[CheckpointScore]:
+    """References of the cells that are not cells themselves, each once."""
+    scores = [cell.score for cell in cells if cell.score]
+    digests = {score.receipt.checkpoint_digest for score in scores}
+    found = {s.receipt.reference_digest: s.reference for s in reversed(scores) if s.reference}
+    return [side for digest, side in reversed(found.items()) if digest not in digests]
 
 
 def distributions(data: ReportData, shift: str) -> Plate:
@@ -35,16 +47,20 @@ def distributions(data: ReportData, shift: str) -> Plate:
     hues = Hues(data)
     panels: list[Panel] = []
     shown: list[Measurement] = []
-    lone = False
-    low, _ = _reach([cell for cell in data.cells if cell.score])
-    for task in data.tasks:
-        cells = [
-            c for c in scored(data, shift, task) if c.score and c.score.checkpoint.anchor_values
+    log = _reach(data.cells)[0] > 0
+    for of in by_task(data, shift, lambda cell: cell.values):
+        draw = partial(_draw_anchors, cells=of.cells, hues=hues, title=of.heading, log=log)
+        words = [
+            f"{cell.name}: median R {np.median(values.radius):.3g}, "
+            f"median D {np.nanmedian(values.different_state_distance):.3g}"
+            for cell in of.cells
+            if (values := cell.values)
         ]
-        if cells:
-            panels.append(_panel(data, cells, hues, task, shift, log=low > 0))
-            shown += cells
-            lone = lone or bool(lone_references(cells))
+        panels.append(Panel(of.heading, draw, _described(
+            "Cumulative distributions over anchors of normalised radius and different-state "
+            f"distance for {of.where}. ", words)))  # fmt: skip
+        shown += of.cells
+    lone = any(_lone_references([c for c in shown if c.task == task]) for task in data.tasks)
     return Plate(
         key="distributions",
         shift=shift,
@@ -66,121 +82,171 @@ def distributions(data: ReportData, shift: str) -> Plate:
     )
 
 
-def _panel(
-    data: ReportData, cells: list[Measurement], hues: Hues, task: str, shift: str, *, log: bool
-) -> Panel:
-    title = heading(data, task, shift)
+def _described(what: str, words: Sequence[str]) -> str:
+    rest = f"; and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
+    return f"{what}{'; '.join(words[:MAX_WORDS])}{rest}."
 
-    def draw(axes: Sequence[Axes]) -> None:
-        top, bottom = axes
-        for side in lone_references(cells):
-            _curves(
-                top, bottom, side, light("ink"), "reference " + side.checkpoint.name, dashed=True
-            )
-        for cell in cells:
-            if cell.score is None:
-                continue
-            side = cell.score.checkpoint
-            _curves(top, bottom, side, light(hues.role(cell)), cell.name)
-        _thresholds(top, bottom, cells)
-        if log:
-            low, high = _reach(cells)
-            logarithmic(bottom, "x", low / 1.2, high * 1.2)
-        top.set_ylabel("anchors, R ≤ x")
-        bottom.set_ylabel("anchors, D ≤ x")
-        bottom.set_xlabel("clean one-step motions" + (", log scale" if log else ""))
-        for axis in axes:
-            axis.set_ylim(-0.03, 1.03)
-        for cell in cells:
-            _marks(top, bottom, cell, hues)
-        top.set_title(title)
 
-    parts: list[str] = []
+def _draw_anchors(
+    axes: Sequence[Axes], cells: list[Measurement], hues: Hues, title: str, *, log: bool
+) -> None:
+    top, bottom = axes
+    for side in _lone_references(cells):
+        name = f"reference {side.checkpoint.name}"
+        _curves(axes, side.anchor_values, light("ink"), name, dashed=True)
     for cell in cells:
-        values = cell.score and cell.score.checkpoint.anchor_values
-        if values and len(parts) < 12:
-            radius = float(np.median(values.radius))
-            distance = float(np.nanmedian(values.different_state_distance))
-            parts.append(f"{cell.name}: median R {radius:.3g}, median D {distance:.3g}")
-    rest = f"; and {len(cells) - len(parts)} more" if len(cells) > len(parts) else ""
-    where = f"{task} under {shift}" if task else shift
-    return Panel(
-        title,
-        draw,
-        f"Cumulative distributions over anchors of normalised radius and different-state distance "
-        f"for {where}. {'; '.join(parts)}{rest}.",
-    )
+        _curves(axes, cell.values, light(hues.role(cell)), cell.name)
+    _thresholds(top, bottom, cells)
+    if log:
+        low, high = _reach(cells)
+        logarithmic(bottom, "x", low / 1.2, high * 1.2)
+    top.set_ylabel("anchors, R ≤ x")
+    bottom.set_ylabel("anchors, D ≤ x")
+    bottom.set_xlabel("clean one-step motions" + ", log scale" * log)
+    for axis in axes:
+        axis.set_ylim(-0.03, 1.03)
+    for cell in cells:
+        _marks(top, bottom, cell, hues)
+    top.set_title(title)
 
 
 def _marks(top: Axes, bottom: Axes, cell: Measurement, hues: Hues) -> None:
     """Raw IR on its curve, and below it what D must exceed, with their intervals."""
-    if cell.score is None:
-        return
-    side, margin = cell.score.checkpoint, margin_of(cell)
-    ir, sr = cell.interval("ir_raw"), ends(cell.interval("sr"))
-    tip = f"{cell.name}: raw IR {side.ir_raw:.3g}"
-    mark(top, (side.ir_raw, quantile_of(cell)), cell, hues, tip, across=ends(ir))
-    asked = side.ir_raw + margin
+    raw, sr, protocol = cell.value("ir_raw"), cell.value("sr"), cell.protocol
+    ir, rate = cell.interval("ir_raw"), ends(cell.interval("sr"))
+    tip = f"{cell.name}: raw IR {raw:.3g}"
+    mark(top, (raw, protocol.quantile), cell, hues, tip, across=ends(ir))
     mark(
         bottom,
-        (asked, 1 - side.sr),
+        (cell.wanted, 1 - sr),
         cell,
         hues,
-        f"{cell.name}: SR {side.sr:.3g} beyond {asked:.3g}",
-        across=ends(ir, beyond=margin),
-        upwards=sr and (1 - sr[1], 1 - sr[0]),
+        f"{cell.name}: SR {sr:.3g} beyond {cell.wanted:.3g}",
+        across=ends(ir, beyond=protocol.margin),
+        upwards=rate and (1 - rate[1], 1 - rate[0]),
     )
 
 
 def _curves(
-    top: Axes, bottom: Axes, side: CheckpointScore, colour: str, name: str, *, dashed: bool = False
+    axes: Sequence[Axes],
+    values: AnchorValues | None,
+    colour: str,
+    name: str,
+    *,
+    dashed: bool = False,
 ) -> None:
-    values = side.anchor_values
     if values is None:
         return
-    style = (0, (3, 1.5)) if dashed else "-"
     radius = np.sort(values.radius)
+    distance = np.sort(values.different_state_distance[~np.isnan(values.different_state_distance)])
     # Height i / (n - 1): where the quantile of the protocol, linearly interpolated, lies.
     heights = np.linspace(0, 1, len(radius))
-    distance = values.different_state_distance
-    distance = np.sort(distance[~np.isnan(distance)])
     steps = np.arange(1, len(distance) + 1) / max(1, len(distance))
-    pairs: list[tuple[Axes, NDArray[np.float64], NDArray[np.float64], str]] = [
-        (top, radius, heights, "default"),
-        (bottom, distance, steps, "steps-post"),
-    ]
-    for axis, x, y, drawn in pairs:
-        axis.plot(
-            x, y, color=colour, linestyle=style, linewidth=0.9, drawstyle=drawn, gid=TIP + name
-        )
+    drawn = ((radius, heights, "default"), (distance, steps, "steps-post"))
+    for axis, (x, y, style) in zip(axes, drawn, strict=True):
+        (line,) = axis.plot(x, y, color=colour, linewidth=0.9, drawstyle=style, gid=TIP + name)
+        line.set_linestyle(_DASHES if dashed else "-")
 
 
 def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
-    bounds, heights = [], set()
-    for cell in cells:
-        score = cell.score
-        if score is None:
-            continue
-        if score.reference is not None and score.verdict.thresholds.ir is not None:
-            bounds.append(score.verdict.thresholds.ir * score.reference.ir_raw)
-        if score.verdict.thresholds.sr is not None:
-            heights.add(round(1 - score.verdict.thresholds.sr, 12))
+    scores = [cell.score for cell in cells if cell.score is not None]
+    bounds = [s.verdict.thresholds.ir * s.reference.ir_raw for s in scores if s.reference]
     if bounds:
         if max(bounds) > min(bounds) * 1.02:
             top.axvspan(min(bounds), max(bounds), color=light("raised"), linewidth=0, zorder=0)
         for bound in sorted({min(bounds), max(bounds)}):
-            top.axvline(bound, **dotted())
-    for quantile in sorted({quantile_of(cell) for cell in cells}):
+            top.axvline(bound, **DOTTED)
+    for quantile in sorted({cell.protocol.quantile for cell in cells}):
         threshold(top, quantile)
-    for height in sorted(heights):
+    for height in sorted({round(1 - score.verdict.thresholds.sr, 12) for score in scores}):
         threshold(bottom, height)
 
 
 def _reach(cells: Sequence[Measurement]) -> tuple[float, float]:
-    """The smallest and the largest radius or distance that is drawn."""
-    sides = [cell.score.checkpoint for cell in cells if cell.score] + lone_references(cells)
-    drawn = [side.anchor_values for side in sides if side.anchor_values]
-    if not drawn:
-        return 0.0, 0.0
-    both = np.concatenate([v for a in drawn for v in (a.radius, a.different_state_distance)])
-    return float(np.nanmin(both)), float(np.nanmax(both))
+    """The smallest and the largest radius or distance that is drawn; 0 where nothing is."""
+    known = [it.values for it in cells] + [it.anchor_values for it in _lone_references(cells)]
+    both = [of for it in known if it for of in (it.radius, it.different_state_distance)]
+    drawn = np.concatenate([*both, []])
+    return (float(np.nanmin(drawn)), float(np.nanmax(drawn))) if len(drawn) else (0.0, 0.0)
+
+
+def steps(data: ReportData, shift: str) -> Plate:
+    """One panel per task; a curve per level, its runs pooled, or per checkpoint."""
+    hues = Hues(data)
+    panels: list[Panel] = []
+    shown: list[Measurement] = []
+    measured = [cell.steps for cell in data.cells if cell.steps is not None]
+    log = all(float(np.median(found, axis=0).min()) > 0 for found in measured)
+    for of in by_task(data, shift, lambda cell: cell.steps is not None):
+        pooled: dict[str, list[NDArray[np.float64]]] = {}
+        roles: dict[str, str] = {}
+        for cell in of.cells:
+            key = cell.name if cell.level is None else f"level {cell.level:g}"
+            if cell.steps is not None:
+                pooled.setdefault(key, []).append(cell.steps)
+            roles.setdefault(key, hues.role(cell))
+        curves = {
+            key: np.quantile(np.concatenate(parts), _QUANTILES, axis=0)  # (3, H)
+            for key, parts in pooled.items()
+            if len({part.shape[1] for part in parts}) == 1
+        }
+        words = [
+            f"{key}: median {curve[1][0]:.3g} at step 1, {curve[1][-1]:.3g} at step {len(curve[1])}"
+            for key, curve in curves.items()
+        ]
+        draw = partial(_draw_steps, curves=curves, roles=roles, title=of.heading, log=log)
+        panels.append(
+            Panel(
+                of.heading,
+                draw,
+                _described(
+                    f"Distance of clean and perturbed prediction by rollout step for {of.where}. ",
+                    words,
+                ),
+            )
+        )
+        shown += of.cells
+    bands = "; the band spans the 10 % and 90 % quantiles where few curves leave room for it"
+    return Plate(
+        key="steps",
+        shift=shift,
+        title="Step by step",
+        caption="Distance of clean and perturbed prediction after each predicted step, in units "
+        "of clean one-step motion. Solid: median over anchors (and runs of a level). Dashed: 90 % "
+        f"quantile{bands}. A curve that falls forgets the perturbation; one that rises feeds it.",
+        panels=tuple(panels),
+        legend=(*hues.legend(shown), Key("median", "soft"), Key("90 % quantile", "soft", "dashes")),
+        size=(3.1, 2.3),
+    )
+
+
+def _draw_steps(
+    axes: Sequence[Axes],
+    curves: Mapping[str, NDArray[np.float64]],
+    roles: Mapping[str, str],
+    title: str,
+    *,
+    log: bool,
+) -> None:
+    """Draws the quantiles (3, H) of every curve over the predicted steps."""
+    (axis,) = axes
+    bands = len(curves) <= _BANDS
+    for key, (low, middle, high) in curves.items():
+        places = np.arange(1, len(middle) + 1)
+        colour = light(roles[key])
+        if bands:
+            axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
+        axis.plot(places, middle, color=colour, linewidth=1.3, gid=f"{TIP}{key}, median")
+        (upper,) = axis.plot(places, high, color=colour, linewidth=0.8, linestyle=_DASHES)
+        upper.set_gid(f"{TIP}{key}, 90 % quantile")
+    parts = [curve[0 if bands else 1 :].ravel() for curve in curves.values()]
+    drawn = np.concatenate([*parts, np.empty(0)])
+    if log and len(drawn):
+        logarithmic(axis, "y", float(drawn[drawn > 0].min()) / 1.2, float(drawn.max()) * 1.2)
+    else:
+        axis.set_ylim(0, None)
+    longest = max((curve.shape[1] for curve in curves.values()), default=1)
+    axis.set_xticks(range(1, longest + 1))
+    axis.set_xlabel("predicted step")
+    axis.set_ylabel("clean motions" + ", log scale" * log)
+    axis.set_title(title)

@@ -1,24 +1,25 @@
-"""Draws success rate, relative IR and SR over the augmentation level, with the thresholds."""
+"""Draws numbers over a level, of augmentation or of a factor of variation, with the thresholds."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from acpc_client import Interval
 
 from acpc_lab.plotting import light
 from acpc_lab.report.figures.plate import (
+    DOTTED,
     Hues,
     Key,
     Panel,
     Plate,
-    dotted,
+    by_task,
     ends,
-    heading,
     mark,
-    scored,
     threshold,
 )
 from acpc_lab.report.model import Measurement, ReportData
@@ -26,146 +27,195 @@ from acpc_lab.report.model import Measurement, ReportData
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SUCCESS = (
+_SUCCESS_CAPTION = (
     "Top: planning success under the shift; dashed, that of the unaugmented checkpoint on clean "
     "frames. "
 )
-_CAPTION = (
+_LEVELS_CAPTION = (
     "Relative IR (lower is better) and SR (higher is better) over the {level}. The line joins the "
     "means of the training runs, the marks are the single runs. Dotted: the thresholds."
 )
-Value = Callable[[Measurement], float | None]
+_FACTORS_CAPTION = (
+    "Relative IR (lower is better), SR {and_certified}(higher is better) over the level of each "
+    "factor, a line for each checkpoint. Dotted: the thresholds."
+)
+_THRESHOLD = Key("threshold", "soft", "dots")
+
+
+class Quantity(NamedTuple):
+    """One of the axes of a panel.
+
+    Attributes:
+        limit: The threshold of this name.
+        least: Where the axis ends at least; None: with the marks.
+    """
+
+    label: str
+    value: Callable[[Measurement], float | None]
+    interval: Callable[[Measurement], Interval | None]
+    limit: str = ""
+    least: float | None = 1.0
+
+
+_IR = Quantity(
+    "relative IR", lambda c: c.value("ir_relative"), lambda c: c.interval("ir_relative"), "ir"
+)
+_SR = Quantity("SR", lambda c: c.value("sr"), lambda c: c.interval("sr"), "sr")
+_CERTIFIED = Quantity(
+    "certified",
+    lambda c: None if c.certified is None else c.certified.rate,
+    lambda c: None if c.certified is None else c.certified.interval(),
+)
+_SUCCESS = Quantity(
+    "success (%)",
+    lambda c: None if c.success is None else 100 * c.success,
+    lambda c: None,
+    least=None,
+)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """Cells by level; those of one line have one mean at each level, and a line joins the means.
+
+    Attributes:
+        lines: Cells with their level, by line; the colour of each.
+        axis: What the levels are of.
+        clean: Success on clean frames, drawn across the first axes; None: not known.
+        factor: Whether levels are of the factor in the title, each with a tick.
+    """
+
+    title: str
+    axis: str
+    rows: Sequence[Quantity]
+    lines: Sequence[tuple[str, Sequence[tuple[float, Measurement]]]]
+    hues: Hues
+    clean: float | None = None
+    factor: bool = False
+
+    def draw(self, axes: Sequence[Axes]) -> None:
+        every = [cell for _, line in self.lines for _, cell in line]
+        limits = next(cell.score.verdict.thresholds for cell in every if cell.score)
+        for axis, row in zip(axes, self.rows, strict=True):
+            if row.limit:
+                threshold(axis, getattr(limits, row.limit))
+            if row.least is not None:
+                highest = _highest(every, row)
+                axis.set_ylim(-0.06 * highest, 1.06 * highest)
+            self._draw_row(axis, row)
+            axis.set_ylabel(row.label)
+            axis.margins(x=0.1, y=0.12)
+        if self.clean is not None:
+            axes[0].axhline(self.clean, **{**DOTTED, "linestyle": (0, (4, 2))})
+        axes[0].set_title(self.title)
+        axes[-1].set_xlabel(self.axis)
+        if self.factor:
+            axes[-1].set_xticks(self.levels, [f"{level:.2g}" for level in self.levels])
+
+    @property
+    def levels(self) -> list[float]:
+        return sorted({level for _, line in self.lines for level, _ in line})
+
+    def _draw_row(self, axis: Axes, row: Quantity) -> None:
+        levels = self.levels
+        gap = float(min(np.diff(levels), default=1.0))
+        for colour, line in self.lines:
+            known = {at: [found for x, c in line if x == at and (found := row.value(c)) is not None]
+                     for at in levels}  # fmt: skip
+            means = [(at, statistics.fmean(found)) for at, found in known.items() if found]
+            if means:
+                axis.plot(*zip(*means, strict=True), color=light(colour), linewidth=1.1, zorder=2)
+        for at in levels:
+            here = [cell for _, line in self.lines for level, cell in line if level == at]
+            reach = min(0.3, 0.2 * (len(here) - 1)) * gap
+            for cell, aside in zip(here, np.linspace(-reach, reach, len(here)), strict=True):
+                found, interval = row.value(cell), ends(row.interval(cell))
+                if found is not None:
+                    beside = f" ({interval[0]:.3g} to {interval[1]:.3g})" if interval else ""
+                    of = f", {self.title} {at:.2g}" * self.factor
+                    tip = f"{cell.name}{of}: {found:.3g}{beside}"
+                    mark(axis, (at + float(aside), found), cell, self.hues, tip, upwards=interval)
+
+
+def _highest(cells: Sequence[Measurement], row: Quantity) -> float:
+    """Where an axis ends: intervals that reach far beyond all marks are cut."""
+    values = [found for cell in cells if (found := row.value(cell)) is not None]
+    marks = max([row.least or 0.0, *values])
+    uppers = [end.upper for cell in cells if row.limit == "ir" and (end := row.interval(cell))]
+    return max(marks, *(min(upper, 1.5 * marks) for upper in uppers), 0.0)
+
+
+def _mean(cells: Sequence[Measurement], name: str) -> str:
+    found = [value for cell in cells if (value := cell.value(name)) is not None]
+    return f"{statistics.fmean(found):.2f}" if found else "unknown"
 
 
 def levels(data: ReportData, shift: str) -> Plate:
     """One panel per task: the paper's Fig. full-sweep-diagnostics for one shift."""
     hues = Hues(data)
-    with_success = any(cell.success is not None for cell in scored(data, shift))
+    success = any(cell.success is not None for cell in data.scored(shift))
+    rows = ((_SUCCESS,) if success else ()) + (_IR, _SR)
     panels, shown = [], []
-    for task in data.tasks:
-        cells = [cell for cell in scored(data, shift, task) if cell.level is not None]
-        if len({cell.level for cell in cells}) > 1:
-            panels.append(_panel(data, cells, hues, task, shift, with_success=with_success))
-            shown += cells
-    rows = 3 if with_success else 2
+    for of in by_task(data, shift, lambda cell: cell.level is not None):
+        placed = [(cell.level, cell) for cell in of.cells if cell.level is not None]
+        at = {level: [cell for x, cell in placed if x == level] for level, _ in placed}
+        if len(at) < 2:
+            continue
+        clean = [100 * c.clean_success for c in at.get(0, []) if c.clean_success is not None]
+        mean = statistics.fmean(clean) if success and clean else None
+        panel = _Panel(of.heading, data.level_axis, rows, [("ink", placed)], hues, mean)
+        means = "; ".join(
+            f"{level:g}: {_mean(at[level], 'ir_relative')}, {_mean(at[level], 'sr')}"
+            for level in sorted(at)
+        )
+        limits = next(cell.score.verdict.thresholds for cell in of.cells if cell.score)
+        words = (
+            f"Relative IR and SR over the {data.level_words} for {of.where}, means of the runs: "
+            f"{means}. Thresholds: {limits.ir} and {limits.sr}."
+        )
+        panels.append(Panel(of.heading, panel.draw, words))
+        shown += of.cells
     return Plate(
         key="levels",
         shift=shift,
         title="Level by level",
-        caption=_SUCCESS * with_success + _CAPTION.format(level=data.level_words),
+        caption=_SUCCESS_CAPTION * success + _LEVELS_CAPTION.format(level=data.level_words),
         panels=tuple(panels),
-        legend=(*hues.marks(shown), Key("mean of runs", "ink"), Key("threshold", "soft", "dots")),
-        size=(2.9, 1.15 * rows + 0.35),
-        rows=rows,
+        legend=(*hues.marks(shown), Key("mean of runs", "ink"), _THRESHOLD),
+        size=(2.9, 1.15 * len(rows) + 0.35),
+        rows=len(rows),
     )
 
 
-def _panel(
-    data: ReportData,
-    cells: list[Measurement],
-    hues: Hues,
-    task: str,
-    shift: str,
-    *,
-    with_success: bool,
-) -> Panel:
-    thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
-    title = heading(data, task, shift)
-
-    def draw(axes: Sequence[Axes]) -> None:
-        rest = list(axes)
-        if with_success:
-            top = rest.pop(0)
-            _curve(top, cells, hues, lambda cell: _percent(cell.success))
-            clean = [_percent(cell.clean_success) for cell in cells if cell.level == 0]
-            known = [value for value in clean if value is not None]
-            if known:
-                top.axhline(statistics.fmean(known), **{**dotted(), "linestyle": (0, (4, 2))})
-            top.margins(y=0.12)
-            top.set_ylabel("success (%)")
-        ir, sr = rest
-        if thresholds.ir is not None:
-            threshold(ir, thresholds.ir)
-        highest = _highest(cells)
-        ir.set_ylim(-0.04 * highest, 1.06 * highest)
-        ir.set_ylabel("relative IR")
-        _curve(ir, cells, hues, ir_relative, "ir_relative")
-        if thresholds.sr is not None:
-            threshold(sr, thresholds.sr)
-        sr.set_ylim(-0.06, 1.06)
-        _curve(sr, cells, hues, separation, "sr")
-        sr.set_ylabel("SR")
-        sr.set_xlabel(data.level_axis)
-        axes[0].set_title(title)
-
-    described = []
-    for level in sorted({cell.level for cell in cells if cell.level is not None}):
-        at = [cell for cell in cells if cell.level == level]
-        described.append(f"{level:g}: {_mean_text(at, ir_relative)}, {_mean_text(at, separation)}")
-    where = f"{task} under {shift}" if task else shift
-    return Panel(
-        title,
-        draw,
-        f"Relative IR and SR over the {data.level_words} for {where}, means of the runs: "
-        f"{'; '.join(described)}. Thresholds: {thresholds.ir} and {thresholds.sr}.",
+def factors(data: ReportData) -> Plate:
+    """One panel per factor: a line per checkpoint over its levels."""
+    hues = Hues(data)
+    placed = [(*cell.place, cell) for cell in data.cells if cell.place and cell.score]
+    shown = [cell for _, _, cell in placed]
+    certified = any(cell.certified is not None for cell in shown)
+    rows = (_IR, _SR, _CERTIFIED) if certified else (_IR, _SR)
+    panels = []
+    for factor in dict.fromkeys(factor for factor, _, _ in placed):
+        here = sorted([(x, c) for f, x, c in placed if f == factor], key=lambda item: item[0])
+        names = dict.fromkeys(cell.name for f, _, cell in placed if f == factor)
+        lines = [[(level, cell) for level, cell in here if cell.name == name] for name in names]
+        coloured = [(hues.role(line[0][1]), line) for line in lines]
+        panel = _Panel(factor, "level", rows, coloured, hues, factor=True)
+        words = "; ".join(
+            f"{cell.name} at {level:.2g}: relative IR {_mean([cell], 'ir_relative')}, "
+            f"SR {_mean([cell], 'sr')}"
+            for line in lines
+            for level, cell in line
+        )
+        words = f"Relative IR and SR over the level of {factor}: {words}."
+        panels.append(Panel(factor, panel.draw, words))
+    return Plate(
+        key="factors",
+        shift="",
+        title="Factor by factor",
+        caption=_FACTORS_CAPTION.format(and_certified="and certified fraction " * certified),
+        panels=tuple(panels),
+        legend=(*hues.legend(shown), *hues.marks(shown), _THRESHOLD),
+        size=(2.5, 1.1 * len(rows) + 0.35),
+        rows=len(rows),
     )
-
-
-def ir_relative(cell: Measurement) -> float | None:
-    """Relative IR of a cell, when there is a reference."""
-    return None if cell.score is None else cell.score.verdict.ir_relative
-
-
-def separation(cell: Measurement) -> float | None:
-    """SR of a cell."""
-    return None if cell.score is None else cell.score.checkpoint.sr
-
-
-def _percent(rate: float | None) -> float | None:
-    return None if rate is None else 100 * rate
-
-
-def _values(cells: Sequence[Measurement], value: Value) -> list[float]:
-    return [found for found in map(value, cells) if found is not None]
-
-
-def _mean_text(cells: Sequence[Measurement], value: Value) -> str:
-    known = _values(cells, value)
-    return f"{statistics.fmean(known):.2f}" if known else "unknown"
-
-
-def _highest(cells: Sequence[Measurement]) -> float:
-    """Where the axis of relative IR ends: intervals that reach far beyond all marks are cut."""
-    marks = max([1.0, *_values(cells, ir_relative)])
-    uppers = [found.upper for cell in cells if (found := cell.interval("ir_relative"))]
-    return max(marks, *(min(upper, 1.5 * marks) for upper in uppers), 0.0)
-
-
-def _curve(
-    axis: Axes, cells: list[Measurement], hues: Hues, value: Value, interval: str = ""
-) -> None:
-    places = sorted({cell.level for cell in cells if cell.level is not None})
-    known = [(at, _values([c for c in cells if c.level == at], value)) for at in places]
-    drawn = [(at, statistics.fmean(found)) for at, found in known if found]
-    axis.plot(*zip(*drawn, strict=True), color=light("ink"), linewidth=1.1, zorder=2)
-    gap = min(np.diff(places))
-    for at in places:
-        here = [cell for cell in cells if cell.level == at]
-        for cell, aside in zip(here, _aside(here, gap), strict=True):
-            found = value(cell)
-            if found is not None:
-                tip = f"{cell.name}: {found:.3g}{_told(ends(cell.interval(interval)))}"
-                spot = at + aside, found
-                mark(axis, spot, cell, hues, tip, upwards=ends(cell.interval(interval)))
-
-
-def _aside(cells: Sequence[Measurement], gap: float) -> list[float]:
-    """How far each of the runs of a level stands beside it, so that no bar hides another."""
-    if len(cells) < 2 or not any(cell.evidence for cell in cells):
-        return [0.0] * len(cells)
-    reach = min(0.3, 0.2 * (len(cells) - 1)) * gap
-    return [float(at) for at in np.linspace(-reach, reach, len(cells))]
-
-
-def _told(found: tuple[float, float] | None) -> str:
-    return "" if found is None else f" ({found[0]:.3g} to {found[1]:.3g})"

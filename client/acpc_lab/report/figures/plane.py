@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from acpc_client import Outcome
 
 from acpc_lab.plotting import light, logarithmic
-from acpc_lab.report.figures.levels import ir_relative, separation
 from acpc_lab.report.figures.plate import Hues, Key, Panel, Plate, ends, mark, threshold
 from acpc_lab.report.model import Measurement, ReportData
 
@@ -22,16 +22,25 @@ _LOG_BEYOND = 8.0
 def plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
     hues = Hues(data, tasks=True)
-    places = [cell for cell in data.cells if (ir_relative(cell) or 0) > 0]
-    found = [ir_relative(cell) or 1.0 for cell in places] + [1.0]
+    shown = [cell for cell in data.cells if (cell.value("ir_relative") or 0) > 0]
+    found = [cell.value("ir_relative") for cell in shown] + [1.0]
     wide = max(found) / min(found) > _LOG_BEYOND
-    trapped = sum(not c.is_reference and _ir_alone(c) for c in places)
-    panels, shown = [], []
-    for shift in data.shifts:
-        cells = [cell for cell in places if cell.shift == shift]
-        if cells:
-            panels.append(_panel(cells, hues, shift, wide=wide, several=len(data.shifts) > 1))
-            shown += cells
+    verdicts = [cell.score.verdict for cell in shown if cell.score and not cell.is_reference]
+    trapped = sum(verdict.ir_passed is True and not verdict.sr_passed for verdict in verdicts)
+    several = len(data.shifts) > 1
+    panels = []
+    for shift in dict.fromkeys(cell.shift for cell in shown):
+        cells = [cell for cell in shown if cell.shift == shift]
+        limits = next(cell.score.verdict.thresholds for cell in cells if cell.score)
+        passed = sum(cell.outcome is Outcome.PASSED for cell in cells)
+        words = (
+            f"SR against relative IR under {shift}: {passed} of {len(cells)} checkpoints lie in "
+            f"the pass region, relative IR at most {limits.ir} and SR at least {limits.sr}."
+        )
+        title = shift if several else ""
+        corner = limits.ir, limits.sr
+        draw = partial(_draw, cells=cells, hues=hues, corner=corner, title=title, wide=wide)
+        panels.append(Panel(title, draw, words))
     return Plate(
         key="plane",
         shift="",
@@ -50,53 +59,37 @@ def plane(data: ReportData) -> Plate:
     )
 
 
-def _ir_alone(cell: Measurement) -> bool:
-    """Whether IR passes and SR does not."""
-    if cell.score is None:
-        return False
-    return cell.score.verdict.ir_passed is True and not cell.score.verdict.sr_passed
-
-
-def _panel(cells: list[Measurement], hues: Hues, shift: str, *, wide: bool, several: bool) -> Panel:
-    places = [(ir_relative(cell) or 0.0, separation(cell) or 0.0, cell) for cell in cells]
-    thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
-    t_ir, t_sr = thresholds.ir or 0.0, thresholds.sr or 0.0
-
-    def draw(axes: Sequence[Axes]) -> None:
-        (axis,) = axes
-        reach = [x for x, _, _ in places] + [t_ir, 1.0]
-        reach += _bars(places, reach, wide=wide)
-        left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
-        if wide:
-            logarithmic(axis, "x", left, right)
-        else:
-            axis.set_xlim(left, right)
-        axis.set_ylim(-0.04, 1.05)
-        axis.fill_between([left, t_ir], t_sr, 1.05, color=light("region"), linewidth=0, zorder=0)
-        threshold(axis, t_ir, upright=True)
-        threshold(axis, t_sr)
-        for x, y, cell in places:
-            tip = f"{cell.name}: relative IR {x:.3g}, SR {y:.3g}"
-            across, upwards = ends(cell.interval("ir_relative")), ends(cell.interval("sr"))
-            mark(axis, (x, y), cell, hues, tip, across=across, upwards=upwards)
-        axis.set_xlabel("relative IR" + (", log scale" if wide else ""))
-        axis.set_ylabel("SR")
-        if several:
-            axis.set_title(shift, pad=10)
-
-    passed = sum(cell.outcome is Outcome.PASSED for cell in cells)
-    return Panel(
-        shift if several else "",
-        draw,
-        f"SR against relative IR under {shift}: {passed} of {len(cells)} checkpoints lie in the "
-        f"pass region, relative IR at most {t_ir} and SR at least {t_sr}.",
-    )
-
-
-def _bars(
-    places: Sequence[tuple[float, float, Measurement]], reach: Sequence[float], *, wide: bool
-) -> list[float]:
-    """Ends of intervals that the axis shows, cut where they reach far beyond all marks."""
-    low, high = (min(reach) / 3, max(reach) * 3) if wide else (min(reach), max(reach) * 1.5)
-    found = [interval for _, _, cell in places if (interval := cell.interval("ir_relative"))]
-    return [min(max(end, low), high) for one in found for end in (one.lower, one.upper)]
+def _draw(
+    axes: Sequence[Axes],
+    cells: list[Measurement],
+    hues: Hues,
+    corner: tuple[float, float],
+    title: str,
+    *,
+    wide: bool,
+) -> None:
+    (axis,) = axes
+    t_ir, t_sr = corner
+    places = [(cell.value("ir_relative"), cell.value("sr"), cell) for cell in cells]
+    marks = [x for x, _, _ in places] + [t_ir, 1.0]
+    # Intervals that reach far beyond all marks are cut.
+    low, high = (min(marks) / 3, max(marks) * 3) if wide else (min(marks), max(marks) * 1.5)
+    bars = [end for cell in cells for end in ends(cell.interval("ir_relative")) or ()]
+    reach = marks + [min(max(end, low), high) for end in bars]
+    left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
+    if wide:
+        logarithmic(axis, "x", left, right)
+    else:
+        axis.set_xlim(left, right)
+    axis.set_ylim(-0.04, 1.05)
+    axis.fill_between([left, t_ir], t_sr, 1.05, color=light("region"), linewidth=0, zorder=0)
+    threshold(axis, t_ir, upright=True)
+    threshold(axis, t_sr)
+    for x, y, cell in places:
+        tip = f"{cell.name}: relative IR {x:.3g}, SR {y:.3g}"
+        across, upwards = ends(cell.interval("ir_relative")), ends(cell.interval("sr"))
+        mark(axis, (x, y), cell, hues, tip, across=across, upwards=upwards)
+    axis.set_xlabel("relative IR" + ", log scale" * wide)
+    axis.set_ylabel("SR")
+    if title:
+        axis.set_title(title, pad=10)

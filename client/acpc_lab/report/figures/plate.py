@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import CheckpointScore, Interval, Outcome
+from acpc_client import Interval, Outcome
 
 from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, Fill, light, spread, whisker
-from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.model import Measurement, ReportData, dotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
 MANY_TASKS = 3
 """From so many tasks on, each shift has a row of panels and a heading of its own."""
-
-
 MAX_KEYS = 14
 """Entries of a legend; colours come round again long before, and marks tell their names."""
+MAX_WORDS = 12
+"""Curves whose numbers a description names."""
+Ends = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,7 @@ class Hues:
         # An early epoch may be a reference, and has seen the same augmentation as the others.
         self._reference = "reference" if data.by_epoch else "unaugmented"
         self._moment = f"{data.level_name} " if data.by_epoch else ""
-        levels = sorted({cell.level for cell in data.cells if cell.level is not None})
-        raised = [level for level in levels if level > 0]
+        raised = [level for level in data.levels if level > 0]
         self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
         others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
         self._names = {name: KINDS[index % len(KINDS)] for index, name in enumerate(others)}
@@ -122,15 +121,13 @@ class Hues:
         """An entry per level or checkpoint among ``cells``; levels of one colour share theirs."""
         seen: dict[str, tuple[float, Key]] = {}
         for position, cell in enumerate(cells):
-            role = self.role(cell)
-            if not self._by_level:
-                suffix = " (reference)" if cell.is_reference else ""
-                seen.setdefault(cell.name, (position, Key(cell.name + suffix, role, mark)))
-            elif cell.level is None:
-                seen.setdefault("", (float("inf"), Key(self._unlevelled, role, mark)))
-            else:
+            order, text = float(position), cell.name + " (reference)" * cell.is_reference
+            if self._by_level and cell.level is None:
+                order, text = float("inf"), self._unlevelled
+            elif self._by_level and cell.level is not None:
+                order = cell.level
                 text = self._reference if cell.is_reference else f"{self._moment}{cell.level:g}"
-                seen.setdefault(text, (cell.level, Key(text, role, mark)))
+            seen.setdefault(text, (order, Key(text, self.role(cell), mark)))
         shared: dict[str, list[Key]] = {}
         for _, key in sorted(seen.values(), key=lambda entry: entry[0]):
             shared.setdefault(key.role if self._by_level else key.text, []).append(key)
@@ -143,17 +140,10 @@ class Hues:
     def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
         """What shape and filling of the marks of ``cells`` mean."""
         shown = dict.fromkeys(map(self._marked, cells))
-        told = len({self._marks[name] for name in shown}) > 1
-        shapes = [Key(name, "soft", self._marks[name]) for name in shown] if told else []
-        if not any(cell.evidence for cell in cells):
-            return (
-                *shapes,
-                Key("filled: passes", "soft", "swatch"),
-                Key("hollow: does not", "soft", "swatch", "none"),
-            )
+        differ = len({self._marks[name] for name in shown}) > 1
         half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
         return (
-            *shapes,
+            *(Key(name, "soft", self._marks[name]) for name in shown if differ),
             Key(f"filled: passes, {self._sure} sure", "soft", "swatch"),
             Key(half, "soft", "swatch", "left"),
             Key(f"hollow: fails, {self._sure} sure", "soft", "swatch", "none"),
@@ -168,50 +158,42 @@ def _together(keys: Sequence[Key]) -> Key:
     return replace(keys[0], text=f"{texts[0]} to {texts[-1]}" if many else ", ".join(texts))
 
 
-def scored(data: ReportData, shift: str, task: str | None = None) -> list[Measurement]:
-    """The cells of a shift, and of a task, that have a score."""
-    return [
-        cell
-        for cell in data.cells
-        if cell.shift == shift and cell.score is not None and task in (None, cell.task)
-    ]
+@dataclass(frozen=True)
+class OfTask:
+    """The cells of a panel: those of a task under a shift, with the words that tell it apart.
+
+    Attributes:
+        heading: What tells it from the others that stand below the same heading.
+        where: Task and shift, in a sentence.
+    """
+
+    heading: str
+    where: str
+    cells: list[Measurement]
 
 
-def lone_references(cells: Sequence[Measurement]) -> list[CheckpointScore]:
-    """References of the cells that are not cells themselves, each once."""
-    digests = {cell.score.receipt.checkpoint_digest for cell in cells if cell.score}
-    found: dict[str, CheckpointScore] = {}
-    for cell in cells:
-        if cell.score is None or cell.score.reference is None:
-            continue
-        digest = cell.score.receipt.reference_digest
-        if digest not in digests:
-            found.setdefault(digest, cell.score.reference)
-    return list(found.values())
-
-
-def heading(data: ReportData, task: str, shift: str) -> str:
-    """Title of a panel: what tells it from the others that stand below the same heading."""
+def by_task(
+    data: ReportData, shift: str, keep: Callable[[Measurement], object]
+) -> Iterator[OfTask]:
+    """The scored cells of a shift that are to be kept, task by task."""
     tasks = len(data.tasks)
     named = len(data.shifts) > 1 and tasks < MANY_TASKS
-    parts = (task if tasks > 1 else "", shift if named else "")
-    return " \N{MIDDLE DOT} ".join(filter(None, parts))
+    for task in data.tasks:
+        cells = [cell for cell in data.scored(shift, task) if keep(cell)]
+        if cells:
+            heading = dotted(task if tasks > 1 else "", shift if named else "")
+            yield OfTask(heading, f"{task} under {shift}" if task else shift, cells)
 
 
 def filling(cell: Measurement) -> Fill:
-    """Full when it passes the screen, half when that is undecided, none when it fails.
+    """Full when it surely passes the screen, half when that is undecided, none when it fails.
 
-    Nothing is sure of a reference, which cannot pass.
+    Nothing is sure of a reference, which cannot pass; without evidence, the verdict counts.
     """
-    if cell.sure is None:
-        return "full" if cell.outcome is Outcome.PASSED else "none"
     if cell.is_reference:
         return "left"
-    fills: dict[Outcome, Fill] = {Outcome.PASSED: "full", Outcome.UNDECIDED: "left"}
-    return fills.get(cell.sure, "none")
-
-
-Ends = tuple[float, float]
+    fills: dict[Outcome | None, Fill] = {Outcome.PASSED: "full", Outcome.UNDECIDED: "left"}
+    return fills.get(cell.outcome if cell.sure is None else cell.sure, "none")
 
 
 def ends(interval: Interval | None, *, beyond: float = 0.0) -> Ends | None:
@@ -231,12 +213,10 @@ def mark(
 ) -> None:
     """A point of a cell with its intervals; draw it when the axes have their limits."""
     colour = light(hues.role(cell))
-    x, y = place
     whisker(axis, place, colour, across=across, upwards=upwards)
     fill = filling(cell)
     axis.plot(
-        x,
-        y,
+        *place,
         linestyle="none",
         marker=hues.marker(cell),
         markersize=4.2,
@@ -250,19 +230,20 @@ def mark(
     )
 
 
-def dotted() -> dict[str, Any]:
-    """How thresholds are drawn."""
-    return {"color": light("soft"), "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
+DOTTED: dict[str, Any] = {
+    "color": light("soft"), "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1
+}  # fmt: skip
+"""How thresholds are drawn."""
 
 
 def threshold(axis: Axes, value: float, *, upright: bool = False) -> None:
     """A threshold across the axes, with its value at the end."""
     text: dict[str, Any] = {"color": light("soft"), "fontsize": 6.5, "zorder": 1}
     if upright:
-        axis.axvline(value, **dotted())
+        axis.axvline(value, **DOTTED)
         place = axis.get_xaxis_transform()
         axis.text(value, 1.0, f"{value:g}", ha="center", va="bottom", transform=place, **text)
     else:
-        axis.axhline(value, **dotted())
+        axis.axhline(value, **DOTTED)
         place = axis.get_yaxis_transform()
         axis.text(1.0, value, f" {value:g}", ha="left", va="center", transform=place, **text)
