@@ -128,14 +128,6 @@ def objective_file() -> Any:  # noqa: ANN401 - as typer.Option
 Mode = Annotated[Any, choice(ScoreRequest, "numeric_mode", NumericMode)]
 Weights = Annotated[Any, numbers(PairRequest, "weights", float)]
 SummaryWeights = Annotated[Any, numbers(PlanStart, "weights", float)]
-Frameskip = Annotated[int | None, sets(DatasetAnchors, "frameskip")]
-OnePerEpisode = Annotated[
-    bool | None,
-    sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
-]
-AnchorSeed = Annotated[int | None, sets(DatasetAnchors, "seed")]
-WindowFutureFrames = Annotated[int | None, sets(DatasetAnchors, "window_future_frames")]
-Sample = Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)]
 WeightsFile = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
@@ -145,17 +137,22 @@ class DrawnAnchors:
     """How anchors are drawn from a dataset."""
 
     anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
-    anchor_seed: AnchorSeed = None
-    frameskip: Frameskip = None
-    one_per_episode: OnePerEpisode = None
-    window_future_frames: WindowFutureFrames = None
-    sample: Sample = None
+    anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
+    frameskip: Annotated[int | None, sets(DatasetAnchors, "frameskip")] = None
+    one_per_episode: Annotated[
+        bool | None,
+        sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
+    ] = None
+    window_future_frames: Annotated[int | None, sets(DatasetAnchors, "window_future_frames")] = None
+    sample: Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)] = None
 
     def drawn(self) -> dict[str, Any]:
         """What was given, as ``DatasetAnchors`` names it."""
-        alike = ("frameskip", "one_per_episode", "window_future_frames", "sample")
-        others = {name: getattr(self, name) for name in alike}
-        return said(count=self.anchors, seed=self.anchor_seed, **others)
+        names = {"anchors": "count", "anchor_seed": "seed"}
+        return said(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
+
+
+_DRAWN = fields(DrawnAnchors)  # of a subclass too, which may hold more
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -121,13 +121,25 @@ class Measures:
     ] = None
     numeric_mode: Mode = None
 
-    def protocol(self) -> ScoreProtocol:
-        """The protocol; what was not said is the paper's."""
-        names = {field.name for field in fields(self)} & {f.name for f in fields(ScoreProtocol)}
-        return ScoreProtocol(**said(**{name: getattr(self, name) for name in names}))
+    def asked(self) -> dict[str, Any]:
+        """What was given, as the client's calls take it; the rest is the paper's, at 95 %.
 
-    def thresholds(self) -> Thresholds:
-        """The thresholds; what was not said is the paper's.
+        Raises:
+            typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
+        """
+        names = {field.name for field in fields(self)} & {f.name for f in fields(ScoreProtocol)}
+        sure = {"confidence": self.confidence, "resamples": self.resamples}
+        batch = self.until_decided
+        return {
+            "protocol": ScoreProtocol(**said(**{name: getattr(self, name) for name in names})),
+            "thresholds": self._thresholds(),
+            "evidence": EvidenceOptions(**said(**sure, seed=self.evidence_seed)),
+            "until_decided": None if batch is None else UntilDecided(batch),
+            **said(numeric_mode=self.numeric_mode),
+        }
+
+    def _thresholds(self) -> Thresholds:
+        """The thresholds; what was not given is the paper's.
 
         Raises:
             typer.BadParameter: A file and numbers, or no thresholds in the file.
@@ -146,15 +158,6 @@ class Measures:
             render.note(f"warning: {self.thresholds_file}: {sentence}")
         return chosen.thresholds
 
-    def evidence(self) -> EvidenceOptions:
-        """How sure the numbers are made to be; what was not said is at 95 %."""
-        asked = {"confidence": self.confidence, "resamples": self.resamples}
-        return EvidenceOptions(**said(**asked, seed=self.evidence_seed))
-
-    def stopping(self) -> UntilDecided | None:
-        """When to stop early; None: measures all anchors."""
-        return None if self.until_decided is None else UntilDecided(self.until_decided)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
@@ -170,18 +173,22 @@ class Judged:
     reference_weights_file: WeightsFile = ""
     reference_digest: Digest = ""
 
-    def refs(self) -> tuple[CheckpointRef, CheckpointRef | None]:
+    def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
         """Both.
 
+        Args:
+            needed: Why there must be a reference; empty: there need not be one.
+
         Raises:
-            typer.BadParameter: A part of a reference without its name.
+            typer.BadParameter: No reference where one is needed, or a part of one without its name.
         """
         scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
         parts = (self.reference_weights_file, self.reference_digest)
         if self.reference is not None:
             return scored, CheckpointRef(self.reference, *parts)
-        if any(parts):
-            raise typer.BadParameter("name the reference, too", param_hint="--reference")
+        if needed or any(parts):
+            wrong = f"name one: {needed}" if needed else "name the reference, too"
+            raise typer.BadParameter(wrong, param_hint="--reference")
         return scored, None
 
 
@@ -234,7 +241,7 @@ def score(
         raise typer.BadParameter("it needs a verdict; leave out --no-wait", param_hint="--junit")
     perturbation, anchors = read_shift(shift), source.read()
     checkpoint, reference = judged.refs()
-    thresholds = measures.thresholds()
+    asked = measures.asked()
     with server.connect() as client, logged(log_to) as log:
         with submitting(request_id or str(uuid.uuid4())) as named:
             job = client.score_checkpoint(
@@ -242,12 +249,8 @@ def score(
                 anchors,
                 perturbation,
                 reference=reference,
-                protocol=measures.protocol(),
-                thresholds=thresholds,
-                evidence=measures.evidence(),
-                until_decided=measures.stopping(),
                 request_id=named,
-                **said(numeric_mode=measures.numeric_mode),
+                **asked,
             )
         if no_wait:
             if form.json:

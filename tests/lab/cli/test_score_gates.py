@@ -112,15 +112,6 @@ def test_intervals_and_notes_stand_beside_the_numbers(
     assert "undecided: score again with --anchors 240" in answer.stderr
 
 
-def test_an_operation_is_shown_with_how_sure_it_is(
-    acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
-    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED))
-    answer = acpc("operations", "show", "mine")
-    assert answer.exit_code == 0
-    assert "how sure: passes; 95 % sure" in answer.stdout
-
-
 def test_an_older_score_is_shown_as_before(
     acpc: Callable[..., Any], counterparty: Counterparty
 ) -> None:

@@ -154,7 +154,8 @@ def test_a_file_names_its_gate_and_the_option_wins(
     file = tmp_path / "mine.yaml"
     codes = []
     for gate, options in (("confident", []), ("confident", ["--gate", "point"]), ("point", [])):
-        file.write_text(yaml.safe_dump({**DOCUMENT, "gate": gate}))
+        away = {"server": {"target": "localhost:1"}}  # the option's server is asked
+        file.write_text(yaml.safe_dump({**DOCUMENT, **away, "gate": gate}))
         party.fates["a"].extend([PASSES, OPEN])
         run = ["--target", target, "sweep", "run", str(file), *options]
         codes.append(CliRunner().invoke(app, run).exit_code)
