@@ -163,7 +163,8 @@ class Mutator:
             tensor.shape.extend(self._rng.choice(SHAPES))
         elif choice == 2 and tensor.shape:
             at = self._rng.randrange(len(tensor.shape))
-            tensor.shape[at] = self._rng.choice((0, 1, -1, tensor.shape[at] + 1, 2**62, 2**33))
+            more = min(tensor.shape[at] + 1, 2**63 - 1)
+            tensor.shape[at] = self._rng.choice((0, 1, -1, more, 2**62, 2**33))
         elif choice == 3:
             tensor.data = tensor.data[: self._rng.randrange(len(tensor.data) + 1)]
         elif choice == 4:
