@@ -18,8 +18,14 @@ import numpy as np
 from acpc.datasets import MAX_ROWS
 from numpy.typing import NDArray
 
-from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, arrow_numbers, decode_image
-from acpc_lab.datasets.video import VideoFile
+from acpc_lab.datasets.tables import (
+    Damaged,
+    ReadFrames,
+    TabledDataset,
+    VideoFile,
+    arrow_numbers,
+    decode_image,
+)
 from acpc_lab.extras import load
 
 # What files raise that do not say what they should: a RuntimeError is one nested too deep.

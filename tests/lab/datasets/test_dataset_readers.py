@@ -190,7 +190,6 @@ def gone(path: Path) -> None:
 
 
 LISTED = "meta/episodes.jsonl"
-MANY = "".join(f'{{"episode_index": {n}, "length": {2**27}}}\n' for n in range(2))
 SHORT = [np.full((SIDE, SIDE, 3), 9, np.uint8)] * 3
 FAULTS: dict[str, tuple[str, Break, str]] = {
     "no lengths": ("folder", each("ep_offset.npz", gone), "'ep_offset' cannot be"),
@@ -225,10 +224,16 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
     "no rate": ("v3.0", info(fps=float("nan")), "features or fps make no sense"),
     "endless": ("v2.1", write(LISTED, '{"episode_index": 0, "length": 1e999}'), "no readable list"),
     "huge": ("v2.1", write(LISTED, f'{{"episode_index": 0, "length": {10**30}}}'), "no readable l"),
-    "more than memory": ("v2.1", write(LISTED, MANY), r"of its \d+ rows does not fit"),
-    "a name of a gigabyte": ("v2.1", info(data_path="{episode_index:9999999999}"), "no template"),
-    "a name that looks inside": ("v2.1", info(data_path="{episode_index.real}"), "is no template"),
     "no list": ("v2.1", each(LISTED, gone), "no readable list"),
+    "more than memory": (
+        "v2.1",
+        write(LISTED, "".join(f'{{"episode_index": {n}, "length": {2**27}}}\n' for n in (0, 1))),
+        r"of its \d+ rows does not fit",
+    ),
+    "a name of a gigabyte": ("v2.1", info(data_path="{episode_index:9999999999}"),
+                             "is no template"),
+    "a name that looks inside": ("v2.1", info(data_path="{episode_index.__class__}"),
+                                 "is no template"),
     "no times": ("v3.0", each("data/*/*", timeless), r"row 0: has no frame at nan s of the video"),
     "no camera": ("v3.0", edit("meta/info.json", lambda d: d["features"].pop(CAMERA)),
                   "'observation.images.top' does not exist; did"),
