@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,6 @@ from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
-    PartnerPast,
-    Reading,
     ScoreJob,
     ScoreProtocol,
     Thresholds,
@@ -42,13 +40,17 @@ from acpc_lab.cli.parameters import (
     DrawnAnchors,
     Mode,
     WeightsFile,
-    choice,
-    numbers,
     sets,
+    sets_fields,
 )
 from acpc_lab.cli.score_shifts import finish_all
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.integrations import EpochScore
+
+_PROTOCOL = (
+    "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
+    "weights", "extra_horizons", "extra_quantiles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +90,10 @@ class Source(DrawnAnchors):
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(ScoreProtocol, *_PROTOCOL, reading="--protocol")
 class Measures:
     """How IR and SR are measured, and what passes."""
 
-    reading: Annotated[Any, choice(ScoreProtocol, "reading", Reading, "--protocol")] = None
-    draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
-    seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
-    horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
-    quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
-    margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
-    neighbourhood: Annotated[float | None, sets(ScoreProtocol, "neighbourhood")] = None
-    partner_past: Annotated[Any, choice(ScoreProtocol, "partner_past", PartnerPast)] = None
-    weights: Annotated[Any, numbers(ScoreProtocol, "weights", float)] = None
-    extra_horizons: Annotated[Any, numbers(ScoreProtocol, "extra_horizons", int)] = None
-    extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
     t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
     thresholds_file: Annotated[
@@ -130,11 +122,10 @@ class Measures:
         Raises:
             typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
         """
-        names = {field.name for field in fields(self)} & {f.name for f in fields(ScoreProtocol)}
         sure = {"confidence": self.confidence, "resamples": self.resamples}
         batch = self.until_decided
         return {
-            "protocol": ScoreProtocol(**said(**{name: getattr(self, name) for name in names})),
+            "protocol": ScoreProtocol(**said(**{x: getattr(self, x) for x in _PROTOCOL})),
             "thresholds": self._thresholds(),
             "evidence": EvidenceOptions(**said(**sure, seed=self.evidence_seed)),
             "until_decided": None if batch is None else UntilDecided(batch),
@@ -249,12 +240,14 @@ def score(
     if len(shifts) > 1 and output is not None:
         raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
     checkpoint, reference = judged.refs()
-    asked = measures.asked() | {"reference": reference}
+    asked = measures.asked()
     with server.connect() as client, logged(log_to) as log:
         with submitting(request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
             jobs = [
-                client.score_checkpoint(checkpoint, anchors, one, request_id=name, **asked)
+                client.score_checkpoint(
+                    checkpoint, anchors, one, reference=reference, request_id=name, **asked
+                )
                 for one, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
         if no_wait:
