@@ -17,7 +17,7 @@ import torch
 from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.updates import pool_normals
 from acpc_server.perturb import DrawKey, Draws
-from acpc_server.studies import controls
+from acpc_server.studies import drift as controls
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
 from score_reference import Anchors

@@ -17,7 +17,7 @@ from acpc_client import CemBudget, Reading
 from acpc_lab import studies
 from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.options import read_grid, read_numbers, read_shift
-from acpc_lab.cli.parameters import about, choice, in_words, sets
+from acpc_lab.cli.parameters import about, in_words, sets
 
 FLAGS = {
     "reading": "--protocol",
@@ -44,6 +44,10 @@ def _numbers(name: str, kind: Callable[[str], float]) -> dict[str, Any]:
     return {"metavar": "A,B,...", "parser": lambda text: read_numbers(text, kind, flag)}
 
 
+def _with_default(text: str, values: Any) -> str:  # noqa: ANN401 - numbers
+    return f"{text.rstrip('.')} [{','.join(f'{value:g}' for value in values)}]."
+
+
 def _requested(record: Any, names: tuple[str, ...] = ()) -> Iterator[Option]:  # noqa: ANN401 - a request
     """An option for each field of a request, or for some; None where it is not given."""
     kind = type(record)
@@ -56,10 +60,9 @@ def _requested(record: Any, names: tuple[str, ...] = ()) -> Iterator[Option]:  #
         elif hint is CemBudget:
             yield from _requested(getattr(record, name))
         elif isinstance(hint, type) and issubclass(hint, WireEnum):
-            yield name, Annotated[Any, choice(kind, name, hint, _flag(name))], None
+            yield name, Annotated[Any, sets(kind, name, _flag(name))], None
         elif get_origin(hint) is tuple:
-            held = ",".join(f"{value:g}" for value in getattr(record, name))
-            text = f"{in_words(kind, name).rstrip('.')} [{held}]."
+            text = _with_default(in_words(kind, name), getattr(record, name))
             more = _numbers(name, get_args(hint)[0])
             option = typer.Option(_flag(name), help=text, rich_help_panel=PROTOCOL, **more)
             yield name, Annotated[Any, option], None
@@ -85,7 +88,8 @@ def _computed(kind: type[studies.Parameters], known: set[str]) -> Iterator[Optio
             hint, more["rich_help_panel"] = str | None, PROTOCOL
         elif get_origin(hint) is tuple:
             more |= _numbers(name, float)
-            hint, default = Any, ",".join(f"{value:g}" for value in getattr(kind(), name))
+            more["help"] = _with_default(more["help"], default)
+            hint, default = Any, None
         elif math.isfinite(bounds[name].ge):
             more["min"] = bounds[name].ge
         yield name, Annotated[hint, typer.Option(_flag(name), **more)], default
@@ -107,7 +111,7 @@ def options_of(study: studies.Study) -> type[Any]:
 
 
 def parameters_of(study: studies.Study, options: object) -> studies.Parameters:
-    """The parameters of the summary that the options give; of several requests of one name both.
+    """The parameters of the summary; one that the request has too takes the same option.
 
     Raises ArgumentError: One is out of range.
     """

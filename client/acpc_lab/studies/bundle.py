@@ -32,6 +32,8 @@ MANIFEST = "study.json"
 SUMMARY = "summary.json"
 ARRAYS = "arrays.npz"
 FIGURES = "figures"
+WRITTEN = ("parameters", "sources", "files", "figures")
+"""What a manifest holds beside its format and the study's name."""
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,8 @@ class Bundle:
         return sha256(to_json(document))
 
     def _document(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "study": self.study.name,
-            "parameters": dict(self.parameters),
-            "sources": [dict(source) for source in self.sources],
-            "files": dict(self.files),
-            "figures": dict(self.figures),
-        }
+        plain = {name: getattr(self, name) for name in WRITTEN}
+        return {"format": FORMAT, "study": self.study.name, **plain}
 
     def write_manifest(self) -> None:
         """Writes ``study.json``."""
@@ -101,10 +97,9 @@ def write(
     """
     require_free(folder)
     content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
-    if parquet:
-        content["rows.parquet"] = to_parquet(evidence.rows)
-    else:
-        content["rows.csv"] = to_csv(evidence.rows).encode()
+    rows = evidence.rows
+    name = "rows.parquet" if parquet else "rows.csv"
+    content[name] = to_parquet(rows) if parquet else to_csv(rows).encode()
     if evidence.arrays:
         content[ARRAYS] = to_npz(evidence.arrays)
     content[SUMMARY] = to_json(evidence.result(sources).to_dict())
@@ -138,7 +133,7 @@ def read(folder: Path) -> Bundle:
     path = folder / MANIFEST
     try:
         document = json.loads(path.read_bytes())
-        wanted = {"format", "study", "parameters", "sources", "files", "figures"}
+        wanted = {"format", "study", *WRITTEN}
         if not isinstance(document, dict) or document.keys() != wanted:
             raise ValueError(f"found the keys {list(document)}, wanted {sorted(wanted)}")
         if document["format"] != FORMAT:
@@ -149,14 +144,7 @@ def read(folder: Path) -> Bundle:
             _require_inside(name)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ArgumentError(str(path), f"is no manifest of a study: {error}") from error
-    return Bundle(
-        folder=folder,
-        study=STUDIES[document["study"]],
-        parameters=document["parameters"],
-        sources=document["sources"],
-        files=document["files"],
-        figures=document["figures"],
-    )
+    return Bundle(folder, STUDIES[document["study"]], **{k: document[k] for k in WRITTEN})
 
 
 def _require_inside(name: str) -> None:
@@ -262,18 +250,16 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
         written = json.loads((held.folder / SUMMARY).read_bytes())
     except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
-    evidence = held.evidence()
-    computed = evidence.result(held.sources[:-1]).to_dict()  # the last one is this release
+    computed = held.evidence().result(held.sources[:-1]).to_dict()  # the last one is this release
+    found, wanted = dict(_leaves(written)), dict(_leaves(computed))
     largest, count = 0.0, 0
-    pairs = _pairs("", written, computed)
-    for count, (path, found, wanted) in enumerate(pairs, start=1):
-        gap = _gap(found, wanted)
+    for count, path in enumerate(wanted | found, start=1):
+        ours, theirs = found.get(path, _ABSENT), wanted.get(path, _ABSENT)
+        gap = _gap(ours, theirs)
         if gap > TOLERANCE:
-            return (
-                count,
-                largest,
-                (f"{SUMMARY}, {path}: found {_shown(found)}, where the rows give {_shown(wanted)}"),
-            )
+            words = f"found {_shown(ours)}, where the rows give {_shown(theirs)}"
+            name = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)[1:]
+            return count, largest, f"{SUMMARY}, {name}: {words}"
         largest = max(largest, gap)
     return count, largest, None
 
@@ -281,31 +267,30 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
 _ABSENT = object()
 
 
-def _pairs(path: str, found: Any, wanted: Any) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401
-    """Every leaf of two JSON values, side by side."""
-    match found, wanted:
-        case dict(), dict():
-            for key in wanted | found:
-                name = f"{path}.{key}" if path else key
-                yield from _pairs(name, found.get(key, _ABSENT), wanted.get(key, _ABSENT))
-        case list(), list() if len(found) == len(wanted):
-            for index, (left, right) in enumerate(zip(found, wanted, strict=True)):
-                yield from _pairs(f"{path}[{index}]", left, right)
+def _leaves(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], Any]]:  # noqa: ANN401 - any JSON value
+    """Every leaf of a JSON value with its keys and indices; what is empty is a leaf."""
+    match value:
+        case dict() if value:
+            for key, item in value.items():
+                yield from _leaves(item, *path, key)
+        case list() if value:
+            for index, item in enumerate(value):
+                yield from _leaves(item, *path, index)
         case _:
-            yield path, found, wanted
+            yield path, value
 
 
-def _gap(found: Any, wanted: Any) -> float:  # noqa: ANN401 - any JSON value
+def _gap(found: object, wanted: object) -> float:
     """Relative difference of two numbers; 0 or infinity for anything else."""
-    numbers = [isinstance(value, int | float) for value in (found, wanted)]
-    flags = [isinstance(value, bool) for value in (found, wanted)]
-    if all(numbers) and not any(flags):
-        apart = abs(float(found) - float(wanted))
-        return apart / max(abs(found), abs(wanted)) if apart > NOTHING else 0.0
+    pair = (found, wanted)
+    if all(isinstance(x, int | float) and not isinstance(x, bool) for x in pair):
+        numbers = [float(x) for x in pair]  # type: ignore[arg-type]
+        apart = abs(numbers[0] - numbers[1])
+        return apart / max(map(abs, numbers)) if apart > NOTHING else 0.0
     return 0.0 if type(found) is type(wanted) and found == wanted else math.inf
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - any JSON value
+def _shown(value: object) -> str:
     if value is _ABSENT:
         return "nothing"
     text = json.dumps(value)

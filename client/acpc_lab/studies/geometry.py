@@ -63,9 +63,9 @@ class GeometryParameters(Parameters):
         envelope: Share of a Gaussian that the ellipses enclose.
     """
 
-    highlighted: int = bounded(16, ge=1)
+    highlighted: int = bounded(16, ge=1, le=10**6)
     perplexity: float = bounded(30.0, gt=0)
-    tsne_seed: int = bounded(0, ge=0)
+    tsne_seed: int = bounded(0, ge=0, le=2**32 - 1)
     envelope: float = bounded(0.90, gt=0, lt=1)
 
 

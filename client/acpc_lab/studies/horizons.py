@@ -41,7 +41,7 @@ class HorizonRows(LevelRows):
 class HorizonParameters(Parameters):
     """The protocol's own horizon and quantile, at which the table's two halves meet."""
 
-    horizon: int = bounded(8, ge=1)
+    horizon: int = bounded(8, ge=1, le=256)
     quantile: float = bounded(0.90, ge=0, le=1)
 
 

@@ -7,9 +7,10 @@ import torch
 from acpc.contract import GeometryStudy
 
 from acpc_server.encoding import distinct_views
+from acpc_server.models import ModelCard
 from acpc_server.numerics import local_geometry, screening
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table
+from acpc_server.studies.measurement import Bench, Measurement, Table, views_each
 from acpc_server.studies.spec import views_of
 
 SPACES = ("encoder", "rollout")
@@ -25,6 +26,12 @@ class GeometryMeasurement(Measurement[GeometryStudy]):
     def __init__(self, bench: Bench, study: GeometryStudy) -> None:
         super().__init__(bench, study)
         self._plan = views_of(study)
+
+    @classmethod
+    def result_bytes(cls, study: GeometryStudy, card: ModelCard) -> int:
+        """Seven columns, the representations of either space, and the observed frames."""
+        observed = study.motion * (8 + 4 * card.latent_dim * (study.horizon + 1))
+        return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views_each(study)) + observed
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Representations of anchors [start, stop)."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import torch
 from acpc.contract import (
     DriftStudy,
     GeometryStudy,
-    GivenViews,
-    NumericMode,
     PlannerStudy,
     SensitivityStudy,
+    Study,
     StudyMetadata,
     StudyRows,
 )
@@ -22,34 +19,33 @@ from acpc.contract import (
 from acpc_server.encoding import (
     AnchorJobKind,
     AnchorSetSource,
-    Draw,
     check_latents,
-    distinct_views,
-    draw_views,
     receipt_from_json,
     receipt_to_json,
 )
 from acpc_server.engine import held_rows, require_mode
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, Step
-from acpc_server.models import ModelCard, check_history
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, Measurement, Table
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
-from acpc_server.studies.spec import (
-    StudySpec,
-    latents_each,
-    result_bytes,
-    set_horizon,
-    views_of,
-    window,
-)
+from acpc_server.studies.spec import StudySpec
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
+MEASUREMENTS: Mapping[type[Study], type[Measurement[Any]]] = {
+    DriftStudy: DriftMeasurement,
+    PlannerStudy: PlannerMeasurement,
+    GeometryStudy: GeometryMeasurement,
+    SensitivityStudy: SensitivityMeasurement,
+}
+
+
+def _measures(spec: StudySpec) -> type[Measurement[Any]]:
+    return MEASUREMENTS[type(spec.study)]
 
 
 class StudyJobKind(AnchorJobKind):
@@ -60,36 +56,23 @@ class StudyJobKind(AnchorJobKind):
 
     def check(self, spec: StudySpec, tenant: str = "") -> None:
         """Reject a spec of a tenant that cannot work, before it is queued."""
-        model = self.loaded(spec.checkpoint).model
-        require_mode(spec.numeric_mode, self.engine.device, model)
-        if isinstance(spec.study, SensitivityStudy) and spec.numeric_mode is not NumericMode.FP32:
-            raise InvalidArgument(
-                "numeric_mode",
-                f"found {spec.numeric_mode!s}, wanted fp32; a sensitivity study's derivatives are "
-                "computed in float32 alone",
-            )
+        model, study, kind = self.loaded(spec.checkpoint).model, spec.study, _measures(spec)
         card = model.card
-        if isinstance(spec.study, SensitivityStudy) and card.proprio_dim:
-            raise InvalidArgument(
-                "sensitivity",
-                "a sensitivity study takes no checkpoint whose frames come with proprioception",
-            )
+        require_mode(spec.numeric_mode, self.engine.device, model)
+        kind.check_request(spec, card)
+        held, needed = "the views of one anchor", kind.latents_each(study, card)
         try:
-            check_latents(
-                self.engine,
-                model,
-                spec.numeric_mode,
-                latents_each(spec.study, card),
-                "probes" if isinstance(spec.study, SensitivityStudy) else "draws",
-                "the views of one anchor",
-            )
-            _check_size(spec, card)
-            _check_study(spec, card)
+            check_latents(self.engine, model, spec.numeric_mode, needed, kind.repeated, held)
+            found = spec.anchors.count * kind.result_bytes(study, card)
+            if found > RESULT_BYTES:
+                wrong = f"the result would hold {found} bytes, over {RESULT_BYTES}; ask for fewer "
+                raise InvalidArgument(kind.repeated, f"{wrong}of them, or for fewer anchors")
+            kind.check(study, card, spec)
         except InvalidArgument as error:
-            raise error.below(spec.study.kind) from error
-        history, horizon = window(spec.study, card)
+            raise error.below(study.kind) from error
+        history, horizon = kind.window(study, card)
         if isinstance(spec.anchors, AnchorSetSource):
-            horizon = max(horizon, set_horizon(spec.study))
+            horizon = max(horizon, kind.set_horizon(study))
         readers = self.readers.of(tenant)
         readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 
@@ -121,14 +104,16 @@ class StudyJobKind(AnchorJobKind):
         }
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
-        history, horizon = window(spec.study, self.loaded(spec.checkpoint).model.card)
+        history, horizon = self._window(spec)
         _, identity = self.readers.of(context.tenant).open(
             spec.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
-        self._measurement(
-            spec, identity, context.tenant
-        )  # rejects anchors that the study cannot use
+        # Rejects anchors that the study cannot use.
+        self._measurement(spec, identity, context.tenant)
         return identity
+
+    def _window(self, spec: StudySpec) -> tuple[int, int]:
+        return _measures(spec).window(spec.study, self.loaded(spec.checkpoint).model.card)
 
     def _shard(
         self, spec: StudySpec, opened: Json, context: RequestContext, rows: tuple[int, int]
@@ -137,56 +122,15 @@ class StudyJobKind(AnchorJobKind):
         start, stop = rows
         measurement = self._measurement(spec, opened, context.tenant)
         card = self.loaded(spec.checkpoint).model.card
-        size = held_rows(card, latents_each(spec.study, card))
+        size = held_rows(card, measurement.latents_each(spec.study, card))
         runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
         return Table.join([measurement.measure(*run, context) for run in runs]).to_json()
 
     def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:
-        checkpoint = self.loaded(spec.checkpoint)
-        history, horizon = window(spec.study, checkpoint.model.card)
+        history, horizon = self._window(spec)
         readers = self.readers.of(tenant)
         anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
-        bench = Bench(self.engine, checkpoint, anchors, spec.numeric_mode)
-        match spec.study:
-            case DriftStudy():
-                return DriftMeasurement(bench, spec.study)
-            case PlannerStudy():
-                return PlannerMeasurement(bench, spec.study)
-            case GeometryStudy():
-                return GeometryMeasurement(bench, spec.study)
-            case SensitivityStudy():
-                return SensitivityMeasurement(bench, spec.study)
-
-
-def _check_size(spec: StudySpec, card: ModelCard) -> None:
-    study = spec.study
-    found = spec.anchors.count * result_bytes(study, card)
-    if found > RESULT_BYTES:
-        raise InvalidArgument(
-            "probes" if isinstance(study, SensitivityStudy) else "draws",
-            f"the result would hold {found} bytes, over {RESULT_BYTES}; ask for fewer of "
-            "them, or for fewer anchors",
-        )
-
-
-def _check_study(spec: StudySpec, card: ModelCard) -> None:
-    """What depends on the checkpoint or on the anchors; names fields below the study."""
-    study = spec.study
-    if not isinstance(study, SensitivityStudy):
-        frame = torch.zeros(1, 3, card.image_size, card.image_size)
-        try:
-            plan = replace(views_of(study), draws=1)
-            for view in distinct_views(plan):
-                if not isinstance(plan.specs[view.spec_index], GivenViews):
-                    draw_views(frame[None], [Draw(0, plan, view)])
-        except InvalidArgument as error:
-            field = error.field.replace("specs", "shifts", 1)
-            raise InvalidArgument(field, error.description, reason=error.reason) from error
-    if isinstance(study, PlannerStudy):
-        check_history(card, study.history)
-    if isinstance(study, DriftStudy) and spec.anchors.count < study.groups:
-        raise InvalidArgument(
-            "groups",
-            f"{study.groups} groups need as many trajectories, and {spec.anchors.count} anchors "
-            "come from no more than one each; ask for fewer groups or for more anchors",
+        checkpoint = self.loaded(spec.checkpoint)
+        return _measures(spec)(
+            Bench(self.engine, checkpoint, anchors, spec.numeric_mode), spec.study
         )

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet, Study, grids, released_future_frames
+from acpc.contract import (
+    DriftStudy,
+    GeometryStudy,
+    GivenViews,
+    NumericMode,
+    PerturbationSet,
+    PlannerStudy,
+    Study,
+    grids,
+    released_future_frames,
+)
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder, View, check_predictions
+from acpc_server.encoding import (
+    AnchorEncoder,
+    Draw,
+    View,
+    check_predictions,
+    distinct_views,
+    draw_views,
+)
 from acpc_server.engine import DeviceClient, LoadedCheckpoint
+from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
+from acpc_server.models import ModelCard
 from acpc_server.scheduling import RequestContext
+from acpc_server.studies.spec import StudySpec, views_of
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -120,12 +140,60 @@ class Bench:
 
 
 class Measurement(ABC, Generic[S]):
-    """One study of one checkpoint on its anchors; part by part, then as a whole."""
+    """One study of one checkpoint on its anchors; part by part, then as a whole.
+
+    What it asks of a checkpoint and of anchors is known before there are any: class methods.
+
+    Attributes:
+        repeated: Field of the study that an anchor's share of memory and of the result grows with.
+    """
+
+    repeated = "draws"
 
     def __init__(self, bench: Bench, study: S) -> None:
         self._bench = bench
         self._study = study
         self._history = bench.checkpoint.model.card.history
+
+    @classmethod
+    def window(cls, study: S, card: ModelCard) -> tuple[int, int]:
+        """Frames of history, and future frames, that an anchor must have."""
+        return card.history, study.horizon  # type: ignore[union-attr]
+
+    @classmethod
+    def set_horizon(cls, study: S) -> int:
+        """Future frames that a stored set must have at least for the blocks before them."""
+        return 0
+
+    @classmethod
+    def latents_each(cls, study: S, card: ModelCard) -> int:
+        """Latents of one anchor that are held at a time, about: of its views, and predicted."""
+        return (1 + views_each(study)) * (card.history + 4 * study.horizon)  # type: ignore
+
+    @classmethod
+    @abstractmethod
+    def result_bytes(cls, study: S, card: ModelCard) -> int:
+        """What an anchor adds to the result, about: its columns, arrays and representations."""
+
+    @classmethod
+    def check_request(cls, spec: StudySpec, card: ModelCard) -> None:
+        """Rejects an arithmetic or a checkpoint that the study cannot take."""
+
+    @classmethod
+    def check(cls, study: S, card: ModelCard, spec: StudySpec) -> None:
+        """Rejects what depends on the checkpoint or on the anchors; fields are the study's.
+
+        Raises InvalidArgument: The checkpoint's frames take no such views.
+        """
+        plan = replace(views_of(study), draws=1)  # type: ignore[arg-type]
+        frame = torch.zeros(1, 1, 3, card.image_size, card.image_size)
+        try:
+            for view in distinct_views(plan):
+                if not isinstance(plan.specs[view.spec_index], GivenViews):
+                    draw_views(frame, [Draw(0, plan, view)])
+        except InvalidArgument as error:
+            field = error.field.replace("specs", "shifts", 1)
+            raise InvalidArgument(field, error.description, reason=error.reason) from error
 
     @abstractmethod
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
@@ -134,6 +202,11 @@ class Measurement(ABC, Generic[S]):
     def conclude(self, table: Table) -> Table:
         """The whole study from its joined parts: the rows, as they are."""
         return table
+
+
+def views_each(study: DriftStudy | PlannerStudy | GeometryStudy) -> int:
+    """Distinct views of one anchor."""
+    return len(distinct_views(views_of(study)))
 
 
 def view_columns(

@@ -18,11 +18,11 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import computes_float64
 from acpc_server.interactive import RETURNS, Moment, PairedCem
-from acpc_server.models import Widens
+from acpc_server.models import ModelCard, Widens, check_history
 from acpc_server.numerics import cost_bounds
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns
-from acpc_server.studies.spec import goal_offset, views_of
+from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns, views_each
+from acpc_server.studies.spec import StudySpec, goal_offset, views_of
 
 
 class PlannerMeasurement(Measurement[PlannerStudy]):
@@ -33,6 +33,27 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         # Equal views would repeat their runs.
         self._plan = views_of(study)
         self._views = distinct_views(self._plan)
+
+    @classmethod
+    def window(cls, study: PlannerStudy, card: ModelCard) -> tuple[int, int]:
+        """The planner sees as much history as the study says, and its goal lies ahead."""
+        return study.history, goal_offset(study)
+
+    @classmethod
+    def latents_each(cls, study: PlannerStudy, card: ModelCard) -> int:
+        """Of the views; a plan is predicted in pieces of its own."""
+        return (1 + views_each(study)) * (card.history + 1)
+
+    @classmethod
+    def result_bytes(cls, study: PlannerStudy, card: ModelCard) -> int:
+        """Seventeen columns a view, and four arrays over its iterations."""
+        return 8 * (17 + 4 * study.budget.iterations) * views_each(study)
+
+    @classmethod
+    def check(cls, study: PlannerStudy, card: ModelCard, spec: StudySpec) -> None:
+        """The checkpoint takes as much history."""
+        super().check(study, card, spec)
+        check_history(card, study.history)
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop), anchor-major."""

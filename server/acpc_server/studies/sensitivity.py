@@ -7,15 +7,17 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from acpc.contract import DIRECTIONS, SensitivityStudy
+from acpc.contract import DIRECTIONS, NumericMode, SensitivityStudy
 from torch import Tensor
 
 from acpc_server.encoding import read_inputs
 from acpc_server.engine import frames_per_call
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.models import ModelCard
 from acpc_server.numerics import horizon_weights, local
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.measurement import Bench, Measurement, Table
+from acpc_server.studies.spec import StudySpec
 
 JACOBIAN, DIFFERENCE = 0, 1
 Draw: TypeAlias = Callable[..., Tensor]
@@ -28,6 +30,37 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
         super().__init__(bench, study)
         self._weights = horizon_weights((), study.horizon)
+
+    repeated = "probes"
+
+    @classmethod
+    def check_request(cls, spec: StudySpec, card: ModelCard) -> None:
+        """Derivatives are of pixels alone, in float32."""
+        if spec.numeric_mode is not NumericMode.FP32:
+            raise InvalidArgument(
+                "numeric_mode",
+                f"found {spec.numeric_mode!s}, wanted fp32; a sensitivity study's derivatives are "
+                "computed in float32 alone",
+            )
+        if card.proprio_dim:
+            raise InvalidArgument(
+                "sensitivity",
+                "a sensitivity study takes no checkpoint whose frames come with proprioception",
+            )
+
+    @classmethod
+    def latents_each(cls, study: SensitivityStudy, card: ModelCard) -> int:
+        """Of the history and its rollout, with their tangents and moved twins."""
+        return 4 * (card.history + study.horizon)
+
+    @classmethod
+    def result_bytes(cls, study: SensitivityStudy, card: ModelCard) -> int:
+        """Four columns a probe and method."""
+        return 8 * 4 * 2 * study.probes
+
+    @classmethod
+    def check(cls, study: SensitivityStudy, card: ModelCard, spec: StudySpec) -> None:
+        """There are no views to check."""
 
     def measure(self, start: int, stop: int, context: RequestContext) -> Table:
         """Rows of anchors [start, stop): anchor-major, then by method, then by probe."""

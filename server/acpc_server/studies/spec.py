@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from acpc.contract import (
     AnchorSample,
     AnchorSource,
-    DestroyedActions,
     DriftStudy,
     GeometryStudy,
     PerturbationSet,
@@ -18,14 +17,12 @@ from acpc.contract import (
     Study,
     StudyRequest,
     digested,
-    released_future_frames,
     resolved,
     to_plain,
 )
 
-from acpc_server.encoding import AnchorJobSpec, digest_json, distinct_views
+from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import ModelCard
 from acpc_server.perturb import DRAW_FORMAT
 
 # What of a study the digest of its views holds.
@@ -40,48 +37,6 @@ def views_of(study: DriftStudy | PlannerStudy | GeometryStudy) -> PerturbationSe
 def goal_offset(study: PlannerStudy) -> int:
     """Kept frames from the newest frame of the history to the goal."""
     return study.goal_offset or study.budget.horizon
-
-
-def window(study: Study, card: ModelCard) -> tuple[int, int]:
-    """Frames of history, and future frames, that an anchor must have."""
-    if isinstance(study, PlannerStudy):
-        return study.history, goal_offset(study)
-    return card.history, study.horizon
-
-
-def set_horizon(study: Study) -> int:
-    """Future frames that a stored set must have at least for the blocks before them.
-
-    Whole windows are destroyed with the block that leaves their last frame, of as many frames as
-    the released code's windows have.
-    """
-    if isinstance(study, DriftStudy) and study.destroyed is DestroyedActions.WINDOW:
-        return released_future_frames(study.horizon) + 1
-    return 0
-
-
-def latents_each(study: Study, card: ModelCard) -> int:
-    """Latents of one anchor that are held at a time, about: of its views, and predicted ones."""
-    if isinstance(study, SensitivityStudy):
-        return 4 * (card.history + study.horizon)
-    # The error-drift study predicts under four sequences of actions, a plan in pieces of its own.
-    steps = 1 if isinstance(study, PlannerStudy) else 4 * study.horizon
-    return (1 + len(distinct_views(views_of(study)))) * (card.history + steps)
-
-
-def result_bytes(study: Study, card: ModelCard) -> int:
-    """What an anchor adds to the result, about: its columns, arrays and representations."""
-    if isinstance(study, SensitivityStudy):
-        return 8 * 4 * 2 * study.probes
-    views = len(distinct_views(views_of(study)))
-    match study:
-        case DriftStudy():
-            return 8 * (14 * views + 1)
-        case PlannerStudy():
-            return 8 * (17 + 4 * study.budget.iterations) * views
-        case GeometryStudy():
-            observed = study.motion * (8 + 4 * card.latent_dim * (study.horizon + 1))
-            return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views) + observed
 
 
 def _drawn(source: AnchorSource, study: Study) -> AnchorSource:

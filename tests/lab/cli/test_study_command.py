@@ -9,11 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc_client import (
+    CemBudget,
+    DestroyedActions,
+    DriftStudy,
+    GaussianBlur,
+    GaussianNoise,
+    GeometryStudy,
+    PlannerStudy,
+    Reading,
+    ScoreProtocol,
+    SensitivityStudy,
+)
 from acpc_lab.cli import app
+from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
+from acpc_lab.studies import STUDIES, AskScore, AskStudy
 from result_schema import checked
 from typer.testing import CliRunner
 
 Command = Callable[..., Any]
+WINDOW, RELEASED = DestroyedActions.WINDOW, Reading.RELEASED
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
 a,0,0,1,1,0,90
 a,0,1,0.5,1,10,90
@@ -24,39 +39,24 @@ b,0,2,0.18,1,90,90
 """
 
 
-@pytest.fixture
-def pairs(acpc: Command, tmp_path: Path) -> Path:
-    path = tmp_path / "pairs.csv"
-    path.write_text(acpc("study", "paper", "shifts").stdout)
-    return path
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The paper's pairs beside a bundle of them."""
     folder = tmp_path_factory.mktemp("bundle")
     pairs, bundle = folder / "pairs.csv", folder / "shifts"
     pairs.write_text(CliRunner().invoke(app, ["study", "paper", "shifts"]).stdout)
     answer = CliRunner().invoke(app, ["study", "shifts", str(pairs), "--out", str(bundle)])
     assert answer.exit_code == 0
+    for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
+        assert line in answer.stdout
+    assert answer.stdout.count("boundary") == 3  # two pairs and the column
     assert f"acpc study verify {bundle}" in answer.stderr
     return bundle
 
 
-@pytest.fixture
-def bundle(written: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(written, tmp_path / "shifts"))
-
-
-def test_the_papers_pairs_give_the_papers_table(acpc: Command, pairs: Path) -> None:
-    answer = acpc("study", "shifts", pairs)
-    assert answer.exit_code == 0
-    for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
-        assert line in answer.stdout
-    assert answer.stdout.count("boundary") == 3  # two pairs and the column
-
-
 @pytest.mark.process
-def test_a_study_is_verified_and_drawn_again(acpc: Command, bundle: Path) -> None:
+def test_a_study_is_verified_and_drawn_again(acpc: Command, written: Path, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(written, tmp_path / "shifts"))
     answer = acpc("study", "verify", bundle)
     assert (answer.exit_code, answer.stdout[:3]) == (0, "OK:")
     before = {path: path.read_bytes() for path in bundle.glob("figures/*")}
@@ -65,31 +65,26 @@ def test_a_study_is_verified_and_drawn_again(acpc: Command, bundle: Path) -> Non
     assert acpc("study", "verify", bundle).exit_code == 1
     assert acpc("study", "plot", bundle).exit_code == 0
     assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
-    assert acpc("study", "verify", bundle).exit_code == 0
-
-
-def test_the_first_difference_is_named(acpc: Command, bundle: Path) -> None:
     summary = (bundle / "summary.json").read_text()
     (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
-    answer = acpc("study", "verify", bundle)
-    assert answer.exit_code == 1
-    assert "first difference: summary.json has the SHA-256" in answer.stderr
     answer = acpc("study", "verify", bundle, "--json")
     assert answer.exit_code == 1
+    assert "first difference: summary.json has the SHA-256" in answer.stderr
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
 
 @pytest.mark.process
 def test_a_bundle_takes_the_thresholds_of_another(
-    acpc: Command, pairs: Path, tmp_path: Path
+    acpc: Command, written: Path, tmp_path: Path
 ) -> None:
+    pairs = tmp_path / "pairs.csv"
     sweep, chosen, out = tmp_path / "sweep.csv", tmp_path / "thresholds", tmp_path / "out"
     sweep.write_text(SWEEP)
     answer = acpc("study", "thresholds", sweep, "--out", chosen)
     assert answer.exit_code == 0
     assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
     assert " 1-2\n" in answer.stdout
-    header, _, rest = pairs.read_text().partition("\n")
+    header, _, rest = written.with_name("pairs.csv").read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
     answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
     assert answer.exit_code == 0
@@ -102,16 +97,74 @@ def test_a_bundle_takes_the_thresholds_of_another(
     assert acpc("study", "verify", out).exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["collapse"])
-def test_model_based_studies_take_rows_without_a_server(
-    acpc: Command, tmp_path: Path, name: str
-) -> None:
+def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Command, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
-    rows.write_text(acpc("study", "paper", name).stdout)
-    answer = acpc("study", name, "--rows", rows, "--target", "nowhere:1", "--out", tmp_path / "o")
+    rows.write_text(acpc("study", "paper", "collapse").stdout)
+    answer = acpc("study", "collapse", "--rows", rows, "--target", "nowhere:1")
     assert answer.exit_code == 0
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout
-    assert acpc("study", "verify", tmp_path / "o").exit_code == 0
+
+
+CEM = CemBudget(12, 4, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "asked", "parameters"),
+    [
+        ("drift", {}, AskStudy(DriftStudy()), {"alpha": 1.0}),
+        (
+            "drift",
+            {"shifts": ["blur:5,15"], "groups": 4, "destroyed": WINDOW, "alpha": 2.0},
+            AskStudy(
+                DriftStudy((GaussianBlur(5), GaussianBlur(15)), groups=4, destroyed=WINDOW)
+            ),
+            {"alpha": 2.0},
+        ),
+        (
+            "planner",
+            {"candidates": 12, "elites": 4, "iterations": 2, "horizon": 3, "reading": RELEASED},
+            AskStudy(PlannerStudy(budget=CEM, reading=RELEASED)),
+            {"alpha": 1.0, "reading": "released", "pool": "first", "distance": "displacement"},
+        ),
+        (
+            "geometry",
+            {"motion": True, "seed": 3, "tsne_seed": 7, "highlighted": 2},
+            AskStudy(GeometryStudy(motion=True, seed=3)),
+            {"highlighted": 2, "perplexity": 30.0, "tsne_seed": 7, "envelope": 0.9},
+        ),
+        ("sensitivity", {"probes": 3}, AskStudy(SensitivityStudy(probes=3)), {}),
+        (
+            "horizons",
+            {"shift": "blur:5", "horizon": 4, "extra_horizons": (1, 2)},
+            AskScore(
+                GaussianBlur(5),
+                ScoreProtocol(horizon=4, extra_horizons=(1, 2), extra_quantiles=(0.8, 0.95)),
+            ),
+            {"horizon": 4, "quantile": 0.9},
+        ),
+        (
+            "collapse",
+            {"draws": 2, "distance_share": 0.1},
+            AskScore(GaussianNoise(0.005), ScoreProtocol(draws=2)),
+            {"distance_share": 0.1},
+        ),
+    ],
+)  # fmt: skip
+def test_options_reach_the_request_and_the_parameters(
+    name: str, given: dict[str, Any], asked: object, parameters: dict[str, Any]
+) -> None:
+    """An option that was not given leaves the study's own; one that both have is in both."""
+    options = options_of(STUDIES[name])(**given)
+    assert asked_of(STUDIES[name], options) == asked
+    assert parameters_of(STUDIES[name], options).to_dict() == parameters
+
+
+def test_a_missing_onset_is_a_word_or_a_number() -> None:
+    study = STUDIES["thresholds"]
+    for text, found in (("past", "past"), ("0.5", 0.5)):
+        options = options_of(study)(reading="released", no_onset=text, ir_grid=(0.1,))
+        made = parameters_of(study, options).to_dict()
+        assert (made["no_onset"], made["ties"], made["ir_grid"]) == (found, "checkpoints", (0.1,))
 
 
 @pytest.mark.parametrize(
@@ -157,10 +210,7 @@ def test_wrong_usage_is_refused(
     assert words in answer.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["thresholds", "shifts", "drift", "planner", "geometry", "sensitivity", "horizons", "collapse"],
-)
+@pytest.mark.parametrize("name", STUDIES)
 def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) -> None:
     answer = acpc("study", name, "--help")
     assert answer.exit_code == 0

@@ -18,6 +18,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies import SweepRows, calibrated
 from acpc_lab.studies.thresholds import ThresholdParameters
 from result_schema import checked
+from study_examples import sweep_columns
 from threshold_reference import Cells, chosen
 
 LEVELS = [0.0, 0.1, 0.2]
@@ -35,14 +36,7 @@ RECEIPT = ("checkpoint_digest", "anchors_digest", "perturbation_digest", "parame
 
 
 def rows(family: str = "lewm", **more: str) -> SweepRows:
-    columns: dict[str, list[Any]] = {}
-    for (task, run), values in SWEEP.items():
-        cells = {"family": family, "task": task, "run": run, **more}
-        for index, level in enumerate(LEVELS):
-            here = {name: column[index] for name, column in values.items()}
-            for name, cell in {**cells, "level": level, **here}.items():
-                columns.setdefault(name, []).append(cell)
-    return SweepRows.of(columns)
+    return SweepRows.of(sweep_columns(SWEEP, LEVELS, family=family, **more))
 
 
 @pytest.mark.parametrize("reading", ["paper", "released"])

@@ -9,56 +9,46 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from acpc_lab.plotting import inline, styled
-from acpc_lab.studies import STUDIES, Evidence, paper
+from acpc_lab.studies import paper
 from acpc_lab.studies.collapse import CollapseLine, collapse_bars
 from acpc_lab.studies.drift import drift_errors
 from acpc_lab.studies.geometry import GeometrySummary, SpaceGeometry, numbers
 from acpc_lab.studies.horizons import horizon_ratios
 from acpc_lab.studies.planner import PlannerCell, planner_errors
-from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.sensitivity import (
     Sensitivity,
     SensitivityRatio,
     sensitivities,
     sensitivity_ratios,
 )
-from acpc_lab.studies.shifts import shift_bars, shift_scatter
 from acpc_lab.studies.statistics import Spread
 from acpc_lab.studies.threshold_summary import splits
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-
-SWEEP = {
-    "task": ["a"] * 3 + ["b"] * 3, "run": ["0"] * 6, "level": [0, 1, 2] * 2,
-    "ir_rel": [1, 0.5, 0.09, 1, 0.18, 0.18], "sr": [1.0] * 6,
-    "success_noisy": [0, 10, 90, 0, 90, 90], "success_clean": [90.0] * 6,
-}  # fmt: skip
+from study_examples import SWEEP, evidence, geometry
 
 
 def drawn() -> dict[str, Figure]:
     with styled():
-        pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
-        lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
+        shifts = evidence("shifts", paper.shift_rows().columns()).figures()
+        collapse = evidence("collapse", paper.collapse_rows().columns()).figures()
         cells = [PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0)]
         ratios = [
             SensitivityRatio("a", "0", 0.08, "jvp", 0.0029, 0.0003),
             SensitivityRatio("a", "0", 0.08, "finite_difference", 0.0027, 0.01),
         ]
-        norms = [Sensitivity("a", "0", 0.0, "jvp", 8, 2, 36.0, 1.0)]
-        sweep = Evidence.of(STUDIES["thresholds"], SweepRows.of(SWEEP)).figures()
         return {
+            **shifts,
+            "collapse": collapse["checkpoints"],
             "drift": drift_errors(paper.drift_cells()),
-            "bars": shift_bars(pairs),
-            "pairs": shift_scatter(pairs),
             "splits": splits(paper.splits()),
-            "sweep": sweep["sweep"],
+            "sweep": evidence("thresholds", SWEEP).figures()["sweep"],
             "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.9),
-            "collapse": collapse_bars(lines),
             "planner": planner_errors(cells, Spread.of([0.6])),
             "sensitivity": sensitivity_ratios(ratios),
-            "norms": sensitivities(norms),
+            "norms": sensitivities([Sensitivity("a", "0", 0.0, "jvp", 8, 2, 36.0, 1.0)]),
         }
 
 
@@ -212,10 +202,8 @@ def test_words_stay_within_a_figure_and_apart(name: str) -> None:
 
 
 def test_qualitative_pictures_say_so() -> None:
-    import test_study_bundles
-
     with styled():
-        figure = test_study_bundles.geometry().figures()["tsne"]
+        figure = geometry().figures()["tsne"]
     assert "qualitative" in figure._supxlabel.get_text()
     assert len(figure.axes) == 2
     assert "r/NN" in figure.axes[0].texts[0].get_text()

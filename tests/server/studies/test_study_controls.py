@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from acpc_server.errors import FailedPrecondition
-from acpc_server.studies.controls import (
+from acpc_server.studies.drift import (
     destroyed_actions,
     shuffled_order,
     swapped_partners,

@@ -1,24 +1,33 @@
-"""A long-running operation, as the server reports it."""
+"""Answers that the client makes of messages: operations, studies, streams."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 from acpc.contract import (
     ArgumentError,
+    Array,
     CheckpointRef,
+    Columns,
     JobState,
+    PairComparison,
     Progress,
+    Receipt,
     Record,
     Score,
     ScoreMetadata,
     ScoreRequest,
     StudyMetadata,
+    StudyRows,
+    Tabular,
     Timing,
+    Wire,
+    to_plain,
 )
-from acpc.v1 import scoring_service_pb2, study_service_pb2
+from acpc.v1 import diagnostic_service_pb2, scoring_service_pb2, study_service_pb2
 from google.longrunning import operations_pb2
 
 from acpc_client.errors import (
@@ -28,10 +37,135 @@ from acpc_client.errors import (
     MalformedAnswer,
     from_status,
 )
-from acpc_client.results.base import read_answer
-from acpc_client.results.studies import StudyResult
 
-Answer = TypeVar("Answer")
+T = TypeVar("T")
+Answer = TypeVar("Answer", bound=Wire[Any])
+
+
+def read_answer(answer: type[Answer], message: object) -> Answer:
+    """The answer that a message stands for.
+
+    Raises:
+        MalformedAnswer: The message breaks the contract.
+    """
+    try:
+        return answer.from_message(message)
+    except ArgumentError as error:
+        raise MalformedAnswer(str(error)) from error
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PairOutcome(Record):
+    """Answer to one pair of ``compare_pairs``: a comparison or an error, never both."""
+
+    pair_id: str
+    comparison: PairComparison | None
+    error: AcpcError | None
+
+    @classmethod
+    def from_message(cls, message: diagnostic_service_pb2.ComparePairsResponse) -> PairOutcome:
+        """Reads the wire form."""
+        match message.WhichOneof("outcome"):
+            case "response":
+                comparison = read_answer(PairComparison, message.response)
+                return cls(message.pair_id, comparison, None)
+            case "error":
+                return cls(message.pair_id, None, from_status(message.error))
+            case _:
+                raise MalformedAnswer(f"pair {message.pair_id!r}: neither a response nor an error")
+
+    def unwrap(self) -> PairComparison:
+        """The comparison.
+
+        Raises:
+            AcpcError: The pair failed.
+        """
+        if self.error is not None:
+            raise self.error
+        if self.comparison is None:
+            raise MalformedAnswer(f"pair {self.pair_id!r}: neither a response nor an error")
+        return self.comparison
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class UploadProgress(Record):
+    """How far an upload is.
+
+    Attributes:
+        stored: Anchors that are at the server for good.
+        total: Anchors of the set.
+        sent_bytes: Bytes of shards sent by this call, repetitions included.
+        request_id: With it, another call goes on with the upload.
+    """
+
+    stored: int
+    total: int
+    sent_bytes: int
+    request_id: str
+
+
+Arrays = Mapping[str, Array]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StudyResult(Tabular, Record):
+    """The rows of one study of one checkpoint; study_service.proto names the columns.
+
+    Attributes:
+        checkpoint: What was measured.
+        kind: ``"drift"``, ``"planner"``, ``"geometry"`` or ``"sensitivity"``.
+        request: The request as the server took it, defaults filled in and digests pinned, as plain
+            values under the names of the contract.
+        columns: One-dimensional arrays of one length, in the contract's order.
+        arrays: What does not fit a table.
+        receipt: What the rows were computed from.
+    """
+
+    checkpoint: CheckpointRef
+    kind: str
+    request: Mapping[str, Any]
+    columns: Arrays
+    arrays: Arrays
+    receipt: Receipt
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table."""
+        return len(next(iter(self.columns.values()), ()))
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The study's own part of the request."""
+        parameters: Mapping[str, Any] = self.request.get("study", {})
+        return parameters
+
+    def table(self) -> Columns:
+        """The rows."""
+        return {name: values.tolist() for name, values in self.columns.items()}
+
+    def headline(self) -> str:
+        """Kind, checkpoint and number of rows."""
+        return f"{self.kind} study of {self.checkpoint.name}: {self.rows} rows"
+
+    @classmethod
+    def from_message(cls, message: study_service_pb2.RunStudyResponse) -> StudyResult:
+        """Reads the wire form.
+
+        Raises:
+            MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
+        """
+        rows = read_answer(StudyRows, message)
+        shapes = {name: values.shape for name, values in rows.columns.items()}
+        if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
+            raise MalformedAnswer(f"columns: found shapes {shapes}, wanted one length")
+        return cls(
+            checkpoint=rows.checkpoint,
+            kind=message.request.WhichOneof("study") or "",
+            request=to_plain(rows.request),
+            columns=rows.columns,
+            arrays=rows.arrays,
+            receipt=rows.receipt,
+        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -67,7 +201,7 @@ class Operation(Record):
     request: ScoreRequest | None = None
 
     @classmethod
-    def from_message(cls, message: Any) -> Operation:  # noqa: ANN401 - google.longrunning has no stubs
+    def from_message(cls, message: operations_pb2.Operation) -> Operation:
         """Reads a ``google.longrunning.Operation``.
 
         Raises:
@@ -109,7 +243,7 @@ class Operation(Record):
         """
         return self._only(self.study, "study", "result")
 
-    def _only(self, answer: Answer | None, wanted: str, other: str) -> Answer:
+    def _only(self, answer: T | None, wanted: str, other: str) -> T:
         if self.error is not None:
             raise self.error
         if answer is not None:

@@ -1,0 +1,159 @@
+"""What a study cannot be computed from is rejected by name; and what its parameters may be."""
+
+# ruff: noqa: ANN401 - columns and parameters hold anything
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from acpc_client.errors import ArgumentError
+from acpc_lab.studies import STUDIES
+from acpc_lab.studies.geometry import measure
+from acpc_lab.studies.statistics import Spread, held_out_errors, success_interval
+from study_examples import EXAMPLES, Columns, clouds, geometry_columns, summary, where
+
+Change = Callable[[Columns], Columns]
+
+
+def put(**values: Any) -> Change:
+    """Columns with other values; a function is given the columns, a single value fills one."""
+
+    def change(columns: Columns) -> Columns:
+        count = len(next(iter(columns.values())))
+        held = {name: v(columns) if callable(v) else v for name, v in values.items()}
+        filled = {k: np.full(count, v) if np.ndim(v) == 0 else v for k, v in held.items()}
+        return columns | filled
+
+    return change
+
+
+def keep(held: Callable[[Columns], Any]) -> Change:
+    return lambda columns: where(columns, held(columns))
+
+
+def at_zero(value: float, other: float) -> Callable[[Columns], np.ndarray]:
+    """A column with one value at level 0 and another above it."""
+    return lambda columns: np.where(np.array(columns["level"]) == 0, value, other)
+
+
+def lacks_ir(columns: Columns) -> Columns:
+    return {name: values for name, values in columns.items() if name != "ir_rel"}
+
+
+REFUSED: list[tuple[str, Change, str]] = [
+    ("drift", put(drift=lambda c: c["drift"] * 1.01), "drift: row 1: found"),
+    ("drift", put(severity=0.0), "is 0 in every row"),
+    ("drift", put(draw=0), "row 2 repeats row 1"),
+    ("drift", put(perturbed_error=lambda c: c["clean_error"], drift=0.0), "without error"),
+    ("drift", put(group=0), "found 1, wanted at least 2"),
+    ("planner", put(task="t0"), "row 49 repeats row 1"),
+    ("planner", put(selection_regret=0.0), "predicted without error"),
+    ("planner", put(selection_regret=-1.0), "found -1.0"),
+    ("planner", keep(lambda c: c["task"] == "t0"), "run 0 has one task, t0"),
+    ("geometry", put(encoder_nearest=0.0), "two anchors have one representation"),
+    ("sensitivity", keep(lambda c: np.arange(1, len(c["task"]))), "between 1 and 2 probes"),
+    ("sensitivity", put(anchor=lambda c: c["anchor"] + 5 * (c["level"] > 0)), "have other anchors"),
+    ("sensitivity", put(squared_norm=0.0), "is 0 throughout for the reference"),
+    ("horizons", keep(lambda c: c["level"] == 0), "is 0 in every row"),
+    ("horizons", keep(lambda c: (c["run"] != "1") | (c["level"] > 0)), "found 0 rows of level 0"),
+    ("horizons", put(ir_raw=at_zero(0.0, 1.0)), "is 0 at level 0"),
+    ("collapse", put(median_latent_distance=0), "is 0 in every row"),
+    ("collapse", put(checkpoint="fine"), "row 2 repeats row 1"),
+    ("shifts", put(t_ir=0.51), "sr_reference: row 1: is missing"),
+    ("shifts", put(t_sr=0.0), "t_sr: row 1: found 0"),
+    ("thresholds", keep(lambda c: np.arange(3)), "found 1 tasks, wanted 2"),
+    ("thresholds", keep(lambda c: np.arange(1, 6)), "a, run 0 has 0 rows of level 0"),
+    ("thresholds", keep(lambda c: [0, 1, 2, 3, 4, 5, 4]), "b, run 0 has 2 rows of level 1"),
+    ("thresholds", keep(lambda c: np.array(c["level"]) > 0), "found 1, 2; wanted 0, the reference"),
+    ("thresholds", lambda c: put(ir_raw=at_zero(0.0, 1.0))(lacks_ir(c)), "is 0 at level 0"),
+    ("thresholds", put(ir_raw=1.0), "wanted ir_raw in all rows or ir_rel in all rows"),
+    ("thresholds", put(ir_rel=at_zero(0.9, 0.5)), "found 0.9 at level 0, wanted 1"),
+    ("thresholds", lacks_ir, "wanted ir_raw in all rows or ir_rel in all rows"),
+    ("thresholds", put(success_clean_seeds="90"), "a, run 0: row 1: has success_clean too"),
+    ("thresholds", put(success_clean=np.nan), "a, run 0: is missing"),
+    ("thresholds", put(success_clean=np.nan, success_clean_seeds="101"), "found '101', wanted per"),
+    ("thresholds", put(success_clean=np.nan, success_clean_seeds="9;9"), "found '9;9', wanted per"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "words"), REFUSED)
+def test_what_cannot_be_a_study_is_refused(name: str, change: Change, words: str) -> None:
+    assert summary(name, EXAMPLES[name]) is not None
+    with pytest.raises(ArgumentError, match=words):
+        summary(name, change(EXAMPLES[name]))
+
+
+def test_representations_must_fit_their_rows_and_each_other() -> None:
+    columns, arrays = geometry_columns(clouds(2, 0.5, 12))
+    other = {**arrays, "0.rollout_views": arrays["0.rollout_views"] * 1.01}
+    with pytest.raises(ArgumentError, match="rollout_radius: the rows do not agree"):
+        summary("geometry", columns, other)
+    with pytest.raises(ArgumentError, match=r"0\.encoder_clean is missing"):
+        summary("geometry", columns, {"0.rollout_clean": arrays["0.rollout_clean"]})
+    shapes = [((3,), (3, 2)), ((3, 2), (2, 4, 2)), ((1, 2), (1, 4, 2)), ((3, 2), (3, 0, 2))]
+    for clean, views in shapes:
+        with pytest.raises(ArgumentError, match="wanted"):
+            measure(np.zeros(clean), np.zeros(views))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        ("drift", {"alpha": 0}, r"alpha: found 0, wanted a number in \(0, inf\)"),
+        ("drift", {"alpha": "x"}, "alpha: found 'x', wanted a number"),
+        ("planner", {"reading": "mine"}, "reading: found 'mine', wanted one of paper, released"),
+        ("planner", {"pool": "middle"}, "pool: found 'middle', wanted one of last, first"),
+        ("planner", {"distance": "sum"}, "distance: found 'sum', wanted one of acpc, displacement"),
+        ("geometry", {"highlighted": 0}, "highlighted: found 0"),
+        ("geometry", {"envelope": 1.0}, "envelope: found 1.0"),
+        ("horizons", {"quantile": 1.5}, "quantile: found 1.5"),
+        ("collapse", {"distance_share": 1.0}, r"distance_share: found 1.0.*\(0, 1\)"),
+        ("shifts", {"gain": 0.0}, "gain: found 0.0"),
+        ("thresholds", {"reading": "mine"}, "reading: found 'mine', wanted one of paper, released"),
+        ("thresholds", {"ties": "tasks"}, "ties: found 'tasks', wanted one of runs, checkpoints"),
+        ("thresholds", {"no_onset": "never"}, "no_onset: found 'never', wanted past or a positive"),
+        ("thresholds", {"no_onset": 0.0}, "no_onset: found 0.0, wanted past or a positive number"),
+        ("thresholds", {"ir_grid": ()}, "ir_grid: is empty"),
+        ("thresholds", {"sr_grid": (0.0,)}, "sr_grid: found 0.0"),
+        ("thresholds", {"recovery": 0}, "recovery: found 0"),
+        ("thresholds", {"clean_loss": -1}, "clean_loss: found -1"),
+        ("thresholds", {"gian": 1}, "gian: is no parameter; there are ir_grid, sr_grid"),
+    ],
+)
+def test_a_parameter_out_of_range_is_refused(name: str, given: Columns, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        STUDIES[name].parameters.from_dict(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"),
+    [
+        ("thresholds", {}, ("runs", "past")),
+        ("thresholds", {"reading": "released"}, ("checkpoints", 1.0)),
+        ("thresholds", {"reading": "released", "ties": "runs"}, ("runs", 1.0)),
+        ("thresholds", {"ties": "checkpoints", "no_onset": 0.5}, ("checkpoints", 0.5)),
+        ("planner", {}, ("last", "acpc")),
+        ("planner", {"reading": "released"}, ("first", "displacement")),
+        ("planner", {"reading": "released", "pool": "last"}, ("last", "displacement")),
+    ],
+)
+def test_the_switch_chooses_defaults_and_each_can_be_given(
+    name: str, given: Columns, wanted: tuple[Any, Any]
+) -> None:
+    kind = STUDIES[name].parameters
+    made = kind.from_dict(given)
+    assert kind.from_dict(made.to_dict()) == made
+    names = ("ties", "no_onset") if name == "thresholds" else ("pool", "distance")
+    assert tuple(getattr(made, field) for field in names) == wanted
+
+
+def test_one_group_one_run_and_a_rate_without_a_count() -> None:
+    with pytest.raises(ArgumentError, match="found 1, wanted at least 2"):
+        held_out_errors([np.zeros(3)], np.zeros(3), np.zeros(3), 1.0)
+    assert np.isnan(Spread.of([0.5]).sd)
+    assert Spread.of([1.0, 2.0, 4.0]).sd == pytest.approx(np.std([1, 2, 4], ddof=1))
+    with pytest.raises(ArgumentError, match="episodes: 33 % of 10 episodes is no whole number"):
+        success_interval(33.0, 10)
