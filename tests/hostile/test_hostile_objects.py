@@ -23,7 +23,7 @@ WORDS = {
     "sharing": "bytes, but it holds", "named-often": "bytes of tensors come from",
     "storage-lies": "is not as long as its tensors say",
     "shared-modules": "more than 20000 modules",
-    "not-persistent": "no tensor encoder.embeddings",
+    "not-persistent": "not a Predictor that is known", "far-offset": "past the end",
 }  # fmt: skip
 
 
