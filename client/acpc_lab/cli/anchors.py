@@ -11,29 +11,14 @@ from typing import Annotated, Any
 
 import typer
 from acpc.contract import CreateRequest
-from acpc_client import (
-    AnchorArrays,
-    AnchorSet,
-    DatasetAnchors,
-    OnUpload,
-    Reading,
-    UploadProgress,
-)
+from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import command
-from acpc_lab.cli.options import Answered, Exit, Followed, Server, Shown, said
-from acpc_lab.cli.parameters import (
-    AnchorSeed,
-    Frameskip,
-    OnePerEpisode,
-    Sample,
-    WindowFutureFrames,
-    choice,
-    sets,
-)
+from acpc_lab.cli.options import Answered, Followed, Server, Shown, interruptible, said
+from acpc_lab.cli.parameters import DrawnAnchors, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
@@ -51,26 +36,18 @@ Digest = Annotated[
     ),
 ]
 Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
-_Reading = Annotated[Any, choice(CreateRequest, "reading", Reading, "--protocol")]
+_Reading = Annotated[Any, sets(CreateRequest, "reading", "--protocol")]
 RequestId = Annotated[
     str | None, typer.Option(help="Names the upload; the same id goes on with it.")
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowDraw:
+class WindowDraw(DrawnAnchors):
     """How windows are drawn from a dataset, here or at the server."""
 
-    count: Annotated[int | None, sets(DatasetAnchors, "count")] = None
-    seed: AnchorSeed = None
-    frameskip: Frameskip = None
-    one_per_episode: OnePerEpisode = None
-    window_future_frames: WindowFutureFrames = None
-    sample: Sample = None
-
-    def said(self) -> dict[str, Any]:
-        """What was given, as ``DatasetAnchors`` names it."""
-        return said(**vars(self))
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--count")] = None
+    anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--seed")] = None
 
 
 @command(app)
@@ -155,21 +132,19 @@ def upload(
     windows = said(history=history, horizon=horizon, reading=reading)
     with server.connect() as client, _shown() as (progress, on_read):
         groups, probes = (load_views(*paths or ()) for paths in (views, directions))
-        try:
-            with _anchors(file, format, task, drawing.said(), windows, on_read) as anchors:
-                stored = client.anchors.upload(
-                    replace(anchors, directions=probes),
-                    views=groups,
-                    description=description,
-                    compress=compress,
-                    progress=progress,
-                    request_id=request_id,
-                    timeout=server.timeout,
-                )
-        except KeyboardInterrupt as interrupt:
-            render.note("interrupted: what was stored is kept; run the command again to go on")
-            raise typer.Exit(Exit.INTERRUPTED) from interrupt
-    _print(stored, form)
+        told = "interrupted: what was stored is kept; run the command again to go on"
+        drawn = _anchors(file, format, task, drawing.drawn(), windows, on_read)
+        with interruptible(told), drawn as anchors:
+            stored = client.anchors.upload(
+                replace(anchors, directions=probes),
+                views=groups,
+                description=description,
+                compress=compress,
+                progress=progress,
+                request_id=request_id,
+                timeout=server.timeout,
+            )
+    form.answer(stored, lambda: render.anchor_set(stored))
 
 
 @contextmanager
@@ -225,7 +200,7 @@ def create(
 
         acpc anchors create tworoom.h5 --task tworoom --count 100
     """
-    source = DatasetAnchors(dataset, task, **drawing.said())
+    source = DatasetAnchors(dataset, task, **drawing.drawn())
     with server.connect() as client:
         made = client.anchors.create(
             source,
@@ -236,7 +211,7 @@ def create(
             timeout=server.timeout,
             **said(reading=reading),
         )
-    _print(made, form)
+    form.answer(made, lambda: render.anchor_set(made))
 
 
 @command(app, "list")
@@ -263,12 +238,10 @@ def show(
     with server.connect() as client:
         found = client.anchors.get(digest)
         held = client.anchors.contents(digest, neighbourhood=neighbourhood) if contents else None
-    if held is None:
-        _print(found, form)
-    elif form.json:
+    if held is not None and form.json:
         render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
     else:
-        render.anchor_set(found, held)
+        form.answer(found, lambda: render.anchor_set(found, held))
 
 
 @command(app)
@@ -297,10 +270,3 @@ def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
                 show("read anchors", done, total, "")
 
         yield on_upload, on_read
-
-
-def _print(anchor_set: AnchorSet, form: Answered) -> None:
-    if form.json:
-        render.line(anchor_set.to_json(indent=2))
-    else:
-        render.anchor_set(anchor_set)

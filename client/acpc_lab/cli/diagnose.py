@@ -80,10 +80,7 @@ def compare(
             **said(numeric_mode=predictor.numeric_mode, weights=weights),
             **{name: arrays.get(name) for name in optional},
         )
-    if form.json:
-        render.result(result)
-    else:
-        render.comparison(result.answer, seen["perturbations"])
+    form.answer(result, lambda: render.comparison(result.answer, seen["perturbations"]))
 
 
 def certify(
@@ -172,10 +169,7 @@ def certify(
             **said(kept_elites=kept_elites, temperature=temperature),
             coverage_goal=goal,
         )
-    if form.json:
-        render.result(result)
-    else:
-        render.pool(result.answer, seen["perturbations"])
+    form.answer(result, lambda: render.pool(result.answer, seen["perturbations"]))
     if require is not None:
         _demand(_met(result.answer, require), f"--require {require}", predictor.checkpoint, junit)
 
@@ -229,17 +223,13 @@ def plan_paired(
             predictor.named,
             history=arrays["history"],
             goal=arrays["goal"],
-            budget=cem.budget,
             **{name: arrays.get(name) for name in MOMENT},
             **seen,
             **planner.said(),
             **cem.said(),
             **said(numeric_mode=predictor.numeric_mode),
         )
-    if form.json:
-        render.result(result)
-    else:
-        render.paired_plans(result.answer, seen["perturbations"])
+    form.answer(result, lambda: render.paired_plans(result.answer, seen["perturbations"]))
     if require_certified:
         met = all(view.certified for view in result.answer.views)
         _demand(met, "--require-certified", predictor.checkpoint, junit)

@@ -61,10 +61,7 @@ def diff(
         asked = said(confidence=confidence, resamples=resamples, seed=evidence_seed)
         held = [_read(name, client) for name in (first, second)]
         found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
-    if form.json:
-        render.line(found.to_json(indent=2))
-    else:
-        _show(found)
+    form.answer(found, lambda: _show(found))
 
 
 def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or an operation

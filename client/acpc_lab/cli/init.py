@@ -49,9 +49,7 @@ class Known:
 
 def init(
     *,
-    dataset: Annotated[
-        Path, typer.Argument(exists=True, help="A dataset here: an HDF5 file, or a folder.")
-    ],
+    dataset: Annotated[Path, typer.Argument(help="A dataset here: an HDF5 file, or a folder.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The task file to write [NAME.yaml].")
     ] = None,
@@ -82,6 +80,9 @@ def init(
     """
     from acpc_lab.datasets import Chosen, columns_of, open_dataset, proposed  # noqa: PLC0415  slow
 
+    if not dataset.exists():
+        wrong = f"{dataset} is not here; if it lies at the server alone, give the command there"
+        raise typer.BadParameter(wrong, param_hint="DATASET")
     target = output or Path(f"{dataset.stem}.yaml")
     if target.exists() and not force:
         raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --output")

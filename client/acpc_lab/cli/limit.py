@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import CheckpointRef, LimitPoint, Perturbation, SeverityLimit, save_result
+from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, Followed, Server, as_usage, output_option, said
+from acpc_lab.cli.options import (
+    Exit,
+    Followed,
+    Server,
+    as_usage,
+    interruptible,
+    output_option,
+    said,
+)
 from acpc_lab.cli.progress import counted
 from acpc_lab.cli.score import Judged, Measures, Source
 
+_LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
 Strongest = Annotated[
     str,
     typer.Option(
@@ -69,8 +78,8 @@ def limit(
     interrupted.
     """
     strongest, anchors = _strongest(shift), source.read()
-    checkpoint, asked = _asked(judged, measures)
-    with _resumable(), server.connect() as client, _followed(evaluations) as follow:
+    checkpoint, reference = judged.refs(needed="without it no severity passes")
+    with interruptible(_LEFT), server.connect() as client, _followed(evaluations) as follow:
         found = client.find_limit(
             checkpoint,
             anchors,
@@ -79,48 +88,21 @@ def limit(
             evaluations=evaluations,
             on_point=follow,
             timeout=server.timeout,
+            reference=reference,
             **said(request_id=request_id),
-            **asked,
+            **measures.asked(),
         )
     if output is not None:
         save_result(found, output)
     if picture is not None:
         found.plot().save(picture)
-    _show(found, form)
+    form.answer(found, lambda: _show(found))
     raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
-
-
-def _asked(judged: Judged, measures: Measures) -> tuple[CheckpointRef, dict[str, Any]]:
-    """The checkpoint, and the search's options; without a reference no severity passes."""
-    checkpoint, reference = judged.refs()
-    if reference is None:
-        raise typer.BadParameter(
-            "name one: without it no severity passes", param_hint="--reference"
-        )
-    options = {
-        "reference": reference,
-        "protocol": measures.protocol(),
-        "thresholds": measures.thresholds(),
-        "evidence": measures.evidence(),
-        "until_decided": measures.stopping(),
-    }
-    return checkpoint, options | said(numeric_mode=measures.numeric_mode)
 
 
 def _strongest(text: str) -> Perturbation:
     with as_usage("--shift"):
         return parse(text) if ":" in text else strongest_of(text)
-
-
-@contextmanager
-def _resumable() -> Iterator[None]:
-    """Says, when interrupted, how the search goes on."""
-    try:
-        yield
-    except KeyboardInterrupt as interrupt:
-        hint = "the jobs go on at the server; the same command goes on with them"
-        render.note(f"interrupted: {hint}")
-        raise typer.Exit(Exit.INTERRUPTED) from interrupt
 
 
 @contextmanager
@@ -136,12 +118,9 @@ def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
         yield note
 
 
-def _show(found: SeverityLimit, form: Followed) -> None:
+def _show(found: SeverityLimit) -> None:
     """Prints the limit and its curve."""
-    if form.json:
-        render.line(found.to_json(indent=2))
-    else:
-        render.line(found.headline())
-        render.tabular(found)
-        for sentence in found.notes:
-            render.note(f"note: {sentence}")
+    render.line(found.headline())
+    render.tabular(found)
+    for sentence in found.notes:
+        render.note(f"note: {sentence}")

@@ -10,11 +10,11 @@ import typer
 
 from acpc_lab.cli import anchors, checkpoints, operations, study, sweep
 from acpc_lab.cli.commands import Group, command
-from acpc_lab.cli.datasets import datasets, tasks
 from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.diff import diff
 from acpc_lab.cli.init import init
 from acpc_lab.cli.limit import limit
+from acpc_lab.cli.listed import datasets, tasks
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
 from acpc_lab.cli.shifts import shifts

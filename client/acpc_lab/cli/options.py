@@ -114,6 +114,13 @@ class Shown:
         """Whether JSON is wanted."""
         return self.format is Format.JSON
 
+    def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
+        """Prints a record or a result: its JSON, or what ``show`` prints of it."""
+        if self.json:
+            render.line(found.to_json(indent=2))
+        else:
+            show()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Shown):
@@ -213,6 +220,31 @@ class Server(Caller):
             ) as client,
         ):
             yield client
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileServer(Caller):
+    """The server of a command that reads a sweep file: as the command line says, else the file."""
+
+    target: Annotated[
+        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
+    ] = None
+
+    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
+        """A client; ``target`` and ``access`` are those of the file."""
+        known: Access = {**access, **self.access()}
+        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
+
+
+@contextmanager
+def interruptible(*words: str) -> Iterator[None]:
+    """At Ctrl-C prints how to go on, a line each, and ends the command with its exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        for line in words:
+            render.note(line)
+        raise typer.Exit(Exit.INTERRUPTED) from interrupt
 
 
 def require_folder(path: Path | None) -> Path | None:

@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, RetryPolicy
+from acpc_client import Access, RetryPolicy
 from acpc_client.errors import AcpcError, FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
-    Caller,
     Exit,
     FamilyWiseOption,
+    FileServer,
     Timeout,
     reported,
     require_folder,
-    target_option,
 )
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
@@ -70,22 +69,10 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportServer(Caller):
-    """The server to ask: as the command line says, else as the sweep says."""
+class ReportServer(FileServer):
+    """The server to ask."""
 
-    target: Annotated[
-        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
-    ] = None
     timeout: Timeout = None
-
-    def client(self, target: str | None, access: Access, *, fast: bool = False) -> AcpcClient:
-        """A client; with ``fast``, one that soon gives up on a server that is away."""
-        target = self.target or target or DEFAULT_TARGET
-        known: Access = {**access, **self.access()}
-        if not fast:
-            return AcpcClient(target, **known, timeout=self.timeout)
-        timeout = self.timeout or _PICTURES_TIMEOUT_S
-        return AcpcClient(target, **known, timeout=timeout, retry=RetryPolicy(attempts=1))
 
 
 class Found(NamedTuple):
@@ -165,7 +152,8 @@ def _write(
 
     data = found.data
     if not shown.no_pictures and reports.missing(data):
-        with server.client(found.target, found.access, fast=True) as client:
+        soon = {"timeout": server.timeout or _PICTURES_TIMEOUT_S, "retry": RetryPolicy(attempts=1)}
+        with server.client(found.target, found.access, **soon) as client:
             data = reports.with_pictures(data, client)
     try:
         reports.write_report(data, output, figures=figures)
@@ -285,7 +273,7 @@ def _read(
         raise typer.BadParameter(f"found {' and '.join(sorted(kinds))}, wanted one kind of source")
     match kinds.pop():
         case "jobs":
-            with server.client(None, {}) as client:
+            with server.client(None, {}, timeout=server.timeout) as client:
                 return Found(reports.from_operations(client, sources, title=title))
         case "files with scores":
             return Found(reports.from_files(sources, shift=shift, title=title))

@@ -10,29 +10,24 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from acpc_client import (
-    DEFAULT_TARGET,
-    Access,
-    AcpcClient,
-    save_result,
-)
+from acpc_client import AcpcClient, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.commands import command
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
-    Caller,
     Exit,
     FamilyWiseOption,
+    FileServer,
     Gate,
     Patience,
     Quiet,
     Shown,
+    interruptible,
     output_option,
     reported,
     require_folder,
-    target_option,
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
@@ -68,12 +63,9 @@ Output = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepServer(Caller):
-    """The server of a sweep: as the command line says, else as the file says."""
+class SweepServer(FileServer):
+    """The server of a sweep."""
 
-    target: Annotated[
-        str | None, target_option(f"The server; else the file's, else {DEFAULT_TARGET}.")
-    ] = None
     patience: Patience = None
 
     @contextmanager
@@ -81,9 +73,8 @@ class SweepServer(Caller):
         """A client."""
         for sentence in sweep.spec.warnings:
             render.note(f"warning: {sentence}")
-        target = self.target or sweep.spec.target or DEFAULT_TARGET
-        access: Access = {**sweep.spec.access, **self.access()}
-        with AcpcClient(target, **access, patience=self.patience) as client:
+        spec = sweep.spec
+        with self.client(spec.target, spec.access, patience=self.patience) as client:
             yield client
 
 
@@ -204,13 +195,12 @@ def run(
         raise typer.BadParameter(f"{other} and --submit-only exclude each other")
     with reported():
         sweep = Sweep.load(file)
-        try:
+        with interruptible(
+            "interrupted: submitted jobs go on at the server",
+            f"  go on:      acpc sweep run {file}",
+            f"  cancel all: acpc sweep cancel {file}",
+        ):
             results = running.run(sweep, server, live=not form.json).corrected(family_wise)
-        except KeyboardInterrupt as interrupt:
-            render.note("interrupted: submitted jobs go on at the server")
-            render.note(f"  go on:      acpc sweep run {file}")
-            render.note(f"  cancel all: acpc sweep cancel {file}")
-            raise typer.Exit(Exit.INTERRUPTED) from interrupt
         if output is not None:
             _save(results, output)
     if running.submit_only:

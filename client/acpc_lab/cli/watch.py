@@ -14,21 +14,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Outcome
+from acpc_client import AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
-from acpc_lab.cli.options import (
-    Caller,
-    Exit,
-    Followed,
-    Gate,
-    reported,
-    target_option,
-)
+from acpc_lab.cli.options import Exit, FileServer, Followed, Gate, interruptible, reported
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
-from acpc_lab.sweeps import SweepSpec, load_spec
+from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 
 _COMMAND_SECONDS = 600.0
@@ -39,12 +32,9 @@ _SweepFile = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatchServer(Caller):
-    """The server of a watch: as the command line says, else as the sweep file says."""
+class WatchServer(FileServer):
+    """The server of a watch."""
 
-    target: Annotated[
-        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
-    ] = None
     patience: Annotated[
         float | None,
         typer.Option(
@@ -55,11 +45,6 @@ class WatchServer(Caller):
             rich_help_panel="Server",
         ),
     ] = None
-
-    def connect(self, spec: SweepSpec) -> AcpcClient:
-        """A client."""
-        access: Access = {**spec.access, **self.access()}
-        return AcpcClient(self.target or spec.target or DEFAULT_TARGET, **access)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,19 +80,16 @@ class Looking:
 
     def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
         """Watches, and shows how it goes."""
-        try:
-            with shown(sweep_tables.VIEW, live=True) as on_update:
-                watch.run(
-                    client,
-                    once=self.once,
-                    interval=self.interval,
-                    concurrency=self.concurrency,
-                    patience=patience,
-                    on_update=on_update,
-                )
-        except KeyboardInterrupt as interrupt:
-            render.note("interrupted: jobs go on at the server, and the same command goes on here")
-            raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        told = "interrupted: jobs go on at the server, and the same command goes on here"
+        with interruptible(told), shown(sweep_tables.VIEW, live=True) as on_update:
+            watch.run(
+                client,
+                once=self.once,
+                interval=self.interval,
+                concurrency=self.concurrency,
+                patience=patience,
+                on_update=on_update,
+            )
 
 
 @dataclass
@@ -275,6 +257,7 @@ def watch(
                 listeners=[telling, log],
                 on_trouble=render.note,
             )
-            with telling.published(watching, junit, sweep), server.connect(spec) as client:
+            client = server.client(spec.target, spec.access)
+            with telling.published(watching, junit, sweep), client:
                 looking.run(watching, client, server.patience)
     raise typer.Exit(telling.exit_code())

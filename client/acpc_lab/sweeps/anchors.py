@@ -136,7 +136,7 @@ class Depot:
 
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Returns the id of the job that makes a set; what the file leaves open is left out."""
-        said = {**dataclasses.asdict(source), "seed": anchors.node.value.get("seed")}
+        said = dataclasses.asdict(source)
         for name in ("window_future_frames", "sample"):
             if not said[name]:
                 del said[name]  # ids hold what the file names, no more

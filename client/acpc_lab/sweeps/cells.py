@@ -29,8 +29,6 @@ from acpc_lab.sweeps.reading import Label
 
 NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
-OPEN = ("anchors", "protocol", "thresholds", "evidence")
-"""Records whose fields a sweep file may leave open."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,6 @@ class Cell:
         labels: What the file says about the checkpoint; no number depends on them.
         content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
             content under the same names is another cell. Empty: the cell goes by the names.
-        stated: Fields, for example ``protocol.draws``, that are stated although they have their
-            default value. They belong to the ids: a file that states a default asks for another
-            job than one that leaves the value to the server.
     """
 
     checkpoint: CheckpointRef
@@ -58,14 +53,9 @@ class Cell:
     thresholds: Thresholds
     numeric_mode: NumericMode
     labels: Mapping[str, Label]
-    stated: frozenset[str] = frozenset()
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
     until_decided: UntilDecided | None = None
     content: str = ""
-
-    def __post_init__(self) -> None:
-        at_default = (f"{part}.{name}" for part in OPEN for name in self._at_default(part))
-        object.__setattr__(self, "stated", self.stated.intersection(at_default))
 
     @property
     def seed(self) -> int:
@@ -105,42 +95,28 @@ class Cell:
         return ScoreRequest(**self.asked())
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the cell as plain values; None: not stated, so that it has its default value."""
+        """Returns the cell as plain values."""
         document: dict[str, Any] = to_plain(self)
-        del document["stated"]
-        for part in OPEN:
-            for name in self._at_default(part):
-                if f"{part}.{name}" not in self.stated:
-                    document[part][name] = None
         return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
         """Reads what ``to_document`` returned; passes other keys over."""
-        known = {item.name for item in dataclasses.fields(cls)} - {"stated"}
-        plain = {key: value for key, value in document.items() if key in known}
-        stated = []
-        for part in OPEN:
-            if isinstance(plain.get(part), Mapping):
-                plain[part] = {k: v for k, v in plain[part].items() if v is not None}
-                stated += [f"{part}.{name}" for name in plain[part]]
-        return dataclasses.replace(from_plain(cls, plain), stated=frozenset(stated))
-
-    def _at_default(self, part: str) -> list[str]:
-        """Returns the fields of a part that have a default value, and have it now."""
-        record = getattr(self, part)
-        if isinstance(record, str):
-            return []
-        names = (item.name for item in dataclasses.fields(record) if item.default != ())
-        return [name for name in names if name not in changed(record)]
+        known = {item.name for item in dataclasses.fields(cls)}
+        return from_plain(cls, {key: item for key, item in document.items() if key in known})
 
     def _content(self) -> str:
         """Returns everything that can change a number, in one canonical text.
 
-        What is left to the paper or the server is left out, so that a release with one more field
-        of that kind finds the jobs of this one.
+        What has its default is left out, so that a release with one more field finds the jobs of
+        this one.
         """
-        document: dict[str, Any] = _given({**self.to_document(), "labels": None})
+        whole = {**self.to_document(), "labels": None}
+        for part in ("anchors", "protocol", "thresholds", "evidence"):
+            record = getattr(self, part)
+            if not isinstance(record, str):
+                whole[part] = {name: whole[part][name] for name in changed(record)}
+        document: dict[str, Any] = _given(whole)
         document.setdefault("protocol", {})["seed"] = self.seed
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 

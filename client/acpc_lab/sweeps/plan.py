@@ -15,7 +15,7 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
-from acpc_lab.sweeps.cells import OPEN, Cell
+from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Label, Node, Pattern, as_value, fill
 from acpc_lab.sweeps.shifts import Groups
 from acpc_lab.sweeps.spec import Group, Named, SweepSpec
@@ -152,14 +152,6 @@ def _cells_of(
         reference = _reference(group.reference, group.node, fills, listing)
     filled = group.anchors.filled(lambda text: _fill(text, fills, group.anchors.node))
     anchors = store(filled)
-    parts = {**spec.document, "anchors": group.anchors.node.value}
-    stated = frozenset(
-        f"{part}.{name}"
-        for part in OPEN
-        if isinstance(said := parts.get(part), Mapping)
-        for name, value in said.items()
-        if value is not None
-    )
     found = [x.among(groups(filled)) if isinstance(x, Groups) else [x] for x in spec.shifts]
     shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
     for shift, seed, near in itertools.product(shifts, spec.seeds, spec.neighbourhoods):
@@ -174,7 +166,6 @@ def _cells_of(
             evidence=spec.evidence,
             until_decided=spec.until_decided,
             labels=labels,
-            stated=stated | {"protocol.seed"},
         )
 
 

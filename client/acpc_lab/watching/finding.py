@@ -94,41 +94,26 @@ class Finder:
         """
         self.unsettled = False
         self.torn.clear()
-        found = [item for item in self.below(self.root) if self._is_whole(item)]
-        return sorted(found, key=_by_epoch)
+        return sorted(filter(self._is_whole, self._below()), key=_by_epoch)
 
-    def below(self, folder: Path, *, alone: bool = False) -> Iterator[WeightsFile]:
-        """Every weights file below a folder, whole or not.
-
-        Args:
-            folder: The root, or a folder below it.
-            alone: Leave out what lies in folders of the folder.
-
-        Raises:
-            OSError: The folder cannot be read.
-        """
-        os.scandir(folder).close()  # of the folder itself an error is raised, of others it is not
-        for place, folders, files in os.walk(folder):
-            folders[:] = [] if alone else sorted(filter(_is_looked_at, folders))
-            if CONFIG not in files:
-                continue
-            for name in sorted(files):
-                if name.endswith(SUFFIXES) and _is_looked_at(name):
-                    stamp = _stamp(Path(place, name))
-                    if stamp is not None:
-                        yield WeightsFile(self._ref(Path(place), name), Path(place, name), stamp)
+    def _below(self) -> Iterator[WeightsFile]:
+        """Yields every weights file below the root, whole or not."""
+        os.scandir(self.root).close()  # of the root an error is raised, of folders in it it is not
+        for place, folders, files in os.walk(self.root):
+            folders[:] = sorted(filter(_is_looked_at, folders))
+            inner = Path(place).relative_to(self.root).as_posix()
+            name = "/".join(filter(None, (self._prefix, "" if inner == "." else inner)))
+            for weights in sorted(filter(_is_looked_at, files)) if CONFIG in files else ():
+                path = Path(place, weights)
+                if path.suffix in SUFFIXES and (stamp := stamp_of(path)) is not None:
+                    yield WeightsFile(CheckpointRef(name, weights), path, stamp)
 
     def find(self, ref: CheckpointRef) -> WeightsFile | None:
         """The weights file that the server calls so; None: there is none."""
         inside = ref.name.removeprefix(self._prefix).strip("/")
         path = self.root / inside / ref.weights
-        stamp = _stamp(path)
+        stamp = stamp_of(path)
         return None if stamp is None else WeightsFile(ref, path, stamp)
-
-    def _ref(self, folder: Path, weights: str) -> CheckpointRef:
-        inner = folder.relative_to(self.root).as_posix()
-        parts = (self._prefix, "" if inner == "." else inner)
-        return CheckpointRef("/".join(filter(None, parts)), weights)
 
     def _is_whole(self, found: WeightsFile) -> bool:
         path, stamp = found.path, found.stamp
@@ -150,11 +135,6 @@ class Finder:
         return False
 
 
-def stamp_of(found: WeightsFile) -> Stamp | None:
-    """The stamp of the files as they are now; None: one is gone."""
-    return _stamp(found.path)
-
-
 def _by_epoch(found: WeightsFile) -> tuple[object, ...]:
     epoch = found.epoch
     return epoch is None, epoch or 0, found.ref.name, found.ref.weights
@@ -166,8 +146,8 @@ def _beside(weights: Path) -> list[Path]:
     return [config, options] if os.path.lexists(options) else [config]
 
 
-def _stamp(weights: Path) -> Stamp | None:
-    """None: one of the files is gone, or no regular file."""
+def stamp_of(weights: Path) -> Stamp | None:
+    """The stamp of a weights file as it is now; None: one of its files is gone, or not regular."""
     stamp: list[int] = []
     for file in (weights, *_beside(weights)):
         try:
@@ -181,17 +161,9 @@ def _stamp(weights: Path) -> Stamp | None:
     return tuple(stamp)
 
 
-def is_text(name: str) -> bool:
-    """Whether it can be sent: some file names have bytes that are no UTF-8."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _is_looked_at(name: str) -> bool:
-    return not name.startswith(".") and is_text(name)
+    """Whether a name is not hidden, and can be sent: some have bytes that are no UTF-8."""
+    return not name.startswith(".") and name == name.encode(errors="ignore").decode()
 
 
 def _is_json(file: Path) -> bool:

@@ -135,10 +135,6 @@ class Watch:
         """Checkpoints that cannot be scored yet; why was told."""
         return tuple(self._arrivals[key] for key in self._unplanned if not self._is_gone(key))
 
-    def is_named(self, found: WeightsFile) -> bool:
-        """Whether the sweep file means a weights file."""
-        return is_named(self.spec, found.ref)
-
     def _forget(self) -> None:
         self._arrivals: dict[str, Arrival] = {}
         self._latest: dict[CheckpointRef, Arrival] = {}
@@ -266,7 +262,7 @@ class Watch:
                     f"{self.finder.root} holds {item.ref.weights} itself: say what the server "
                     "calls this folder, its path below --checkpoint-root",
                 )
-            key = self._arrived(item) if self.is_named(item) else ""
+            key = self._arrived(item) if is_named(self.spec, item.ref) else ""
             if key and key not in self._cells:
                 yield key
 
@@ -278,7 +274,7 @@ class Watch:
             digest = found.digest()
         except OSError:
             return ""
-        if stamp_of(found) != found.stamp:  # written while it was read; it comes again
+        if stamp_of(found.path) != found.stamp:  # written while it was read; it comes again
             self.finder.unsettled = True
             return ""
         arrival = Arrival(found.ref, digest, found.epoch, found.stamp)

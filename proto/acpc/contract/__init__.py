@@ -194,6 +194,7 @@ if TYPE_CHECKING:
     )
     from acpc.contract.severities import (
         CHOICES,
+        curve_of,
         example,
         kind_named,
         parse,

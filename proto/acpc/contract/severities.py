@@ -111,6 +111,17 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
     return [shift for shift in made if not shift.changes_nothing]
 
 
+def curve_of(shift: Any) -> str | None:
+    """Kind and other parameters of a change, as ``motion_blur@30``; None where it has no severity.
+
+    Changes of one curve differ by their severity alone.
+    """
+    if type(shift) not in _GRADED.values() or shift.changes_nothing:
+        return None
+    kind, _, values = str(shift).partition(":")
+    return kind + "".join(values.partition("@")[1:])
+
+
 def strongest_of(kind: str) -> Perturbation:
     """A change twice as far from none as the kind's example, as far as its range goes.
 

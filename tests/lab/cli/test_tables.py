@@ -10,12 +10,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli.table import WIDE, Column, drawn, number, text_of
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
-
-NAME = "operations/mine"
-SCORE = [
-    "score", "trained", "--reference", "plain", "--dataset", "tworoom.h5", "--task", "tworoom",
-    "--shift", "gaussian_noise:0.08", "--request-id", "mine",
-]  # fmt: skip
+from test_score_gates import NAME, SCORE
 
 
 class Row(NamedTuple):

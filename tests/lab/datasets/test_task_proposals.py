@@ -92,6 +92,8 @@ def test_a_file_that_is_there_is_kept_unless_forced(
 ) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("mine")
+    absent = acpc("at/the/server.h5", "--output", tmp_path / "new.yaml")
+    assert absent.exit_code == 2 and "give the command there" in absent.stderr
     known = [root / "rooms.h5", "--frameskip", 3, "--output", file]
     answer = acpc(*known)
     assert answer.exit_code == 2 and "give --force to overwrite it" in answer.stderr

@@ -20,6 +20,7 @@ from acpc_client.errors import (
     SessionClosed,
     Unavailable,
 )
+from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates, breaker
@@ -154,13 +155,11 @@ def test_an_error_can_deny_the_rest_of_one_environment(
 def test_without_a_server_a_planner_that_denies_plans_on(
     unused_target: str, history: np.ndarray
 ) -> None:
-    with AcpcClient(unused_target) as client:
+    with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as client:
         noise = GaussianNoise(0.08)
         goal = np.zeros(6, np.float32)
         hook = CemCertificates(
-            lambda env: client.plan(
-                "a", history, goal, perturbations=noise, elite_count=2, timeout=1
-            ),
+            lambda env: client.plan("a", history, goal, perturbations=noise, elite_count=2),
             on_error="deny",
         )
         solver(hook).solve(rows(1))

@@ -1,10 +1,9 @@
 """The engine under sweeps, studies and callbacks, on tasks that nobody writes down."""
 
 import json
-import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from acpc_lab.campaigns.tasks import Track
 from acpc_lab.integrations import EpochScore, EpochScorer
 from client_messages import status
 from job_counterparty import JobParty
+from waiting import wait_until
 
 BROKE = status(grpc.StatusCode.INTERNAL, "it broke")
 
@@ -113,46 +113,24 @@ def test_a_failure_ends_the_run_only_where_asked_to(
     assert {status.state for status in others} == {wanted}
 
 
-def test_a_scorer_hands_out_each_score_as_its_job_ends(client: AcpcClient, party: JobParty) -> None:
-    party.looks = 10**6
-    shifts = [GaussianNoise(0.02), GaussianNoise(0.08)]
-    with EpochScorer(client, DatasetAnchors("rooms.h5", "tworoom"), shifts) as scorer:
-        scorer.submit(3, "a")
-        until(lambda: len(party.jobs) == 2)
-        slow, fast = party.jobs.values()
-        fast.looks = 0
-        early: list[EpochScore] = []
-        until(lambda: early.extend(scorer.arrived()) or bool(early))
-        assert not scorer.drain(0), "the other shift is still measured"
-        slow.looks = 0
-        assert scorer.drain(60)
-        late = scorer.arrived()
-    assert [(item.epoch, item.shift, item.error) for item in early + late] == [
-        (3, shifts[1], None),
-        (3, shifts[0], None),
-    ]
-
-
-def test_a_scorer_that_is_closed_hands_out_every_shift_once(
-    client: AcpcClient, party: JobParty
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_scorer_hands_out_each_score_as_its_job_ends_and_every_shift_once(
+    client: AcpcClient, party: JobParty, closed: bool
 ) -> None:
     party.looks = 10**6
     shifts = [GaussianNoise(0.02), GaussianNoise(0.08)]
+    early: list[EpochScore] = []
     with EpochScorer(client, DatasetAnchors("rooms.h5", "tworoom"), shifts) as scorer:
         scorer.submit(3, "a")
-        until(lambda: len(party.jobs) == 2)
-        next(iter(party.jobs.values())).looks = 0
-        early: list[EpochScore] = []
-        until(lambda: early.extend(scorer.arrived()) or bool(early))
-    (rest,) = scorer.arrived()
-    assert (early[0].shift, rest.shift) == tuple(shifts)
-    assert early[0].score is not None
-    assert isinstance(rest.error, Stopped)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Waits until something holds, half a minute at most."""
-    end = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+        wait_until(lambda: len(party.jobs) == 2)
+        slow, fast = party.jobs.values()
+        fast.looks = 0
+        wait_until(lambda: early.extend(scorer.arrived()) or bool(early))
+        assert not scorer.drain(0), "the other shift is still measured"
+        if not closed:
+            slow.looks = 0
+            assert scorer.drain(60)
+    (first,), (last,) = early, scorer.arrived()
+    assert [(item.epoch, item.shift) for item in (first, last)] == [(3, shifts[1]), (3, shifts[0])]
+    assert (first.error, first.score is None) == (None, False)
+    assert isinstance(last.error, Stopped) if closed else last.error is None

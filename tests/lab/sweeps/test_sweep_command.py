@@ -185,6 +185,9 @@ def test_check_lists_the_cells_and_submits_nothing(
         "a gaussian_noise:0.08 seed 0  none",
     ]
     assert len(json.loads(acpc("check", file, "--json").stdout)) == 2
+    (tmp_path / "empty").write_text("")
+    denied = acpc("check", file, "--token-file", tmp_path / "empty")
+    assert denied.exit_code == 2 and "token" in denied.stderr
     assert not party.jobs
     assert not (tmp_path / "mine.sweep").exists()
 

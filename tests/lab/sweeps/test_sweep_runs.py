@@ -6,6 +6,8 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import grpc
 import pytest
@@ -40,19 +42,35 @@ def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
 
 
+@dataclass
+class Scene:
+    """A counterparty with jobs, its client, and what makes a sweep of the example at it."""
+
+    sweep: Callable[..., Sweep]
+    client: AcpcClient
+    party: JobParty
+
+    def run(self, **changes: Any) -> SweepResults:  # noqa: ANN401
+        """Runs the example with other values."""
+        return self.sweep(**changes).run(self.client, poll=POLL)
+
+
+@pytest.fixture
+def at(sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty) -> Scene:
+    return Scene(sweep_of, client, party)
+
+
 def states(results: SweepResults) -> list[str]:
     return [item.state.value for item in results]
 
 
-def test_every_cell_is_scored_and_the_next_run_asks_for_nothing(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.listing = {"a": ["weights.pt"], "b": ["w.pt"]}
-    sweep = sweep_of(checkpoints=["*"], seeds=[0, 7], reference="b", protocol={"draws": 3})
-    results = sweep.run(client, poll=POLL)
-    assert len(results) == len(party.jobs) == 8
+def test_every_cell_is_scored_and_the_next_run_asks_for_nothing(at: Scene) -> None:
+    at.party.listing = {"a": ["weights.pt"], "b": ["w.pt"]}
+    sweep = at.sweep(checkpoints=["*"], seeds=[0, 7], reference="b", protocol={"draws": 3})
+    results = sweep.run(at.client, poll=POLL)
+    assert len(results) == len(at.party.jobs) == 8
     assert all(item.score is not None and item.passed for item in results)
-    sent = [job.request for job in party.jobs.values()]
+    sent = [job.request for job in at.party.jobs.values()]
     asked = [
         (r.checkpoint.name, r.perturbation.gaussian_noise.sigma, r.protocol.seed) for r in sent
     ]
@@ -61,40 +79,36 @@ def test_every_cell_is_scored_and_the_next_run_asks_for_nothing(
         ("weights.pt", "b", "w.pt"), ("w.pt", "b", "w.pt"),
     }  # fmt: skip
     assert {(r.protocol.draws, r.dataset.dataset) for r in sent} == {(3, "rooms.h5")}
-    calls = Counter({method: len(made) for method, made in party.requests.items()})
-    again = sweep.run(client, poll=POLL)
+    calls = Counter({method: len(made) for method, made in at.party.requests.items()})
+    again = sweep.run(at.client, poll=POLL)
     assert [item.score for item in again] == [item.score for item in results]
-    assert Counter({method: len(made) for method, made in party.requests.items()}) == calls
+    assert Counter({method: len(made) for method, made in at.party.requests.items()}) == calls
 
 
-def test_no_more_jobs_than_asked_for_are_at_the_server(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 3
-    sweep_of(seeds=list(range(6)), concurrency=5).run(client, poll=POLL, concurrency=2)
-    assert len(party.jobs) == 12
-    assert party.most == 2
+def test_no_more_jobs_than_asked_for_are_at_the_server(at: Scene) -> None:
+    at.party.looks = 3
+    at.sweep(seeds=list(range(6)), concurrency=5).run(at.client, poll=POLL, concurrency=2)
+    assert len(at.party.jobs) == 12
+    assert at.party.most == 2
 
 
 @pytest.mark.parametrize("trouble", [BROKE, WITHDRAWN, AWAY], ids=["broke", "withdrawn", "away"])
 def test_a_job_that_fails_by_no_fault_of_its_own_gets_another(
-    trouble: status_pb2.Status, sweep_of: Make, client: AcpcClient, party: JobParty
+    trouble: status_pb2.Status, at: Scene
 ) -> None:
-    party.fates["a"] = deque([PASSED, trouble, trouble])
-    results = sweep_of(retries=2).run(client, poll=POLL)
+    at.party.fates["a"] = deque([PASSED, trouble, trouble])
+    results = at.run(retries=2)
     assert states(results) == ["succeeded"] * 2
     assert [item.attempt for item in results] == [1, 3]
-    assert len(party.jobs) == 4, "each attempt is a job of its own"
+    assert len(at.party.jobs) == 4, "each attempt is a job of its own"
 
 
-def test_a_cell_that_fails_for_good_does_not_stop_the_others(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.listing = {name: ["weights.pt"] for name in "abcd"}
-    party.fates.update(a=deque([UNFIT]), b=deque([BROKE] * 2), c=deque([FAILED]))
-    sweep = sweep_of(checkpoints=["*"], shifts=["blur:5"], retries=1)
+def test_a_cell_that_fails_for_good_does_not_stop_the_others(at: Scene) -> None:
+    at.party.listing = {name: ["weights.pt"] for name in "abcd"}
+    at.party.fates.update(a=deque([UNFIT]), b=deque([BROKE] * 2), c=deque([FAILED]))
+    sweep = at.sweep(checkpoints=["*"], shifts=["blur:5"], retries=1)
     seen: list[SweepProgress] = []
-    results = sweep.run(client, poll=POLL, on_update=seen.append)
+    results = sweep.run(at.client, poll=POLL, on_update=seen.append)
     assert states(results) == ["failed", "failed", "succeeded", "succeeded"]
     unfit, broken = results.failed
     assert (unfit.code, unfit.attempt) == ("FAILED_PRECONDITION", 1)
@@ -103,44 +117,38 @@ def test_a_cell_that_fails_for_good_does_not_stop_the_others(
     assert [item.cell.checkpoint.name for item in results.rejected] == ["c"]
     assert seen[-1].counts == {TaskState.SUCCEEDED: 2, TaskState.FAILED: 2}
     assert any(item.state is TaskState.WAITING for now in seen for item in now.changed)
-    party.fates.clear()
-    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 4
+    at.party.fates.clear()
+    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 4
 
 
-def test_a_refused_cell_keeps_the_reason_and_takes_no_attempt(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
+def test_a_refused_cell_keeps_the_reason_and_takes_no_attempt(at: Scene) -> None:
     refusal = status(grpc.StatusCode.INVALID_ARGUMENT, "perturbation.gaussian_noise.sigma: too big")
-    party.refusals["ScoreCheckpoint"].append(refusal)
-    results = sweep_of().run(client, poll=POLL)
+    at.party.refusals["ScoreCheckpoint"].append(refusal)
+    results = at.run()
     assert states(results) == ["failed", "succeeded"]
     assert "too big" in results[0].message
     assert (results[0].attempt, results[0].operation) == (0, "")
 
 
-def test_a_busy_server_is_asked_again_when_it_says(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
+def test_a_busy_server_is_asked_again_when_it_says(at: Scene) -> None:
     full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_info(0.1))
-    party.refusals["ScoreCheckpoint"].extend([full, full])
+    at.party.refusals["ScoreCheckpoint"].extend([full, full])
     begun = time.monotonic()
-    assert states(sweep_of().run(client, poll=POLL)) == ["succeeded"] * 2
+    assert states(at.run()) == ["succeeded"] * 2
     assert time.monotonic() - begun >= 0.2
-    assert len(party.requests["ScoreCheckpoint"]) == 4, "one refusal holds back all cells"
+    assert len(at.party.requests["ScoreCheckpoint"]) == 4, "one refusal holds back all cells"
 
 
-def test_a_server_that_restarts_is_waited_for(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
+def test_a_server_that_restarts_is_waited_for(at: Scene) -> None:
     for method in ("ListCheckpoints", "ScoreCheckpoint", "GetOperation"):
-        party.refusals[method].extend([AWAY] * 3)
+        at.party.refusals[method].extend([AWAY] * 3)
     away: list[bool] = []
 
     def note(now: SweepProgress) -> None:
         if not away or away[-1] != (now.away is not None):
             away.append(now.away is not None)
 
-    results = sweep_of(retries=0).run(client, poll=POLL, on_update=note)
+    results = at.sweep(retries=0).run(at.client, poll=POLL, on_update=note)
     assert states(results) == ["succeeded"] * 2
     assert [item.attempt for item in results] == [1, 1], "absence is no failure of a cell"
     assert away == [True, False] * 3
@@ -160,158 +168,136 @@ def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make)
         sweep_of().run(nobody, timeout=0.2)
 
 
-def test_time_that_is_over_leaves_what_was_measured(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of()
-    party.looks = 10**6
-    sweep.submit(client)
+def test_time_that_is_over_leaves_what_was_measured(at: Scene) -> None:
+    sweep = at.sweep()
+    at.party.looks = 10**6
+    sweep.submit(at.client)
     with pytest.raises(OutOfTime, match="the next run goes on from here"):
-        sweep.run(client, timeout=0.5, poll=POLL)
+        sweep.run(at.client, timeout=0.5, poll=POLL)
     assert states(sweep.results()) == ["running"] * 2
-    for job in party.jobs.values():
+    for job in at.party.jobs.values():
         job.looks = 0
-    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
-    assert len(party.jobs) == 2
+    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
+    assert len(at.party.jobs) == 2
 
 
-def test_a_cell_that_waits_for_another_attempt_is_not_over_for_who_reads_along(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
+def test_a_cell_that_waits_for_another_attempt_is_not_over_for_who_reads_along(at: Scene) -> None:
     """It is seen to run, to wait and to run again; never as failed."""
-    party.fates["a"] = deque([BROKE])
-    sweep, seen = sweep_of(shifts=["blur:5"], retries=1), []
+    at.party.fates["a"] = deque([BROKE])
+    sweep, seen = at.sweep(shifts=["blur:5"], retries=1), []
 
     def note(_: SweepProgress) -> None:
         (item,) = sweep.results()
         seen.append((item.state.value, item.code))
 
-    assert states(sweep.run(client, poll=POLL, on_update=note)) == ["succeeded"]
+    assert states(sweep.run(at.client, poll=POLL, on_update=note)) == ["succeeded"]
     told = list(dict.fromkeys(seen))
     assert ("waiting", "INTERNAL") in told
     assert {state for state, _ in told} <= {"pending", "queued", "running", "waiting", "succeeded"}
 
 
-def test_a_run_can_be_stopped_from_another_thread(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 10**6
+def test_a_run_can_be_stopped_from_another_thread(at: Scene) -> None:
+    at.party.looks = 10**6
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
     with pytest.raises(Stopped, match="its jobs go on"):
-        sweep_of().run(client, poll=POLL, stop=stop)
+        at.sweep().run(at.client, poll=POLL, stop=stop)
 
 
-def test_a_job_that_was_deleted_is_submitted_again_under_its_id(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of()
-    sweep.submit(client)
-    before = list(party.jobs)
-    party.jobs.clear()
-    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
-    assert list(party.jobs) == before
+def test_a_job_that_was_deleted_is_submitted_again_under_its_id(at: Scene) -> None:
+    sweep = at.sweep()
+    sweep.submit(at.client)
+    before = list(at.party.jobs)
+    at.party.jobs.clear()
+    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
+    assert list(at.party.jobs) == before
 
 
-def test_trouble_with_looking_makes_no_second_job(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.refusals["GetOperation"].extend([BROKE] * 2)
-    results = sweep_of(retries=2).run(client, poll=POLL)
+def test_trouble_with_looking_makes_no_second_job(at: Scene) -> None:
+    at.party.refusals["GetOperation"].extend([BROKE] * 2)
+    results = at.run(retries=2)
     assert states(results) == ["succeeded"] * 2
-    assert len(party.jobs) == 2
+    assert len(at.party.jobs) == 2
 
 
-def test_submitting_alone_sends_everything_and_watching_sends_nothing(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of(seeds=list(range(10)), concurrency=1)
+def test_submitting_alone_sends_everything_and_watching_sends_nothing(at: Scene) -> None:
+    sweep = at.sweep(seeds=list(range(10)), concurrency=1)
     with pytest.raises(FailedPrecondition, match="not submitted yet"):
-        sweep.watch(client)
-    results = sweep.submit(client)
-    assert len(party.jobs) == 20
-    assert not party.requests["GetOperation"]
+        sweep.watch(at.client)
+    results = sweep.submit(at.client)
+    assert len(at.party.jobs) == 20
+    assert not at.party.requests["GetOperation"]
     assert set(states(results)) <= {"queued", "running"}
-    party.jobs[next(iter(party.jobs))].fate = BROKE
-    watched = sweep.watch(client, poll=POLL)
+    at.party.jobs[next(iter(at.party.jobs))].fate = BROKE
+    watched = sweep.watch(at.client, poll=POLL)
     assert Counter(states(watched)) == {"succeeded": 19, "failed": 1}
-    assert len(party.requests["ScoreCheckpoint"]) == 20
+    assert len(at.party.requests["ScoreCheckpoint"]) == 20
 
 
-def test_a_sweep_without_its_folder_finds_its_jobs_again(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.fates["a"] = deque([BROKE])
-    first = sweep_of()
-    results = first.run(client, poll=POLL)
-    jobs = set(party.jobs)
+def test_a_sweep_without_its_folder_finds_its_jobs_again(at: Scene) -> None:
+    at.party.fates["a"] = deque([BROKE])
+    first = at.sweep()
+    results = first.run(at.client, poll=POLL)
+    jobs = set(at.party.jobs)
     assert len(jobs) == 3
     first.folder.rename(first.folder.with_name("lost"))
-    again = sweep_of().run(client, poll=POLL)
-    assert set(party.jobs) == jobs
+    again = at.run()
+    assert set(at.party.jobs) == jobs
     assert [item.operation for item in again] == [item.operation for item in results]
 
 
-def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of()
-    sweep.run(client, poll=POLL)
-    for job in party.jobs.values():  # a real server pins digests, and compares
+def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(at: Scene) -> None:
+    sweep = at.sweep()
+    sweep.run(at.client, poll=POLL)
+    for job in at.party.jobs.values():  # a real server pins digests, and compares
         job.request.checkpoint.digest = "d" * 64
     sweep.folder.rename(sweep.folder.with_name("lost"))
-    results = sweep_of().run(client, poll=POLL)
+    results = at.run()
     assert states(results) == ["failed"] * 2
     assert "give the sweep another name" in results[0].message
 
 
-def test_cancelled_cells_are_left_alone_until_the_next_run(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 10**6
-    sweep = sweep_of()
-    sweep.submit(client)
-    assert sweep.cancel(client) == 2
-    assert states(sweep.watch(client, poll=POLL)) == ["cancelled"] * 2
-    assert sweep.cancel(client) == 0
-    party.looks = 1
-    assert states(sweep.run(client, poll=POLL)) == ["succeeded"] * 2
+def test_cancelled_cells_are_left_alone_until_the_next_run(at: Scene) -> None:
+    at.party.looks = 10**6
+    sweep = at.sweep()
+    sweep.submit(at.client)
+    assert sweep.cancel(at.client) == 2
+    assert states(sweep.watch(at.client, poll=POLL)) == ["cancelled"] * 2
+    assert sweep.cancel(at.client) == 0
+    at.party.looks = 1
+    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
     assert [item.attempt for item in sweep.results()] == [2, 2]
 
 
-def test_a_score_that_was_lost_is_fetched_again(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of()
-    results = sweep.run(client, poll=POLL)
+def test_a_score_that_was_lost_is_fetched_again(at: Scene) -> None:
+    sweep = at.sweep()
+    results = sweep.run(at.client, poll=POLL)
     file = sweep.folder / "results" / f"{results[0].cell.id}.npz"
     file.unlink()
     assert states(sweep.results()) == ["queued", "succeeded"]
-    assert sweep.run(client, poll=POLL)[0].score == results[0].score
-    assert len(party.jobs) == 2
+    assert sweep.run(at.client, poll=POLL)[0].score == results[0].score
+    assert len(at.party.jobs) == 2
 
 
-def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep_of().run(client, poll=POLL)
-    more = sweep_of(seeds=[0, 1], concurrency=9, checkpoints=[{"name": "a", "labels": {"run": 1}}])
-    results = more.run(client, poll=POLL)
-    assert len(party.jobs) == len(results) == 4
+def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(at: Scene) -> None:
+    at.run()
+    more = at.sweep(seeds=[0, 1], concurrency=9, checkpoints=[{"name": "a", "labels": {"run": 1}}])
+    results = more.run(at.client, poll=POLL)
+    assert len(at.party.jobs) == len(results) == 4
     assert {item.cell.labels["run"] for item in results} == {1}
-    fewer = sweep_of(seeds=[0, 1], protocol={"draws": 9})
+    fewer = at.sweep(seeds=[0, 1], protocol={"draws": 9})
     with pytest.raises(FailedPrecondition) as refused:
-        fewer.run(client, poll=POLL)
+        fewer.run(at.client, poll=POLL)
     assert "4 cells that were submitted are no longer in the sweep" in refused.value.message
     assert "protocol: nothing -> {'draws': 9}" in refused.value.message
     assert "--drop" in refused.value.message
-    assert len(party.jobs) == 4
-    assert len(fewer.run(client, poll=POLL, drop=True)) == 4
-    assert len(party.jobs) == 8
+    assert len(at.party.jobs) == 4
+    assert len(fewer.run(at.client, poll=POLL, drop=True)) == 4
+    assert len(at.party.jobs) == 8
 
 
-def test_an_option_that_there_is_not_is_named(sweep_of: Make, client: AcpcClient) -> None:
-    sweep = sweep_of()
+def test_an_option_that_there_is_not_is_named(at: Scene) -> None:
+    sweep = at.sweep()
     for call, given, known in (
         (sweep.run, "timout", "timeout"),
         (sweep.submit, "concurrency", "rescan"),
@@ -319,59 +305,51 @@ def test_an_option_that_there_is_not_is_named(sweep_of: Make, client: AcpcClient
         (sweep.watch, "rescan", "poll"),
     ):
         with pytest.raises(TypeError, match=f"takes no {given}; known: .*{known}"):
-            call(client, **{given: 3})
+            call(at.client, **{given: 3})
     assert not sweep.folder.exists()
 
 
-def test_without_a_place_for_results_nothing_is_submitted(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of()
+def test_without_a_place_for_results_nothing_is_submitted(at: Scene) -> None:
+    sweep = at.sweep()
     sweep.folder.mkdir()
     (sweep.folder / "results").write_text("in the way")
     with pytest.raises(FailedPrecondition, match=r"cannot make .*results: "):
-        sweep.run(client, poll=POLL)
-    assert not party.jobs
+        sweep.run(at.client, poll=POLL)
+    assert not at.party.jobs
 
 
-def test_new_checkpoints_join_when_asked_to(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    sweep = sweep_of(checkpoints=["*"])
-    assert len(sweep.run(client, poll=POLL)) == 2
-    party.listing["b"] = ["weights.pt"]
-    assert len(sweep.run(client, poll=POLL)) == 2
-    assert len(sweep.run(client, poll=POLL, rescan=True)) == 4
-    del party.listing["a"]
+def test_new_checkpoints_join_when_asked_to(at: Scene) -> None:
+    sweep = at.sweep(checkpoints=["*"])
+    assert len(sweep.run(at.client, poll=POLL)) == 2
+    at.party.listing["b"] = ["weights.pt"]
+    assert len(sweep.run(at.client, poll=POLL)) == 2
+    assert len(sweep.run(at.client, poll=POLL, rescan=True)) == 4
+    del at.party.listing["a"]
     with pytest.raises(FailedPrecondition, match="what changed: the checkpoints at the server"):
-        sweep.run(client, poll=POLL, rescan=True)
+        sweep.run(at.client, poll=POLL, rescan=True)
 
 
-def test_two_processes_cannot_run_one_sweep(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 10**6
-    sweep, stop = sweep_of(), threading.Event()
+def test_two_processes_cannot_run_one_sweep(at: Scene) -> None:
+    at.party.looks = 10**6
+    sweep, stop = at.sweep(), threading.Event()
     refusals = []
 
     def intrude(now: SweepProgress) -> None:
         if now.tasks and not refusals:
             with pytest.raises(FailedPrecondition, match="another process runs the sweep") as told:
-                sweep_of().run(client)
+                at.sweep().run(at.client)
             refusals.append(told.value)
             stop.set()
 
     with pytest.raises(Stopped):
-        sweep.run(client, poll=POLL, on_update=intrude, stop=stop)
+        sweep.run(at.client, poll=POLL, on_update=intrude, stop=stop)
     assert refusals[0].reason == "SWEEP_RUNNING"
 
 
-def test_rate_and_time_left_follow_the_work(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 2
+def test_rate_and_time_left_follow_the_work(at: Scene) -> None:
+    at.party.looks = 2
     seen: list[SweepProgress] = []
-    sweep_of(seeds=list(range(5)), concurrency=1).run(client, poll=0.02, on_update=seen.append)
+    at.sweep(seeds=list(range(5)), concurrency=1).run(at.client, poll=0.02, on_update=seen.append)
     assert seen[0].seconds_left is None
     middle = next(now for now in seen if now.done == 5)
     assert middle.rate == pytest.approx(5 / middle.elapsed, rel=0.2)
@@ -379,12 +357,10 @@ def test_rate_and_time_left_follow_the_work(
     assert seen[-1].seconds_left == 0
 
 
-def test_what_changed_at_the_server_meanwhile_is_told(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.listing["b"] = ["weights.pt"]
-    sweep = sweep_of(checkpoints=["a", "b"])
-    results = sweep.run(client, poll=POLL)
+def test_what_changed_at_the_server_meanwhile_is_told(at: Scene) -> None:
+    at.party.listing["b"] = ["weights.pt"]
+    sweep = at.sweep(checkpoints=["a", "b"])
+    results = sweep.run(at.client, poll=POLL)
     assert not results.inconsistencies
     score = results[0].score
     assert score is not None

@@ -1,11 +1,12 @@
 """A folder in which checkpoints appear, and a counterparty that scores them."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, Watch
 from job_counterparty import DOCUMENT, JobParty, target
@@ -33,6 +34,12 @@ def write(root: Path) -> Callable[..., Path]:
         return (folder / ".part").rename(folder / weights)
 
     return write
+
+
+@pytest.fixture
+def client(target: str) -> Iterator[AcpcClient]:
+    with AcpcClient(target) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -18,14 +18,12 @@ pytestmark = pytest.mark.process
 
 
 def test_the_second_process_waits_for_the_death_of_the_first(
-    watch: Watch, file: Path, root: Path, write: Callable[..., Path], target: str, party: JobParty
-) -> None:
+    watch: Watch, file: Path, root: Path, write: Callable[..., Path], target: str, party: JobParty,
+    client: AcpcClient,
+) -> None:  # fmt: skip
     write("first")
     command = ["watch", root, "--sweep", file, "--target", target, "--interval", "0.1"]
-    with (
-        processes.running([sys.executable, "-m", "acpc_lab", *command]) as first,
-        AcpcClient(target) as client,
-    ):
+    with processes.running([sys.executable, "-m", "acpc_lab", *command]) as first:
         wait_until(lambda: len(party.jobs) == 1)
         with pytest.raises(FailedPrecondition, match="another process"):
             watch.run(client, once=True)

@@ -1,4 +1,4 @@
-"""Reads the frozen backbones of jepa-wms' world models, which their checkpoints do not hold."""
+"""Reads the frozen backbones of dino_wm's and jepa-wms' models, which their files do not hold."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
-from acpc_server.models.plugin import JsonObject, StateReader, UnsafeCheckpoint
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from torch import Tensor
 from torch.nn import functional as F
+
+from acpc_server.errors import UnsafeCheckpoint
+from acpc_server.importing.archive import unsafe
+from acpc_server.importing.facts import count
+from acpc_server.models import JsonObject, StateReader
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 
 DIM_HEAD = 64  # of every published size
 # Names of the releases of DINOv2 and DINOv3, and those of transformers' Dinov2Model.
@@ -45,29 +49,41 @@ def read_backbone(
     The server normalises with ImageNet's statistics; the patch projection is made to undo that.
     Frames have one size, for which DINOv2's positions are resampled as its own code does.
     """
-    stored = dict(StateReader(path.name, path.read_bytes(), {}).tensors)
-    _check_stored(path, stored)
+    stored = StateReader(path.name, path.read_bytes(), {}).tensors
+    return prepare_backbone(path.name, stored, image_size, trained_mean, trained_std)
+
+
+def prepare_backbone(
+    filename: str,
+    tensors: Mapping[str, Tensor],
+    image_size: int | None,
+    trained_mean: Sequence[float],
+    trained_std: Sequence[float],
+) -> tuple[dict[str, Tensor], int]:
+    """As :func:`read_backbone`, of tensors that a file of this name holds."""
+    stored = dict(tensors)
+    _check_stored(filename, stored)
     periods = stored.pop(DINOV3_PERIODS, None)
     state = renamed(stored)
     axes = {PATCHES: 4, PATCH_BIAS: 1, **({POSITIONS: 3} if periods is None else DINOV3_AXES)}
     for name, ndim in axes.items():
         if name not in state or state[name].ndim != ndim or not state[name].numel():
             wanted = "a backbone's weights, as DINOv2 or DINOv3 publish them, are wanted"
-            raise rejected(path, f"no {name} of {ndim} axes; {wanted}")
+            raise unsafe(filename, f"no {name} of {ndim} axes; {wanted}")
     weight, bias = state[PATCHES].double(), state[PATCH_BIAS].double()
     if weight.shape[1] != len(IMAGENET_MEAN) or bias.shape != weight.shape[:1]:
         problem = f"patches of shape {tuple(weight.shape)}, bias {tuple(bias.shape)}; RGB is wanted"
-        raise rejected(path, problem)
+        raise unsafe(filename, problem)
     if periods is None:
         image_size = image_size or 224
         grid, trained = image_size // weight.shape[-1], state[POSITIONS].shape[1] - 1
         if grid < 1 or math.isqrt(trained) ** 2 != trained:
-            problem = f"{trained} positions and {grid} patches a side; --image-size is another"
-            raise rejected(path, problem)
+            problem = f"{trained} positions and {grid} patches a side; frames of another size"
+            raise unsafe(filename, problem)
         state[POSITIONS] = resample(state[POSITIONS], grid)
     else:
         image_size = image_size or 256
-        _check_periods(path, periods)
+        _check_periods(filename, periods)
     mean, std, before, divisor = (
         torch.tensor(values, dtype=torch.float64)[:, None, None]
         for values in (IMAGENET_MEAN, IMAGENET_STD, trained_mean, trained_std)
@@ -78,21 +94,21 @@ def read_backbone(
     return state, image_size
 
 
-def _check_stored(path: Path, stored: Mapping[str, Tensor]) -> None:
+def _check_stored(filename: str, stored: Mapping[str, Tensor]) -> None:
     """What :func:`renamed` and the arithmetic on patches take for granted."""
     for name, tensor in stored.items():
         shape, mask = tuple(tensor.shape), stored.get(f"{name}_mask", tensor)
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise rejected(path, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
+            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
         if QKV.match(name) and (not shape or shape[0] % 3 or mask.shape != shape):
-            raise rejected(path, f"{name}: shape {shape}, not that of queries, keys and values")
+            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
 
 
-def _check_periods(path: Path, periods: Tensor) -> None:
+def _check_periods(filename: str, periods: Tensor) -> None:
     """The server computes them; a file may hold them in bfloat16."""
     wanted = DINOV3_THETA ** (torch.arange(DIM_HEAD // 4) / (DIM_HEAD // 4))
     if periods.shape != wanted.shape or not torch.allclose(periods.float(), wanted, rtol=0.01):
-        raise rejected(path, f"{DINOV3_PERIODS} are not those of base {DINOV3_THETA:g}")
+        raise unsafe(filename, f"{DINOV3_PERIODS} are not those of base {DINOV3_THETA:g}")
 
 
 def resample(positions: Tensor, grid: int) -> Tensor:
@@ -104,7 +120,7 @@ def resample(positions: Tensor, grid: int) -> Tensor:
     side = math.isqrt(positions.shape[1] - 1)
     if side == grid:
         return positions
-    square = positions[:, 1:].float().unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    square = positions[:, 1:].float().reshape(1, side, side, -1).permute(0, 3, 1, 2)
     scale = (grid + 0.1) / side
     resized = F.interpolate(square, scale_factor=(scale, scale), mode="bicubic")
     return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
@@ -156,13 +172,3 @@ def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
             raise UnsafeCheckpoint(f"{name}: {min(twice)} is there under two names")
         state |= parts
     return state
-
-
-def count(pattern: str, state: Mapping[str, Tensor]) -> int:
-    """How many layers there are whose names begin so."""
-    return len({found[1] for name in state if (found := re.match(pattern, name))})
-
-
-def rejected(path: Path, problem: str) -> UnsafeCheckpoint:
-    """The error for a file."""
-    return UnsafeCheckpoint(f"{path.name}: {problem}; nothing was executed")
