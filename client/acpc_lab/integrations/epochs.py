@@ -337,8 +337,8 @@ class EpochScorer:
                 continue
             task.handed_out = True
             problem = None if task.score is not None else status.problem or failure
-            came = {"operation": status.operation, "score": task.score, "error": problem}
-            self._arrived.append(dataclasses.replace(task.wanted, **came))
+            found = dataclasses.replace(task.wanted, operation=status.operation, score=task.score)
+            self._arrived.append(dataclasses.replace(found, error=problem))
 
     def _give_up(self, wanted: Sequence[EpochScore], error: AcpcError) -> bool:
         """Hands out an error in place of each score; returns that they were not taken."""
