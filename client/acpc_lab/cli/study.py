@@ -171,7 +171,7 @@ class Calibrated:
     ] = ""
 
     def write(self, evidence: studies.Evidence, source: Mapping[str, Any]) -> None:
-        """Writes them, and says what to know of them.
+        """Writes the thresholds, and prints the warnings that they carry.
 
         Raises:
             ArgumentError: The rows have several families, or no such one.

@@ -111,7 +111,7 @@ def options_of(study: studies.Study) -> type[Any]:
 
 
 def parameters_of(study: studies.Study, options: object) -> studies.Parameters:
-    """The parameters of the summary that the options give; of several requests of one name both.
+    """The parameters of the summary; one that the request has too takes the same option.
 
     Raises ArgumentError: One is out of range.
     """

@@ -56,7 +56,7 @@ from acpc_client.errors import (
 )
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
-from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
+from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch, limit_numbers, limits
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
@@ -146,8 +146,7 @@ class EpochScore:
         values |= {"score": verdict.score, "epoch": float(self.epoch)}
         values["passed"] = None if verdict.ir_relative is None else float(self.passed)
         values |= self._ends(self.score.evidence)
-        shift = re.sub(r"[^\w.\-]+", "_", str(self.shift))
-        named = {f"{prefix}/{shift}/{name}": value for name, value in values.items()}
+        named = {f"{prefix}/{_named(self.shift)}/{name}": found for name, found in values.items()}
         return {name: value for name, value in named.items() if value is not None}
 
     @staticmethod
@@ -162,6 +161,25 @@ class EpochScore:
                 if math.isfinite(getattr(found, end)):
                     ends[f"{name.removesuffix('_raw')}_{end}"] = getattr(found, end)
         return ends
+
+
+def limit_metrics(scores: Sequence[EpochScore], prefix: str = "acpc") -> dict[str, float]:
+    """Returns up to which severity an epoch passes, from its scores at several severities.
+
+    Names are ``prefix/kind/limit``, ``limit_lower`` and ``limit_upper``.
+    """
+    found = limits(("", item.shift, item.score, item.operation) for item in scores)
+    return {
+        f"{prefix}/{_named(curve)}/{name}": value
+        for (_, curve), limit in found.items()
+        for name, value in limit_numbers(limit).items()
+        if isinstance(value, int | float)
+    }
+
+
+def _named(shift: object) -> str:
+    """The part of a metric's name that names its shift."""
+    return re.sub(r"[^\w.\-]+", "_", str(shift))
 
 
 @dataclass(eq=False)
@@ -337,8 +355,10 @@ class EpochScorer:
                 continue
             task.handed_out = True
             problem = None if task.score is not None else status.problem or failure
-            found = dataclasses.replace(task.wanted, operation=status.operation, score=task.score)
-            self._arrived.append(dataclasses.replace(found, error=problem))
+            came = dataclasses.replace(
+                task.wanted, operation=status.operation, score=task.score, error=problem
+            )
+            self._arrived.append(came)
 
     def _give_up(self, wanted: Sequence[EpochScore], error: AcpcError) -> bool:
         """Hands out an error in place of each score; returns that they were not taken."""

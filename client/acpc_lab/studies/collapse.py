@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import light, panels, swatch
-from acpc_lab.studies.base import Answers, Evidence, Listing, Parameters, Study
+from acpc_lab.studies.base import Answers, Listing, Parameters, Study
 from acpc_lab.studies.measuring import AskScore
 from acpc_lab.studies.statistics import clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
@@ -174,11 +174,6 @@ def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
     return figure
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The bars."""
-    return {"checkpoints": collapse_bars(evidence.summary.checkpoints)}
-
-
 def collapse_rows(answers: Answers) -> CollapseRows:
     """A row per checkpoint, under its own name.
 
@@ -201,7 +196,7 @@ STUDY = Study(
     "Does SR expose a collapsed representation that raw IR prefers?",
     summarise,
     shown,
-    draw,
+    lambda made: {"checkpoints": collapse_bars(made.summary.checkpoints)},
     (
         "acpc study collapse --checkpoints weights.csv --out collapse/",
         "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",

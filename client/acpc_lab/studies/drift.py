@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +11,7 @@ from acpc.contract import DriftStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import joined, panels
-from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study, decimals
+from acpc_lab.studies.base import Listing, Parameters, RunRows, Study, decimals
 from acpc_lab.studies.measuring import AskStudy, require_one_per_run
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
@@ -265,17 +265,12 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     return figure
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The errors."""
-    return {"errors": drift_errors(evidence.summary.cells)}
-
-
 STUDY = Study(
     "drift",
     "Does ACPC tell how far a perturbation changes the prediction error?",
     summarise,
     shown,
-    draw,
+    lambda made: {"errors": drift_errors(made.summary.cells)},
     (
         "acpc study drift --checkpoints unaugmented.csv --out drift/",
         "acpc study drift --rows drift/rows.csv --alpha 10",

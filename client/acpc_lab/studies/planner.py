@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from acpc.contract import PlannerStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, RULE, SOFT, hue, marker, panels
-from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, by_reading
+from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
 from acpc_lab.studies.measuring import AskStudy
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
@@ -261,17 +261,12 @@ def planner_errors(cells: Sequence[PlannerCell], reduction: Spread) -> Figure:
     return figure
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The errors."""
-    return {"errors": planner_errors(evidence.summary.cells, evidence.summary.reduction)}
-
-
 STUDY = Study(
     "planner",
     "Does ACPC reflect what a changed plan costs the clean model?",
     summarise,
     shown,
-    draw,
+    lambda made: {"errors": planner_errors(made.summary.cells, made.summary.reduction)},
     (
         "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
         "acpc study planner --rows planner/rows.csv --protocol released",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -304,12 +304,6 @@ def _gain(pair: ShiftPair) -> str:
 GAIN, DELTA = "change of success (points)", "change of the screen score S"
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """Means by task and shift, and every pair."""
-    pairs = evidence.summary.pairs
-    return {"bars": shift_bars(pairs), "pairs": shift_scatter(pairs)}
-
-
 def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
     """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
     figure, (left, right) = panels(2, width=3.0)
@@ -364,7 +358,10 @@ STUDY = Study(
     "Does the change of the screen score agree with the change in behaviour?",
     summarise,
     shown,
-    draw,
+    lambda made: {
+        "bars": shift_bars(made.summary.pairs),
+        "pairs": shift_scatter(made.summary.pairs),
+    },
     (
         "acpc study paper shifts > pairs.csv",
         "acpc study shifts pairs.csv",

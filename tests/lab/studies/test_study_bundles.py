@@ -103,22 +103,23 @@ def test_a_changed_file_is_named(copy: Path, name: str, change: str) -> None:
     assert ("is missing" in difference) == (change == "delete")
 
 
-def forge(folder: Path, name: str, content: bytes) -> None:
-    """Changes a file and its digest, as someone would who wants another number."""
+def forge(folder: Path, name: str, content: bytes) -> str:
+    """Changes a file and its digest, as someone would who wants another number.
+
+    Returns what verification says of it.
+    """
     (folder / name).write_bytes(content)
     manifest = json.loads((folder / "study.json").read_text())
     manifest["files"][name] = hashlib.sha256(content).hexdigest()
     (folder / "study.json").write_text(json.dumps(manifest))
+    return str(verify(folder).difference)
 
 
-def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
-    match value:
-        case dict():
-            return [leaf for key, item in value.items() for leaf in leaves(item, (*path, key))]
-        case list():
-            return [leaf for i, item in enumerate(value) for leaf in leaves(item, (*path, i))]
-        case _:
-            return [path]
+def leaves(value: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - any JSON value
+    """Every value that holds no others, as its holder and key."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    nested = [leaves(v) if isinstance(v, dict | list) else [(value, k)] for k, v in items]
+    return [leaf for found in nested for leaf in found]
 
 
 @settings(
@@ -129,43 +130,30 @@ def test_no_forged_number_of_the_summary_goes_unseen(copy: Path, data: st.DataOb
     """Whatever value of the summary is changed, it is the first difference that is named."""
     original = (copy / "summary.json").read_bytes()
     summary = json.loads(original)
-    *path, last = data.draw(st.sampled_from(leaves(summary)))
-    holder = summary
-    for key in path:
-        holder = holder[key]
-    value = holder[last]
-    match value:
-        case bool():
-            holder[last] = not value
-        case str():
-            holder[last] = value + "x"
+    holder, last = data.draw(st.sampled_from(leaves(summary)))
+    match holder[last]:
+        case bool() as flag:
+            holder[last] = not flag
+        case str() as text:
+            holder[last] = text + "x"
         case None:
             holder[last] = 0.0
-        case _:
-            holder[last] = data.draw(
-                st.sampled_from([value + 1e-6 + abs(value) * 1e-6, None, "1", True])
-            )
-    forge(copy, "summary.json", json.dumps(summary).encode())
-    difference = verify(copy).difference
+        case number:
+            others = [number + 1e-6 + abs(number) * 1e-6, None, "1", True]
+            holder[last] = data.draw(st.sampled_from(others))
+    difference = forge(copy, "summary.json", json.dumps(summary).encode())
     (copy / "summary.json").write_bytes(original)
-    assert difference is not None
-    assert difference.startswith("summary.json, ")
-    assert str(last) in difference
+    assert difference.startswith("summary.json, ") and str(last) in difference
     assert "where the rows give" in difference
 
 
 def test_forged_rows_give_another_summary(copy: Path) -> None:
-    rows = (
-        (copy / "rows.csv")
-        .read_text()
-        .replace("TwoRoom,3072,blur,0.499", "TwoRoom,3072,blur,0.498")
-    )
-    forge(copy, "rows.csv", rows.encode())
-    difference = verify(copy).difference
-    assert difference is not None
+    rows = (copy / "rows.csv").read_text()
+    changed = rows.replace("TwoRoom,3072,blur,0.499", "TwoRoom,3072,blur,0.498")
+    difference = forge(copy, "rows.csv", changed.encode())
     assert difference.startswith("summary.json, answer.pairs[0].score: found -0.66333")
-    forge(copy, "rows.csv", b"task\n")
-    assert "the summary cannot be computed from the rows" in str(verify(copy).difference)
+    wrong = "the summary cannot be computed from the rows"
+    assert wrong in forge(copy, "rows.csv", b"task\n")
 
 
 @pytest.mark.parametrize(
@@ -187,18 +175,19 @@ def test_a_missing_or_added_entry_is_a_difference(
     document = json.loads((copy / "summary.json").read_bytes())
     if change is not None:
         document["answer"] = change(document["answer"])
-    forge(copy, "summary.json", json.dumps(document).encode() if change else b"{")
-    assert words in str(verify(copy).difference)
+    content = json.dumps(document).encode() if change else b"{"
+    assert words in forge(copy, "summary.json", content)
 
 
-def test_another_parameter_gives_another_summary(copy: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("gain", "request.parameters.gain: found 5.0"), ("gian", "gian: is no parameter")],
+)
+def test_another_parameter_gives_another_summary(copy: Path, name: str, words: str) -> None:
     manifest = json.loads((copy / "study.json").read_text())
-    manifest["parameters"]["gain"] = 3.0
+    manifest["parameters"][name] = 3.0
     (copy / "study.json").write_text(json.dumps(manifest))
-    assert "request.parameters.gain: found 5.0" in str(verify(copy).difference)
-    manifest["parameters"]["gian"] = 3.0
-    (copy / "study.json").write_text(json.dumps(manifest))
-    assert "gian: is no parameter" in str(verify(copy).difference)
+    assert words in str(verify(copy).difference)
 
 
 @pytest.mark.parametrize(
