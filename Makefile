@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist
 # Modules are compiled once, not by every program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
+.PHONY: help setup demo import-demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -59,6 +59,9 @@ setup: $(READY) ## Install everything into .venv; other targets install what the
 
 demo: $(DEMO) ## Judge three trained world models over gRPC: robust, fragile, collapsed
 	@$(BIN)/python examples/demo.py
+
+import-demo: $(DEMO) ## Import a training run of the paper's layout, and score its epochs
+	@$(BIN)/python examples/import_demo.py
 
 sweep-demo: $(DEMO) ## Score ten checkpoints under eight everyday changes and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py

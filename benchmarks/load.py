@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
+from typing import Any
 
 import grpc
 import numpy as np
@@ -19,7 +20,10 @@ from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
 
 HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
+PAPER_SIDE = 224
 PAIR, POOL = "ComparePair", "CertifyPool"
+# Pairs of the paper's size: one view each, and 64 that are dear to draw.
+PAPER_PAIR, DEAR = "a pair of the paper's size", "a dear pair"
 
 
 @dataclass
@@ -43,9 +47,11 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
     return {"count": len(seconds), "p50_ms": p50, "p99_ms": p99, "max_ms": max(seconds) * 1e3}
 
 
-def pair_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.ComparePairRequest:
+def pair_request(
+    checkpoint: str, rng: np.random.Generator, draws: int, side: int = SIDE
+) -> pb.ComparePairRequest:
     """A pair nobody has asked for before."""
-    history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
+    history = rng.integers(0, 256, (HISTORY, side, side, 3), dtype=np.uint8)
     blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH)).astype("<f4")
     return pb.ComparePairRequest(
         checkpoint=receipt_pb2.CheckpointRef(name=checkpoint),
@@ -83,9 +89,28 @@ def pool_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.Ce
     )
 
 
+def dear_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.ComparePairRequest:
+    """A pair with 64 views under blurs of 3,000 taps, beside one of noise."""
+    pair = pair_request(checkpoint, rng, draws, PAPER_SIDE)
+    specs = pair.perturbations.specs
+    for n in range(64):
+        spec = perturbation_pb2.PerturbationSpec()
+        spec.defocus_blur.radius = 30 + n / 64
+        specs.append(spec)
+    return pair
+
+
 def fresh_seed() -> int:
     """A seed whose views no earlier load has asked for."""
     return secrets.randbits(62)
+
+
+REQUESTS: dict[str, Callable[[str, np.random.Generator, int], Any]] = {
+    PAIR: pair_request,
+    POOL: pool_request,
+    PAPER_PAIR: partial(pair_request, side=PAPER_SIDE),
+    DEAR: dear_request,
+}
 
 
 def closed_loop(
@@ -93,9 +118,9 @@ def closed_loop(
 ) -> list[list[float]]:
     """Callers that ask again as soon as they are answered; latencies of each caller.
 
-    ``method`` is ComparePair or CertifyPool.
+    ``method`` is one of :data:`REQUESTS`.
     """
-    made = pair_request if method == PAIR else pool_request
+    made = REQUESTS[method]
 
     def caller(index: int) -> list[float]:
         rng = np.random.default_rng(index)
@@ -107,12 +132,13 @@ def closed_loop(
             request.perturbations.seed = seed + position  # new views: no latent is cached
             position += 1
             started = time.perf_counter()
-            ask(request, timeout=60)
+            ask(request, timeout=600)
             found.append(time.perf_counter() - started)
         return found
 
     with grpc.insecure_channel(address) as channel, ThreadPoolExecutor(callers) as pool:
-        ask = getattr(pb_grpc.DiagnosticServiceStub(channel), method)
+        stub = pb_grpc.DiagnosticServiceStub(channel)
+        ask = stub.CertifyPool if method == POOL else stub.ComparePair
         return list(pool.map(caller, range(callers)))
 
 

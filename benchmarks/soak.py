@@ -1,16 +1,15 @@
 """Mixed load of two tenants on a server that is restarted and killed: failures, memory, latencies.
 
-    python benchmarks/soak.py [--minutes 60] [--out build/benchmarks/soak.json]
+    python benchmarks/soak.py [--minutes 60] [--pause 0.05] [--out build/benchmarks/soak.json]
 
 Valid calls of every kind, hostile requests beside them. In the first half of the time the server
 is stopped (SIGTERM) and killed (SIGKILL) in turn and started again at once; in the second half it
 runs undisturbed, and its memory is fitted with a line once the latent cache is full. Ends with 1
-when a valid call failed, a job was lost, the server had a bug, or its memory grew.
+when a valid call failed, a job was lost, the server had a bug, or its memory or threads grew.
 """
 
 from __future__ import annotations
 
-import socket
 import sys
 import tempfile
 import threading
@@ -18,11 +17,12 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import MIB, memory, parser, publish
+from common import parser, publish
 
 # isort: split
 import anchor_wire
@@ -44,14 +44,15 @@ from cases import Cases, Names
 from fuzzer import FAULTS, send
 from load import quantiles
 from served_world import write_world
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 from tenants import Tenants, make_tenants
+from watching import holdings
 
 RESTART_SECONDS = 120.0
 SAMPLE_SECONDS = 2.0
 CACHE_MIB = 32
 # Growth of the last, undisturbed life that still counts as flat, if that lasted long enough.
-FLAT_MIB_PER_HOUR = 64.0
+FLAT_PER_HOUR = {"rss_mib": 64.0, "threads": 8.0}
 LONG_ENOUGH_SECONDS = 600.0
 SHIFT = GaussianNoise(0.08)
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=4)
@@ -175,11 +176,23 @@ class Work:
         return list(self._client.checkpoints.list())
 
 
+@dataclass
+class Pace:
+    """Until when callers call, and the seconds they rest after each call."""
+
+    pause: float
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def rest(self) -> bool:
+        """Whether the time is up, after a rest."""
+        return self.over.wait(self.pause)
+
+
 def repeat(
-    client: AcpcClient, kind: str, call: Callable[[], object], tally: Tally, over: threading.Event
+    client: AcpcClient, kind: str, call: Callable[[], object], tally: Tally, pace: Pace
 ) -> None:
     """Make one kind of call until time is up; a call outlasts restarts as the client's jobs do."""
-    while not over.is_set():
+    while not pace.rest():
         started, absence = time.monotonic(), client.absence()
         while True:
             try:
@@ -197,18 +210,17 @@ def repeat(
             except Exception:  # noqa: BLE001 - a bug of the client is a finding of the soak
                 tally.wrong(kind, traceback.format_exc()[-600:])
                 break
-        over.wait(0.05)
 
 
-def hostile(address: str, key: Metadata, tally: Tally, over: threading.Event) -> None:
+def hostile(address: str, key: Metadata, tally: Tally, pace: Pace) -> None:
     """Cases of the fuzzer, one after another; away is no fault here."""
     cases = Cases(HOSTILE_SEED, Names("operations/of-nobody", "0" * 64))
     faults = set(FAULTS) - {"UNAVAILABLE"}
     index = 0
     with grpc.insecure_channel(address) as channel:
-        while not over.wait(0.02):
+        while not pace.rest():
             case = cases.case(index)
-            ended = send(channel, case, key)
+            ended = send(channel, replace(case, metadata=(*case.metadata, *key)))
             tally.hostile[ended.code] += 1
             if ended.code in faults:
                 tally.wrong("hostile", f"--only {index} {case.path} {ended.code} {ended.details}")
@@ -232,48 +244,44 @@ def lives(server: ServerProcess, seconds: float, bugs: list[str]) -> Iterator[st
         term = not term
 
 
-def slope(samples: list[tuple[float, float]]) -> float:
-    """MiB an hour of the later half of (second, MiB) samples."""
-    later = np.array(samples[len(samples) // 2 :])
-    return float(np.polyfit(later[:, 0], later[:, 1], 1)[0]) * 3600
+def slope(seconds: list[float], held: list[int]) -> float:
+    """Growth an hour of the later half of samples."""
+    half = len(seconds) // 2
+    return round(float(np.polyfit(seconds[half:], held[half:], 1)[0]) * 3600, 1)
 
 
-def free_port() -> int:
-    """A port that nobody has, for a server that comes back at the same address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, Any]:
+def soak(server: ServerProcess, tenants: Tenants, seconds: float, pause: float) -> dict[str, Any]:
     """The whole run on a server that has been started."""
-    tally, over, bugs = Tally(), threading.Event(), list[str]()
+    tally, pace, bugs = Tally(), Pace(pause), list[str]()
     clients = [AcpcClient(server.address, token=key) for key in tenants.keys.values()]
     key = tenants.metadata("adversary")
-    threads = [threading.Thread(target=hostile, args=(server.address, key, tally, over))]
+    threads = [threading.Thread(target=hostile, args=(server.address, key, tally, pace))]
     for seed, client in enumerate(clients):
         for kind, call in Work(client, seed + 1).kinds().items():
             threads.append(
-                threading.Thread(target=repeat, args=(client, kind, call, tally, over), daemon=True)
+                threading.Thread(target=repeat, args=(client, kind, call, tally, pace), daemon=True)
             )
     started = time.monotonic()
     for thread in threads:
         thread.start()
-    samples = []
+    sampled, samples = list[float](), list[dict[str, int]]()
     try:
         restarts = list(lives(server, seconds, bugs))
         while (now := time.monotonic() - started) < seconds:
-            samples.append((now, memory(server.pid, "VmRSS") / MIB))
+            sampled.append(now)
+            samples.append(holdings(server.pid))
             time.sleep(SAMPLE_SECONDS)
     finally:  # a server that does not come back ends the callers, too
-        over.set()
+        pace.over.set()
     for thread in threads:
         thread.join()
     for client in clients:
         client.close()
     bugs += server.bugs()
-    grown = slope(samples)
-    flat = grown < FLAT_MIB_PER_HOUR or samples[-1][0] - samples[0][0] < LONG_ENOUGH_SECONDS
+    held = {name: [sample[name] for sample in samples] for name in samples[0]}
+    grown = {name: slope(sampled, values) for name, values in held.items()}
+    flat = all(grown[name] < most for name, most in FLAT_PER_HOUR.items())
+    flat |= sampled[-1] - sampled[0] < LONG_ENOUGH_SECONDS
     return {
         "minutes": round((time.monotonic() - started) / 60, 1),
         "restarts": restarts,
@@ -287,10 +295,10 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, A
         "hostile_count": tally.hostile.total(),
         "bugs": bugs,
         "bug_count": len(bugs),
-        "first_mib": samples[0][1],
-        "last_mib": samples[-1][1],
-        "memory_mib": [round(size) for _, size in samples[:: max(1, len(samples) // 60)]],
-        "memory_mib_per_hour": round(grown, 1),
+        "first": samples[0],
+        "last": samples[-1],
+        "held": {name: values[:: max(1, len(values) // 60)] for name, values in held.items()},
+        "grown_per_hour": grown,
         "kept": not tally.failed and not bugs and flat,
     }
 
@@ -298,6 +306,7 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float) -> dict[str, A
 def main() -> None:
     command = parser(__doc__, "soak")
     command.add_argument("--minutes", type=float, default=60.0)
+    command.add_argument("--pause", type=float, default=0.05, help="seconds after each call")
     given = command.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         world, tenants = write_world(Path(folder)), make_tenants(Path(folder))
@@ -309,7 +318,7 @@ def main() -> None:
             latent_cache_mib=CACHE_MIB,
             keys_file=tenants.keys_file,
         ) as server:
-            report = soak(server, tenants, 60 * given.minutes)
+            report = soak(server, tenants, 60 * given.minutes, given.pause)
     publish(report, given.out)
     sys.exit(not report["kept"])
 

@@ -1,4 +1,4 @@
-"""Every perturbation that a single frame shows, at three severities, as docs/perturbations.png.
+"""Every perturbation at three severities, as docs/perturbations.png.
 
 Run by hand when a perturbation changes: python examples/perturbation_gallery.py
 """
@@ -8,11 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import torch
 from acpc.contract import Perturbation, parse_grid
-from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb import perturb_frames
-from PIL import Image, ImageDraw, ImageFont
+from acpc_server.preview_command import drawn, sheet
+from PIL import Image, ImageDraw
 
 TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
 EVERYDAY = TARGET.with_name("everyday.png")
@@ -42,9 +40,10 @@ GRIDS = (
     "haze:0.2,0.4,0.7",
     "salt_and_pepper:0.01,0.03,0.1",
 )
+# Of three frames, in which everything moves to the right.
+HISTORY = "stutter:0.2,0.6,1"
 DRAW = 11
-GAP, CAPTION, COLUMNS = 6, 17, 3
-INK = (40, 40, 40)
+COLUMNS = 3
 
 
 def scene(side: int) -> np.ndarray:
@@ -86,10 +85,8 @@ def scene(side: int) -> np.ndarray:
 
 def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
     """The frame as the model sees it under a perturbation, back in grey levels."""
-    frames = to_model_input(torch.from_numpy(frame[None].copy()), min(frame.shape[:2]))
-    view = perturb_frames(frames, shift, seed=0, anchor=0, draw=DRAW)[0].permute(1, 2, 0)
-    pixels = view * torch.tensor(IMAGENET_STD) + torch.tensor(IMAGENET_MEAN)
-    return Image.fromarray((pixels * 255).round().clamp(0, 255).to(torch.uint8).numpy())
+    _, [(_, picture)] = drawn(frame[None], [shift], min(frame.shape[:2]), 0, DRAW)
+    return picture
 
 
 def main() -> None:
@@ -100,26 +97,16 @@ def main() -> None:
     for grid in map(parse_grid, GRIDS):
         texts = [str(grid[0]), *(str(shift).partition(":")[2] for shift in grid[1:])]
         rows.append([(text, seen(frame, shift)) for text, shift in zip(texts, grid, strict=True)])
-    draw(rows, COLUMNS, TARGET)
+    moving = np.stack([np.roll(frame, 12 * time, axis=1) for time in range(3)])
+    rows += drawn(moving, parse_grid(HISTORY), SIDE, 0)[1:]
+    save(sheet(rows, COLUMNS), TARGET)
     changes = [clean, *((str(shift), seen(frame, shift)) for shift in parse_grid("everyday"))]
-    draw([changes[:3], changes[3:6], changes[6:]], 1, EVERYDAY)
+    save(sheet([changes[:3], changes[3:6], changes[6:]]), EVERYDAY)
 
 
-def draw(rows: list[list[tuple[str, Image.Image]]], columns: int, target: Path) -> None:
-    """Draws rows of three pictures below their captions, in so many columns of rows."""
-    font = ImageFont.load_default(11)
-    per_column = -(-len(rows) // columns)
-    cell, line = SIDE + GAP, SIDE + CAPTION + GAP
-    block = 3 * cell + 2 * GAP
-    sheet = Image.new("RGB", (columns * block, per_column * line + GAP), "white")
-    pen = ImageDraw.Draw(sheet)
-    for index, row in enumerate(rows):
-        for column, (caption, image) in enumerate(row):
-            x = index // per_column * block + GAP + column * cell
-            y = index % per_column * line + GAP
-            sheet.paste(image, (x, y + CAPTION))
-            pen.text((x, y + 2), caption, fill=INK, font=font)
-    sheet.save(target, optimize=True)
+def save(picture: Image.Image, target: Path) -> None:
+    """Writes a picture."""
+    picture.save(target, optimize=True)
     print(f"wrote {target}: {target.stat().st_size / 1000:.0f} kB")
 
 

@@ -135,7 +135,7 @@ class AnchorArrays:
                 raise ArgumentError(path, f"found {array.shape[0]} beside {len(self)} anchors")
 
     @property
-    def extras(self) -> dict[str, Any]:
+    def extras(self) -> dict[str, Frames]:
         """The arrays that not every set has, by their names in the contract."""
         given = {
             f"{prefix}{group}": array

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from acpc.contract import ArgumentError, Array
+from google.protobuf.message import Message
 
 if TYPE_CHECKING:
     from acpc.contract import Perturbation
@@ -56,11 +57,11 @@ class Feed(Generic[Item]):
         read: Makes the outcome of one answer.
     """
 
-    def __init__(self, encode: Callable[[Pair], Any], read: Callable[[Any], Item]) -> None:
+    def __init__(self, encode: Callable[[Pair], Message], read: Callable[[Any], Item]) -> None:
         self.encode, self.read = encode, read
         self._failure: BaseException | None = None
 
-    def messages(self, pairs: Iterable[Pair]) -> Iterator[Any]:
+    def messages(self, pairs: Iterable[Pair]) -> Iterator[Message]:
         """The messages of ``pairs``; ends early at the first failure."""
         with self.kept():
             for pair in pairs:

@@ -179,7 +179,7 @@ def requests() -> dict[str, Descriptor]:
 @cache
 def _records() -> dict[str, type[Any]]:
     """The dataclass of each message; of several, the base of the others."""
-    known = [item for name in contract.__all__ if isinstance(item := getattr(contract, name), type)]
+    known = [item for name in dir(contract) if isinstance(item := getattr(contract, name), type)]
     known.sort(key=lambda cls: -len(cls.__mro__))
     return {
         cls.message_type.DESCRIPTOR.full_name: cls

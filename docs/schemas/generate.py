@@ -113,9 +113,18 @@ def _of_the_lab() -> dict[str, Schema]:
         "description": "How confident verdicts are corrected for the number of cells.",
     }
     cell["family_wise"], sweep["family_wise"] = among, method
+    limits = {
+        "type": "array",
+        "items": {"type": "object"},
+        "description": "Up to which severity each checkpoint passes, as of the kind limit.",
+    }
     return {
         "sweep_cell": {"type": "object", "properties": cell, "required": list(cell)},
-        "sweep": {"type": "object", "properties": sweep, "required": list(sweep)},
+        "sweep": {
+            "type": "object",
+            "properties": {**sweep, "limits": limits},
+            "required": list(sweep),
+        },
         "study_summary": {"type": "object", "description": "Every number of the summary."},
     }
 

@@ -17,6 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acpc_server.errors import AcpcError, AlreadyExists
+from acpc_server.importing.backbones import (
+    DIM_HEAD,
+    PATCHES,
+    encoder_config,
+    is_dinov3,
+    read_backbone,
+)
+from acpc_server.importing.facts import count
 from acpc_server.models import ModelCard
 from acpc_server.models.plugin import (
     JsonObject,
@@ -26,15 +34,6 @@ from acpc_server.models.plugin import (
     write_folder,
 )
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
-from jepa_wms_backbones import (
-    DIM_HEAD,
-    PATCHES,
-    count,
-    encoder_config,
-    is_dinov3,
-    read_backbone,
-    rejected,
-)
 from torch import Tensor
 
 MODULE = "stable_worldmodel.wm.prejepa.module"
@@ -139,6 +138,11 @@ def read_parts(source: Path) -> dict[str, dict[str, Tensor]]:
     if "action_encoder" not in parts:
         raise rejected(source, "no 'action_encoder', without which no action is seen")
     return parts
+
+
+def rejected(path: Path, problem: str) -> UnsafeCheckpoint:
+    """The error for a file."""
+    return UnsafeCheckpoint(f"{path.name}: {problem}; nothing was executed")
 
 
 def is_jepa_wm(parts: dict[str, dict[str, Tensor]]) -> bool:

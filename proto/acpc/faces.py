@@ -27,6 +27,8 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
         return {alias.name: str(node.module) for node in found for alias in node.names}
 
     def get(name: str) -> Any:  # noqa: ANN401 - whatever the package exports
+        if name == "__all__":
+            return sorted(homes())
         home = "" if name.startswith("__") else homes().get(name)
         if not home or home == package:  # a module of the package, whose own errors are shown
             if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is None:

@@ -1,4 +1,4 @@
-"""acpc-server: serve, keys, health, hosts, doctor, check-checkpoint, import, convert, pull."""
+"""acpc-server: serve, keys, health, hosts, doctor, check-checkpoint, import, pull and others."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
+from acpc_server.preview_command import preview_shifts
 from acpc_server.pull_command import pull
 from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
@@ -43,6 +44,7 @@ app.command()(hosts)
 app.command("dev-certificates")(dev_certificates)
 app.command("import")(import_run)
 app.command()(pull)
+app.command("preview-shifts")(preview_shifts)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)

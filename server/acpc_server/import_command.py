@@ -33,6 +33,10 @@ ActionDim = Annotated[
 Family = Annotated[
     Literal["lewm", "pldm"] | None, typer.Option(help="where no file says it; default: lewm")
 ]
+Backbone = Annotated[
+    Path | None,
+    typer.Option(exists=True, dir_okay=False, help="DINOv2's weights, for dino_wm's files"),
+]
 All = Annotated[
     bool,
     typer.Option(
@@ -51,6 +55,7 @@ def import_run(
     frameskip: Frameskip = None,
     action_dim: ActionDim = None,
     family: Family = None,
+    backbone: Backbone = None,
     every: All = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -64,7 +69,8 @@ def import_run(
 
         acpc-server import --all runs ~/checkpoints
     """
-    asked: Asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family}
+    asked: Asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
+                    "backbone": str(backbone) if backbone else None}  # fmt: skip
     if every:
         _import_all(source, target, asked, dry_run)
     else:
@@ -98,7 +104,9 @@ def _import(run: Run, target: Path, asked: Asked, dry_run: bool) -> None:
         from acpc_server.importing.writing import plan_import, write_import  # noqa: PLC0415
 
         plan = plan_import(run, files, asked)
-        table = Table("number", "value", "from", title=f"{run.place}: {plan.family}", box=None)
+        table = Table(title=f"{run.place}: {plan.family}", box=None)
+        for column in ("number", "value", "from"):
+            table.add_column(column, overflow="fold")
         for name, (value, origin) in sorted(plan.numbers.items()):
             table.add_row(name, str(value), origin)
         for file in files:

@@ -26,7 +26,7 @@ BANNED = {
     *("soonest", "refuse", "refused", "refuses", "refusal"),
 }
 # A command's parameters are its options; the command line shows them one by one.
-COMMANDS = ("acpc_lab.cli", "acpc_server.cli")
+COMMANDS = ("acpc_lab.cli", "acpc_server.cli", "acpc_server.import_command")
 DBOS_FILES = ("acpc_server.jobs.record", "acpc_server.jobs.runner")
 # What knows one kind of accelerator from another; all else is the same on each.
 KINDS = {"cuda", "xpu", "mps"}

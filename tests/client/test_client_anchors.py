@@ -45,9 +45,9 @@ def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of three anchors, streams of a few of them, and no long waits."""
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 3 * ARRAYS["frames"][0].nbytes)
-    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", 10_000)
+    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 10_000)
     quick = RetryPolicy(attempts=6, initial=0.01, maximum=0.05)
-    monkeypatch.setattr("acpc_client.uploads.upload._UPLOAD_RETRIES", quick)
+    monkeypatch.setattr("acpc_client.uploads._UPLOAD_RETRIES", quick)
 
 
 def anchors(**changed: Any) -> AnchorArrays:

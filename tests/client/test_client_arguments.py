@@ -27,7 +27,7 @@ from acpc.contract import (
     bounds_of,
     check,
 )
-from acpc_client.calls import diagnostics, jobs, studies
+from acpc_client.calls import diagnostics, jobs
 
 RECORDS: list[type[Any]] = [
     DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
@@ -89,7 +89,7 @@ def _pair(**options: Any) -> object:  # noqa: ANN401
 
 
 def _study(study: Any) -> object:  # noqa: ANN401
-    return studies.run_study("a", ANCHORS, study)
+    return jobs.run_study("a", ANCHORS, study)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError, DeadlineExceeded
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport import base
-from acpc_client.transport.connections import BUSY_CALLS, Connection, Connections
+from acpc_client.transport.channel import BUSY_CALLS, Connection, Connections
 from client_counterparty import Counterparty
 
 MAX_CONNECTIONS = 8

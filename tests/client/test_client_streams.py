@@ -59,6 +59,16 @@ def test_outcomes_come_in_order_and_a_refused_pair_does_not_end_the_stream(
     assert caught.value.violations[0].field == "weights"
 
 
+def test_everything_of_a_pair_travels(
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
+) -> None:
+    own = Pair(history, blocks, GaussianNoise(0.08), draws=2, seed=3, anchor=4, pair_id="mine")
+    side.collect(lambda client: client.compare_pairs("a", [own]))
+    (sent,) = counterparty.requests["ComparePairs"]
+    drawn = sent.pair.perturbations
+    assert (sent.pair_id, drawn.draws, drawn.seed, drawn.anchor) == ("mine", 2, 3, 4)
+
+
 def test_what_the_callers_pairs_raise_surfaces_after_the_answers_before_it(
     side: Any, pair: Any
 ) -> None:

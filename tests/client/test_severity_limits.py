@@ -85,7 +85,7 @@ def test_a_curve_that_is_not_monotone_is_reported_and_its_first_failure_counts()
         everywhere.add(place, score_at(curve, shift.severity))
     whole = everywhere.result()
     assert not whole.monotone and "not monotone" in whole.notes[0]
-    assert whole.holds == pytest.approx(0.03) and whole.breaks is None
+    assert 0.03 <= whole.holds <= 0.04 and whole.breaks is None
     assert found.breaks is None or found.monotone
 
 
@@ -98,6 +98,32 @@ def test_more_evaluations_never_widen_the_interval() -> None:
     assert widths == sorted(widths, reverse=True)
     few, _ = searched(curve, 2)
     assert "2 severities were scored, as many as were asked for" in few.notes[0]
+
+
+def test_jobs_that_stopped_at_different_anchors_belong_together() -> None:
+    """Until decided, a clear severity takes fewer anchors than a narrow one."""
+    search = LimitSearch(severities_up_to(parse("gaussian_noise:0.1"), 2), 2)
+    first = score_at(steep(0.05), 0.05)
+    search.add(0, first)
+    fewer = replace(first.checkpoint, anchors=first.checkpoint.anchors // 2)
+    receipt = replace(first.receipt, anchors_digest="0" * 64)
+    search.add(1, replace(score_at(steep(0.05), 0.1), checkpoint=fewer, receipt=receipt))
+    assert len(search.result().points) == 2
+
+
+@pytest.mark.parametrize("power", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize("crossing", [0.033, 0.058, 0.112])
+def test_the_ends_are_outside_those_of_an_endless_grid(power: float, crossing: float) -> None:
+    """Between neighbours a curve that bends either way crosses where the ends allow."""
+
+    def curve(severity: float) -> float:
+        return T_IR * (severity / crossing) ** power
+
+    found, _ = searched(curve, evaluations=STEPS)
+    reach = math.exp(BOUND * SE_LOG_IR / power)
+    assert found.breaks is not None
+    for inner, outer in ((crossing / reach, found.holds), (found.breaks, crossing * reach)):
+        assert -1e-9 <= inner - outer <= TOP / STEPS
 
 
 def test_scores_that_do_not_belong_together_are_refused() -> None:

@@ -1,326 +1,254 @@
-"""Uploads and calls about anchor sets that can never work; shape of ``bad_jobs``."""
+"""Uploads that can never work."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
-from anchor_wire import HEIGHT, HISTORY, HORIZON, STEPS, WIDTH, anchor_arrays, header, shard
-from bad_jobs import ABSENT, MethodCase
-from bad_pairs import INVALID, NAN, UNICODE, Case
+from anchor_wire import HEIGHT, HISTORY, STEPS, WIDTH, anchor_arrays, header, shard
+from declared import INF, INVALID, NAN, Case, Rows, broken
 from given_wire import sealed
+from rules import HUGE, LATE, UNICODE
 
-LATE = "FAILED_PRECONDITION"
+METHOD = "AnchorService.UploadAnchors"
 OVER = "RESOURCE_EXHAUSTED"
-HUGE = 2**32 - 1
-
-
-def _header(id: str, field: str, code: str = INVALID, **changed: object) -> Case:
-    return Case(f"header-{id}", [header(**changed)], field and f"header.{field}", code)
-
-
-def _shard(id: str, field: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
-    return Case(f"shard-{id}", [header(), shard(**changed)], field and f"shard.{field}", code)
-
-
-def _frames(id: str, shape: list[int], field: str, data: bytes = b"", dtype: int = 1) -> Case:
-    return _shard(id, f"frames.{field}", frames=Tensor(dtype=dtype, shape=shape, data=data))
-
-
-def _small(name: str, array: np.ndarray, field: str = "") -> Case:
-    kind = f"{array.dtype.name}-{'x'.join(map(str, array.shape))}"
-    return _shard(
-        f"{name}-{field}-{kind}", f"{name}.{field}".rstrip("."), **{name: wire.tensor(array)}
-    )
-
-
 GOOD = {name: array[:4] for name, array in anchor_arrays().items()}
 SHAPE = [4, STEPS, HEIGHT, WIDTH, 3]
 RAW = GOOD["frames"].tobytes()
-PACKED = zlib.compress(RAW)
+PACKED, BOMB, BIG_BOMB = (
+    zlib.compress(data) for data in (RAW, bytes(len(RAW) + 1), bytes(2**28))
+)  # fmt: skip
 PLAIN = pb.COMPRESSION_NONE
-BOMB = zlib.compress(bytes(len(RAW) + 1))
-BIG_BOMB = zlib.compress(bytes(2**28))
+IMAGE = (HISTORY, HEIGHT, WIDTH, 3)
+VIEWS = np.zeros((4, 2, *IMAGE), np.uint8)
+EXTENTS = list(VIEWS.shape)
+PACKED_VIEWS = zlib.compress(VIEWS.tobytes())
+RAYS, FELT = np.ones((4, 2, *IMAGE), np.float32), np.zeros((4, STEPS, 2), np.float32)
 
 
-def _packed(id: str, data: bytes, field: str = "frames.data", **changed: Any) -> Case:  # noqa: ANN401
-    return _shard(id, field, frames=Tensor(dtype=1, shape=SHAPE, data=data), **changed)
+def _poked(array: np.ndarray, value: float, at: int = 3) -> np.ndarray:
+    poked = array.copy()
+    poked.flat[at] = value
+    return poked
 
 
-def _poked(name: str, value: float) -> np.ndarray:
-    array = GOOD[name].copy()
-    array.flat[3] = value
-    return array
+STILL = RAYS.copy()
+STILL[3, 1] = 0
 
 
-VIEWS = np.zeros((4, 2, HISTORY, HEIGHT, WIDTH, 3), np.uint8)
-
-
-def _extra(id: str, field: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
-    """A shard with one array beside the others, which is good but for what is changed."""
-    values = changed.pop("values", wire.tensor(VIEWS))
-    fields = {"name": "views/night", "compression": PLAIN, "crc32": zlib.crc32(values.data)}
-    extra = pb.ShardArray(values=values, **{**fields, **changed})
-    return _shard(f"extra-{id}", f"extras[0].{field}", code, extras=[extra])
-
-
-def _views(shape: list[int], data: bytes = b"", dtype: int = 1) -> Tensor:
+def _sent(shape: list[int], data: bytes = b"", dtype: int = 1) -> Tensor:
     return Tensor(dtype=dtype, shape=shape, data=data)
 
 
-FEW = list(VIEWS.shape)
-
-IMAGE = (HISTORY, HEIGHT, WIDTH, 3)
-RAYS = np.ones((4, 2, *IMAGE), np.float32)
-STILL = RAYS.copy()
-STILL[3, 1] = 0
-UNKNOWN = RAYS.copy()
-UNKNOWN[0, 0, 0, 0, 0, 0] = -np.inf
-FELT = np.zeros((4, STEPS, 2), np.float32)
+def _packed(data: bytes, **changed: object) -> dict[str, Any]:
+    return {"frames": _sent(SHAPE, data), **changed}
 
 
-def _array(id: str, name: str, values: np.ndarray, field: str) -> Case:
-    return _extra(id, field, name=name, values=wire.tensor(values))
-
-
-def _second(id: str, first: list[pb.ShardArray], second: list[pb.ShardArray]) -> Case:
-    """Shards whose arrays do not go together."""
-    messages = [header(), shard(extras=first), shard(4, 8, extras=second)]
-    return Case(f"second-{id}", messages, "shard.extras")
-
-
-NIGHT, ONE_VIEW = sealed("views/night", VIEWS), sealed("views/night", VIEWS[:, :1])
-PACKED_NIGHT = zlib.compress(VIEWS.tobytes())
-
-BAD_UPLOADS = [
-    _second("more-views", [NIGHT], [sealed("views/night", np.repeat(VIEWS, 2, axis=1))]),
-    _second("fewer-views", [NIGHT], [ONE_VIEW]),
-    _second("without-views", [NIGHT], []),
-    _second("with-views", [], [NIGHT]),
-    _second("other-name", [NIGHT], [sealed("views/noon", VIEWS)]),
-    _second("another-group", [NIGHT], [NIGHT, sealed("views/noon", VIEWS)]),
-    _second("proprio-wider", [sealed("proprio", FELT)], [sealed("proprio", FELT[..., :1])]),
-    _array("directions-still", "directions/light", STILL, "values"),
-    _array("directions-inf", "directions/light", UNKNOWN, "values"),
-    _array("directions-bytes", "directions/light", RAYS.astype(np.uint8), "values.dtype"),
-    _array("directions-none", "directions/light", RAYS[:, :0], "values.shape"),
-    _array("views-real", "views/night", RAYS, "values.dtype"),
-    _array("proprio-history", "proprio", FELT[:, :HISTORY], "values.shape"),
-    _array("proprio-none", "proprio", FELT[:, :, :0], "values.shape"),
-    _array("proprio-group", "proprio/arm", FELT, "name"),
-    _array("proprio-wide", "proprio", FELT.astype(np.float64), "values.dtype"),
-    _array("group-nameless", "views/", VIEWS, "name"),
-    _array("group-space", "views/a b", VIEWS, "name"),
-    _array("group-newline", "views/a\n", VIEWS, "name"),
-    _array("group-upper", "Views/night", VIEWS, "name"),
-    _extra("no-bytes", "values.data", values=_views(FEW)),
-    _extra("plain-packed", "values.data", values=_views(FEW, PACKED_NIGHT)),
-    _extra("plain-as-packed", "values.data", compression=2),
-    _extra("cut-off", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT[:-3])),
-    _extra("trailing", "values.data", compression=2, values=_views(FEW, PACKED_NIGHT + b"x")),
-    _extra(
-        "crc-of-raw",
-        "crc32",
-        compression=2,
-        values=_views(FEW, PACKED_NIGHT),
-        crc32=zlib.crc32(VIEWS.tobytes()),
+HEADERS: Rows = [
+    ("anchors-over", {"anchors": HUGE}, "", OVER),
+    ("digest-short", {"expected_digest": "ab"}, "expected_digest"),
+    ("digest-path", {"expected_digest": "../" * 21 + "a"}, "expected_digest"),
+]
+SHARDS: Rows = [
+    ("offset", {"offset": 4}, "", LATE),
+    ("offset-huge", {"offset": HUGE}, "", LATE),
+    ("no-frames", {"frames": None}, "frames.dtype"),
+    *(
+        (f"frames-{dtype}-{'x'.join(map(str, shape[:9]))}", {"frames": _sent(shape, dtype=dtype)},
+         f"frames.{part}")
+        for shape, dtype, part in (
+            (SHAPE, 5, "dtype"), (SHAPE, 99, "dtype"), ([], 1, "shape"), (SHAPE[1:], 1, "shape"),
+            ([1] * 4000, 1, "shape"), ([4, STEPS + 1, HEIGHT, WIDTH, 3], 1, "shape"),
+            ([4, STEPS, HEIGHT, WIDTH, 1], 1, "shape"), ([0, *SHAPE[1:]], 1, "shape"),
+            ([4, STEPS, HEIGHT, 0, 3], 1, "shape"), ([-4, *SHAPE[1:]], 1, "shape"),
+            ([-4, STEPS, -HEIGHT, WIDTH, 3], 1, "shape"), ([1, STEPS, 4097, 1, 3], 1, "shape"),
+            ([1, STEPS, 4096, 4096, 3], 1, "shape"), ([2**62, STEPS, 4096, 4096, 3], 1, "shape"),
+        )
     ),
-    _shard(
-        "extras-over-64-mib",
-        "extras[1].values.shape",
-        extras=[
-            sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
-            pb.ShardArray(name="views/b", values=_views([4, 12_000, *IMAGE]), compression=2),
-        ],
+    *(
+        (label, _packed(data), "frames.data")
+        for label, data in (
+            ("few", zlib.compress(RAW[:-1])), ("many", zlib.compress(RAW + b"x")), ("bomb", BOMB),
+            ("bomb-256-mib", BIG_BOMB), ("cut-off", PACKED[:-5]), ("garbage", b"\xff" * 99),
+            ("empty", b""), ("gzip", b"\x1f\x8b" + PACKED), ("trailing", PACKED + b"more"),
+            ("twice", PACKED + PACKED), ("zlib-plain", RAW),
+        )
     ),
-    _extra("no-name", "name", name=""),
-    _extra("name-path", "name", name="views/../../../x"),
-    _extra("name-core", "name", name="frames"),
-    _extra("name-long", "name", name="views/" + "x" * 101),
-    _extra("name-unicode", "name", name="views/" + UNICODE),
-    _extra("no-values", "values", values=Tensor()),
-    _extra("rank", "values.shape", values=_views(FEW[:-1])),
-    _extra("rank-absurd", "values", values=_views([1] * 4000)),
-    _extra("anchors", "values", values=_views([3, *FEW[1:]])),
-    _extra("none", "values.shape", values=_views([4, 0, *FEW[2:]])),
-    _extra("negative", "values.shape", values=_views([4, -2, *FEW[2:]])),
-    _extra("overflow", "values.shape", values=_views([4, 2**62, *FEW[2:]])),
-    _extra("over-64-mib", "values.shape", values=_views([4, 2**16, *FEW[2:]])),
-    _extra("history", "values.shape", values=_views([4, 2, HISTORY + 1, *FEW[3:]])),
-    _extra("dtype", "values.dtype", values=_views(FEW, dtype=5)),
-    _extra("dtype-unknown", "values", values=_views(FEW, dtype=99)),
-    _extra("few", "values.data", values=_views(FEW, bytes(9))),
-    _extra("crc", "crc32", crc32=1),
-    _extra("compression", "compression", compression=0),
-    _extra("compression-unknown", "compression", compression=9),
-    _extra("bomb", "values.data", compression=2, values=_views(FEW, BIG_BOMB)),
-    _extra("garbage", "values.data", compression=2, values=_views(FEW, b"\xff" * 99)),
-    _extra(
-        "nan",
-        "values",
-        name="proprio",
-        values=wire.tensor(np.full((4, STEPS, 2), NAN, np.float32)),
-    ),
-    _shard(
-        "extra-twice",
-        "extras[1].name",
-        extras=[
-            pb.ShardArray(
-                name="views/night",
-                values=wire.tensor(VIEWS),
-                compression=PLAIN,
-                crc32=zlib.crc32(VIEWS.tobytes()),
-            )
-        ]
-        * 2,
-    ),
-    _shard("extra-many", "extras", extras=[pb.ShardArray(name="proprio")] * 257),
-    Case("nothing", [], "header"),
-    Case("empty-message", [pb.UploadAnchorsRequest()], "header"),
-    Case("shard-first", [shard()], "header"),
-    Case("header-twice", [header(), header()], "shard"),
-    Case("empty-second", [header(), pb.UploadAnchorsRequest()], "shard"),
-    Case("short", [header(), shard()], "", LATE),
-    Case("no-shards", [header()], "", LATE),
-    _header("no-anchors", "anchors", anchors=0),
-    _header("anchors-over", "", OVER, anchors=HUGE),
-    _header("no-history", "history", history=0),
-    _header("history-over", "history", history=257),
-    _header("no-horizon", "horizon", horizon=0),
-    _header("horizon-huge", "horizon", horizon=HUGE),
-    _header("id-long", "request_id", request_id="x" * 129),
-    _header("description-long", "description", description=UNICODE * 1025),
-    _header("digest-short", "expected_digest", expected_digest="ab"),
-    _header("digest-path", "expected_digest", expected_digest="../" * 21 + "a"),
-    _shard("offset", "", LATE, offset=4),
-    _shard("offset-huge", "", LATE, offset=HUGE),
-    _shard("too-many", "frames.shape", start=0, stop=12)._replace(
-        request=[header(anchors=5), shard(0, 12)]
-    ),
-    _shard("no-frames", "frames.dtype", frames=None),
-    _frames("dtype", SHAPE, "dtype", dtype=5),
-    _frames("dtype-unknown", SHAPE, "dtype", dtype=99),
-    _frames("no-shape", [], "shape"),
-    _frames("rank", SHAPE[1:], "shape"),
-    _frames("rank-absurd", [1] * 4000, "shape"),
-    _frames("steps", [4, STEPS + 1, HEIGHT, WIDTH, 3], "shape"),
-    _frames("channels", [4, STEPS, HEIGHT, WIDTH, 1], "shape"),
-    _frames("no-anchors", [0, *SHAPE[1:]], "shape"),
-    _frames("no-width", [4, STEPS, HEIGHT, 0, 3], "shape"),
-    _frames("negative", [-4, *SHAPE[1:]], "shape"),
-    _frames("two-negatives", [-4, STEPS, -HEIGHT, WIDTH, 3], "shape"),
-    _frames("side", [1, STEPS, 4097, 1, 3], "shape"),
-    _frames("over-64-mib", [1, STEPS, 4096, 4096, 3], "shape"),
-    _frames("overflow", [2**62, STEPS, 4096, 4096, 3], "shape"),
-    _packed("few", zlib.compress(RAW[:-1])),
-    _packed("many", zlib.compress(RAW + b"x")),
-    _packed("bomb", BOMB),
-    _packed("bomb-256-mib", BIG_BOMB),
-    _packed("cut-off", PACKED[:-5]),
-    _packed("garbage", b"\xff" * 99),
-    _packed("empty", b""),
-    _packed("gzip", b"\x1f\x8b" + PACKED),
-    _packed("trailing", PACKED + b"more"),
-    _packed("twice", PACKED + PACKED),
-    _packed("plain-few", RAW[:-1], frame_compression=PLAIN),
-    _packed("plain-packed", PACKED, frame_compression=PLAIN),
-    _packed("zlib-plain", RAW),
-    _packed("compression-unset", PACKED, "frame_compression", frame_compression=0),
-    _packed("compression-unknown", PACKED, "frame_compression", frame_compression=9),
-    _packed("no-crc", PACKED, "frame_crc32", frame_crc32=0),
-    _packed("crc", PACKED, "frame_crc32", frame_crc32=zlib.crc32(RAW)),
-    *[
-        _shard(f"no-{name}", f"{name}.dtype", **{name: None})
+    ("plain-few", _packed(RAW[:-1], frame_compression=PLAIN), "frames.data"),
+    ("plain-packed", _packed(PACKED, frame_compression=PLAIN), "frames.data"),
+    ("compression-unset", _packed(PACKED, frame_compression=0), "frame_compression"),
+    ("compression-unknown", _packed(PACKED, frame_compression=9), "frame_compression"),
+    ("no-crc", _packed(PACKED, frame_crc32=0), "frame_crc32"),
+    ("crc", _packed(PACKED, frame_crc32=zlib.crc32(RAW)), "frame_crc32"),
+    ("labels-bytes", {"labels": _sent([4], b"123", dtype=3)}, "labels.data"),
+    *(
+        (f"no-{name}", {name: None}, f"{name}.dtype")
         for name in ("action_blocks", "endpoint_states", "labels", "anchor_ids")
-    ],
-    _small("action_blocks", GOOD["action_blocks"].astype(np.float64), "dtype"),
-    _small("action_blocks", GOOD["action_blocks"][:3], "shape"),
-    _small("action_blocks", GOOD["action_blocks"][0], "shape"),
-    _small("action_blocks", GOOD["action_blocks"][:, :3]),
-    _small("action_blocks", GOOD["action_blocks"][:, :, :0], "shape"),
-    _small("action_blocks", _poked("action_blocks", NAN)),
-    _small("action_blocks", _poked("action_blocks", np.inf)),
-    _small("endpoint_states", GOOD["endpoint_states"].astype(np.float32), "dtype"),
-    _small("endpoint_states", GOOD["endpoint_states"][:0], "shape"),
-    _small("endpoint_states", _poked("endpoint_states", -np.inf)),
-    _small("labels", GOOD["labels"].astype(np.int32), "dtype"),
-    _small("labels", GOOD["labels"][:, None], "shape"),
-    _small("anchor_ids", GOOD["anchor_ids"][:2], "shape"),
-    _small("anchor_ids", _poked("anchor_ids", -1)),
-    _small("trajectory_ids", GOOD["trajectory_ids"].astype(np.float64), "dtype"),
-    _small("trajectory_ids", _poked("trajectory_ids", -7)),
-    _shard("labels-bytes", "labels.data", labels=Tensor(dtype=3, shape=[4], data=b"123")),
-    Case(
+    ),
+    *(
+        (f"{name}-{number}", {name: wire.tensor(change(GOOD[name]))}, f"{name}.{part}".rstrip("."))
+        for number, (name, part, change) in enumerate[tuple[str, str, Callable[[Any], Any]]](
+            (
+                ("action_blocks", "dtype", lambda x: x.astype(np.float64)),
+                ("action_blocks", "shape", lambda x: x[:3]),
+                ("action_blocks", "shape", lambda x: x[0]),
+                ("action_blocks", "", lambda x: x[:, :3]),
+                ("action_blocks", "shape", lambda x: x[:, :, :0]),
+                ("action_blocks", "", lambda x: _poked(x, NAN)),
+                ("action_blocks", "", lambda x: _poked(x, INF)),
+                ("endpoint_states", "dtype", lambda x: x.astype(np.float32)),
+                ("endpoint_states", "shape", lambda x: x[:0]),
+                ("endpoint_states", "", lambda x: _poked(x, -INF)),
+                ("labels", "dtype", lambda x: x.astype(np.int32)),
+                ("labels", "shape", lambda x: x[:, None]),
+                ("anchor_ids", "shape", lambda x: x[:2]),
+                ("anchor_ids", "", lambda x: _poked(x, -1)),
+                ("trajectory_ids", "dtype", lambda x: x.astype(np.float64)),
+                ("trajectory_ids", "", lambda x: _poked(x, -7)),
+            )
+        )
+    ),
+    (
+        "extras-over-64-mib",
+        {"extras": [
+            sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
+            pb.ShardArray(name="views/b", values=_sent([4, 12_000, *IMAGE]), compression=2),
+        ]},
+        "extras[1].values.shape",
+    ),
+    ("extra-twice", {"extras": [sealed("views/night", VIEWS)] * 2}, "extras[1].name"),
+    ("extra-many", {"extras": [pb.ShardArray(name="proprio")] * 257}, "extras"),
+]  # fmt: skip
+# One array beside the others, which is good but for what is changed.
+EXTRAS: Rows = [
+    *(
+        (f"named-{number}", {"name": name}, "name")
+        for number, name in enumerate((
+            "", "views/../../../x", "frames", "views/" + "x" * 101, "views/" + UNICODE, "views/",
+            "views/a b", "views/a\n", "Views/night",
+        ))
+    ),
+    ("grouped-proprio", {"name": "proprio/arm", "values": wire.tensor(FELT)}, "name"),
+    *(
+        (f"{name}-{number}", {"name": name, "values": wire.tensor(array)}, field)
+        for number, (name, array, field) in enumerate((
+            ("directions/light", STILL, "values"),
+            ("directions/light", _poked(RAYS, -INF, 0), "values"),
+            ("directions/light", RAYS.astype(np.uint8), "values.dtype"),
+            ("directions/light", RAYS[:, :0], "values.shape"),
+            ("views/night", RAYS, "values.dtype"),
+            ("proprio", FELT[:, :HISTORY], "values.shape"),
+            ("proprio", FELT[:, :, :0], "values.shape"),
+            ("proprio", FELT.astype(np.float64), "values.dtype"),
+            ("proprio", FELT + np.float32(NAN), "values"),
+        ))
+    ),
+    ("no-values", {"values": Tensor()}, "values"),
+    *(
+        (f"shape-{'x'.join(map(str, shape[:9]))}", {"values": _sent(shape)}, field)
+        for shape, field in (
+            (EXTENTS[:-1], "values.shape"), ([1] * 4000, "values"), ([3, *EXTENTS[1:]], "values"),
+            ([4, 0, *EXTENTS[2:]], "values.shape"), ([4, -2, *EXTENTS[2:]], "values.shape"),
+            ([4, 2**62, *EXTENTS[2:]], "values.shape"), ([4, 2**16, *EXTENTS[2:]], "values.shape"),
+            ([4, 2, HISTORY + 1, *EXTENTS[3:]], "values.shape"), (EXTENTS, "values.data"),
+        )
+    ),
+    ("dtype", {"values": _sent(EXTENTS, dtype=5)}, "values.dtype"),
+    ("dtype-unknown", {"values": _sent(EXTENTS, dtype=99)}, "values"),
+    *(
+        (f"data-{number}", {"compression": kind, "values": _sent(EXTENTS, data)}, "values.data")
+        for number, (kind, data) in enumerate((
+            (1, bytes(9)), (1, PACKED_VIEWS), (2, VIEWS.tobytes()), (2, BIG_BOMB),
+            (2, b"\xff" * 99), (2, PACKED_VIEWS[:-3]), (2, PACKED_VIEWS + b"x"),
+        ))
+    ),
+    ("crc", {"crc32": 1}, "crc32"),
+    ("crc-of-raw", {"compression": 2, "values": _sent(EXTENTS, PACKED_VIEWS),
+                    "crc32": zlib.crc32(VIEWS.tobytes())}, "crc32"),
+    ("compression", {"compression": 0}, "compression"),
+    ("compression-unknown", {"compression": 9}, "compression"),
+]  # fmt: skip
+ORDERS: list[tuple[str, list[Any], str, str]] = [
+    ("nothing", [], "header", INVALID),
+    ("empty-message", [pb.UploadAnchorsRequest()], "header", INVALID),
+    ("shard-first", [shard()], "header", INVALID),
+    ("header-twice", [header(), header()], "shard", INVALID),
+    ("empty-second", [header(), pb.UploadAnchorsRequest()], "shard", INVALID),
+    ("short", [header(), shard()], "", LATE),
+    ("no-shards", [header()], "", LATE),
+    ("too-many", [header(anchors=5), shard(0, 12)], "shard.frames.shape", INVALID),
+    (
         "second-wider",
         [header(), shard(), shard(4, 8, endpoint_states=wire.tensor(np.zeros((4, 3))))],
         "shard.endpoint_states.shape",
+        INVALID,
     ),
-    Case(
+    (
         "second-without-trajectories",
         [header(), shard(), shard(4, 8, trajectory_ids=None)],
         "shard.trajectory_ids",
+        INVALID,
     ),
-    Case(
+    (
         "wrong-expectation",
         [header(expected_digest="0" * 64, anchors=4), shard()],
         "header.expected_digest",
+        INVALID,
     ),
 ]
 
 
-def _create(id: str, field: str, code: str = INVALID, **changed: Any) -> MethodCase:  # noqa: ANN401
-    source = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
-    source |= changed.pop("source", {})
-    fields = {"source": source, "history": 3, "horizon": HORIZON, **changed}
-    request = pb.CreateAnchorSetRequest(**fields)
-    return MethodCase(f"create-{id}", "AnchorService.CreateAnchorSet", request, field, code)
+def _extra(changes: dict[str, Any]) -> pb.ShardArray:
+    values = changes.get("values", wire.tensor(VIEWS))
+    good = {"name": "views/night", "compression": PLAIN, "crc32": zlib.crc32(values.data)}
+    return pb.ShardArray(**{**good, "values": values, **changes})
 
 
-def _named(method: str, id: str, code: str, field: str, **fields: object) -> MethodCase:
-    request = getattr(pb, f"{method}Request")(**fields)
-    return MethodCase(f"{method}-{id}", f"AnchorService.{method}", request, field, code)
-
-
-BAD_SETS = [
-    _create("no-source", "source.dataset", source={"dataset": ""}),
-    _create("no-task", "source.task", source={"task": ""}),
-    _create("long", "source.task", source={"task": UNICODE * 20_000}),
-    _create("unknown", "", ABSENT, source={"dataset": "x.h5"}),
-    _create("up", "", "PERMISSION_DENIED", source={"dataset": "../x.h5"}),
-    _create("nul", "source.dataset", source={"dataset": "a\0b"}),
-    _create("task-unknown", "", ABSENT, source={"task": "chess"}),
-    _create("task-other", "", LATE, source={"task": "pusht"}),
-    _create("count-0", "source.count", source={"count": 0}),
-    _create("count-over", "source.count", source={"count": 5000}),
-    _create("count-huge", "source.count", source={"count": HUGE}),
-    _create("episodes", "source.count", source={"count": 5, "one_per_episode": True}),
-    _create("seed", "source.seed", source={"seed": 2**64 - 1}),
-    _create("frameskip-0", "source.frameskip", source={"frameskip": 0}),
-    _create("frameskip-huge", "source.count", source={"frameskip": HUGE}),
-    _create("no-history", "history", history=0),
-    _create("history-huge", "history", history=HUGE),
-    _create("no-horizon", "horizon", horizon=0),
-    _create("horizon-over", "source.count", horizon=256),
-    _create("id-long", "request_id", request_id="x" * 129),
-    _create("description-long", "description", description="x" * 1025),
-    _named("GetUpload", "no-id", INVALID, "request_id"),
-    _named("GetUpload", "long", INVALID, "request_id", request_id="x" * 129),
-    _named("GetUpload", "unknown", ABSENT, "", request_id="nobody"),
-    _named("ListAnchorSets", "page", INVALID, "page_size", page_size=1001),
-    _named("ListAnchorSets", "token", INVALID, "page_token", page_token=UNICODE),
-    *[
-        _named(method, f"digest-{kind}", *(code or [INVALID]), field, digest=digest)
-        for method in ("GetAnchorSet", "DeleteAnchorSet")
-        for kind, digest, field, *code in (
-            ("none", "", "digest"),
-            ("path", "../" * 21 + "a", "digest"),
-            ("nul", "\0" * 64, "digest"),
-            ("long", UNICODE * 100_000, "digest"),
-            ("unknown", "0" * 64, "", ABSENT),
+def _unlike() -> list[Case]:
+    """Shards whose extra arrays do not go together."""
+    night, noon = sealed("views/night", VIEWS), sealed("views/noon", VIEWS)
+    pairs: dict[str, tuple[list[pb.ShardArray], list[pb.ShardArray]]] = {
+        "more-views": ([night], [sealed("views/night", np.repeat(VIEWS, 2, axis=1))]),
+        "fewer-views": ([night], [sealed("views/night", VIEWS[:, :1])]),
+        "without-views": ([night], []),
+        "with-views": ([], [night]),
+        "other-name": ([night], [noon]),
+        "another-group": ([night], [night, noon]),
+        "proprio-wider": ([sealed("proprio", FELT)], [sealed("proprio", FELT[..., :1])]),
+    }
+    return [
+        Case(
+            f"second-{label}",
+            METHOD,
+            [header(), shard(extras=first), shard(4, 8, extras=second)],
+            "shard.extras",
         )
-    ],
-]
+        for label, (first, second) in pairs.items()
+    ]
+
+
+def _after_header(label: str, path: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
+    return Case(f"shard-{label}", METHOD, [header(), shard(**changed)], path, code)
+
+
+BAD_UPLOADS = [
+    *_unlike(),
+    *(
+        Case(label, METHOD, [bad], path, code)
+        for label, path, bad, code in broken(header(), {"UploadHeader": HEADERS})
+    ),
+    *(
+        _after_header(label, path and f"shard.{path}", (*code, INVALID)[0], **changed)
+        for label, changed, path, *code in SHARDS
+    ),
+    *(
+        _after_header(f"extra-{label}", f"shard.extras[0].{path}", extras=[_extra(changed)])
+        for label, changed, path in EXTRAS
+    ),
+    *(Case(label, METHOD, *rest) for label, *rest in ORDERS),
+]  # fmt: skip

@@ -79,7 +79,7 @@ SAMPLES: dict[str, st.SearchStrategy[Any]] = {
 
 CLASSES = {
     value
-    for value in (getattr(acpc.contract, name) for name in acpc.contract.__all__)
+    for value in (getattr(acpc.contract, name) for name in dir(acpc.contract))
     if isinstance(value, type) and issubclass(value, Wire) and hasattr(value, "message_type")
 }
 RECORDS = {cls.message_type.DESCRIPTOR.full_name: cls for cls in CLASSES}

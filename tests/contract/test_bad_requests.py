@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import given_wire
 import grpc
+import planning_wire as planning
 import pytest
 import wire
+from acpc.contract import NumericMode
 from acpc.v1 import (
     anchor_service_pb2_grpc,
     checkpoint_service_pb2_grpc,
@@ -15,12 +20,14 @@ from acpc.v1 import (
     study_service_pb2_grpc,
 )
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
-from bad_jobs import BAD_CALLS, MethodCase
-from bad_pairs import BAD_PAIRS, Case
+from acpc.v1.study_service_pb2_grpc import StudyServiceStub
+from bad_calls import BAD_CALLS, BAD_ORDERS, BAD_STUDIES
+from bad_cases import BAD_SESSIONS, BAD_UNARY, STUDIES, study
+from declared import Case
 from google.longrunning import operations_pb2_grpc
 from waiting import GENEROUS_SECONDS
 
-# What a client takes without being told otherwise.
+# What a client takes by default.
 TRAILER_BYTES = 8192
 STUBS = {
     "ScoringService": scoring_service_pb2_grpc.ScoringServiceStub,
@@ -31,19 +38,23 @@ STUBS = {
     "StudyService": study_service_pb2_grpc.StudyServiceStub,
     "Operations": operations_pb2_grpc.OperationsStub,
 }
+BAD = [*BAD_UNARY, *BAD_CALLS, *BAD_STUDIES]
+PAIRS = [case for case in BAD_UNARY if case.method == "DiagnosticService.ComparePair"]
 
 
-def call(channel: grpc.Channel, method: str, request: object) -> wire.Refusal | None:
-    """The refusal of a unary or server-streaming method named ``Service.Method``."""
-    service, name = method.split(".")
+def call(channel: grpc.Channel, case: Case) -> tuple[wire.Refusal | None, int]:
+    """How a method refuses a request, and how many messages of a stream come before."""
+    service, name = case.method.split(".")
     bound = getattr(STUBS[service](channel), name)
+    sent = iter(case.request) if isinstance(case.request, list) else case.request
+    answers: list[object] = []
 
     def run() -> None:
-        answer = bound(request, timeout=GENEROUS_SECONDS)
+        answer = bound(sent, timeout=GENEROUS_SECONDS)
         if isinstance(answer, grpc.Call):
-            list(answer)
+            answers.extend(answer)
 
-    return wire.refusal(run)
+    return wire.refusal(run), len(answers)
 
 
 def check(refused: wire.Refusal | None, code: str, field: str) -> None:
@@ -57,45 +68,50 @@ def check(refused: wire.Refusal | None, code: str, field: str) -> None:
     assert not field or refused.message.startswith(f"{field}: ")
 
 
-@pytest.mark.parametrize("case", BAD_PAIRS, ids=lambda case: case.id)
-def test_compare_pair(channel: grpc.Channel, case: Case) -> None:
-    check(call(channel, "DiagnosticService.ComparePair", case.request), case.code, case.field)
+@pytest.mark.parametrize("case", BAD, ids=lambda case: case.id)
+def test_calls(channel: grpc.Channel, case: Case) -> None:
+    refused, _ = call(channel, case)
+    check(refused, case.code, case.field)
 
 
-@pytest.mark.parametrize("case", BAD_CALLS, ids=lambda case: case.id)
-def test_other_methods(channel: grpc.Channel, case: MethodCase) -> None:
-    check(call(channel, case.method, case.request), case.code, case.field)
+@pytest.mark.parametrize("case", [*BAD_SESSIONS, *BAD_ORDERS], ids=lambda case: case.id)
+def test_sessions(channel: grpc.Channel, case: Case) -> None:
+    """The first refusal ends the stream; what came before it is answered."""
+    refused, answered = call(channel, case)
+    check(refused, case.code, case.field)
+    assert answered == max(0, len(case.request) - 1)
 
 
 def test_a_stream_answers_bad_pairs_in_place(channel: grpc.Channel) -> None:
     """Every bad pair gets in the stream what it gets alone, below ``pair``; good ones between."""
-    good = diagnostic_service_pb2.ComparePairsRequest(pair_id="good", pair=wire.pair())
-    requests = [good]
-    for case in BAD_PAIRS:
-        requests.append(
-            diagnostic_service_pb2.ComparePairsRequest(pair_id=case.id, pair=case.request)
-        )
-    requests.append(good)
-    stream = DiagnosticServiceStub(channel).ComparePairs(iter(requests), timeout=GENEROUS_SECONDS)
+    kind = diagnostic_service_pb2.ComparePairsRequest
+    good = kind(pair_id="good", pair=wire.pair())
+
+    def requests() -> Iterator[diagnostic_service_pb2.ComparePairsRequest]:
+        yield good
+        yield from (kind(pair_id=case.id, pair=case.request) for case in PAIRS)
+        yield good
+
+    stream = DiagnosticServiceStub(channel).ComparePairs(requests(), timeout=GENEROUS_SECONDS)
     first, *answers, last = list(stream)
-    assert [answer.pair_id for answer in answers] == [case.id for case in BAD_PAIRS]
+    assert [answer.pair_id for answer in answers] == [case.id for case in PAIRS]
     assert first.response.results == last.response.results
     assert len(last.response.results) == 1
-    for case, answer in zip(BAD_PAIRS, answers, strict=True):
+    for case, answer in zip(PAIRS, answers, strict=True):
         assert answer.WhichOneof("outcome") == "error", case.id
         check(wire.Refusal.of_status(answer.error), case.code, case.field and f"pair.{case.field}")
 
 
 def test_the_tables_are_large_and_their_names_their_own() -> None:
-    ids = [case.id for case in (*BAD_PAIRS, *BAD_CALLS)]
-    assert len(set(ids)) == len(ids) >= 150
+    ids = [case.id for case in (*BAD, *BAD_SESSIONS, *BAD_ORDERS)]
+    assert len(set(ids)) == len(ids) >= 1900
 
 
 def test_a_refusal_fits_the_trailers_of_any_client(channel: grpc.Channel) -> None:
     """Callers' own text is quoted in messages; it must not grow a status no client can read."""
     largest = 0
     stub = DiagnosticServiceStub(channel)
-    for case in BAD_PAIRS:
+    for case in PAIRS:
         with pytest.raises(grpc.RpcError) as caught:
             stub.ComparePair(case.request, timeout=GENEROUS_SECONDS)
         trailers = caught.value.trailing_metadata()
@@ -104,7 +120,41 @@ def test_a_refusal_fits_the_trailers_of_any_client(channel: grpc.Channel) -> Non
     assert 1000 < largest < TRAILER_BYTES
 
 
-def test_good_requests_are_still_answered(channel: grpc.Channel) -> None:
-    answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(), timeout=GENEROUS_SECONDS)
-    assert len(answer.results) == 1
-    assert answer.results[0].acpc > 0
+@pytest.mark.parametrize("mode", ["bf16", "fp64"])
+def test_the_arithmetic_of_a_sensitivity_study_is_named(channel: grpc.Channel, mode: str) -> None:
+    """Float64 has digits enough: the refusal does not say that any are missing."""
+    asked = study("sensitivity", numeric_mode=NumericMode[mode.upper()])
+    refused, _ = call(channel, Case("", "StudyService.RunStudy", asked))
+    assert refused is not None
+    assert refused.message == (
+        f"numeric_mode: found {mode}, wanted fp32; a sensitivity study's derivatives are computed "
+        "in float32 alone"
+    )
+
+
+@pytest.mark.parametrize("kind", STUDIES)
+def test_the_good_study_behind_the_bad_ones_is_queued(channel: grpc.Channel, kind: str) -> None:
+    fields = {"horizon": 4} if kind != "planner" else {}
+    asked = study(kind, fields, request_id=f"good-{kind}")
+    stub = StudyServiceStub(channel)
+    operation = stub.RunStudy(asked, timeout=GENEROUS_SECONDS)
+    assert operation.name.startswith("operations/")
+    assert stub.RunStudy(asked, timeout=GENEROUS_SECONDS).name == operation.name
+    asked.checkpoint.name = "pldm"
+    refused, _ = call(channel, Case("", "StudyService.RunStudy", asked))
+    assert refused is not None
+    assert refused.code == "ALREADY_EXISTS"
+
+
+def test_good_ones_are_still_answered(channel: grpc.Channel) -> None:
+    stub = DiagnosticServiceStub(channel)
+    (result,) = stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results
+    assert result.acpc > 0
+    assert len(stub.CertifyPool(planning.certify(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(stub.PlanPaired(planning.paired(), timeout=GENEROUS_SECONDS).views) == 4
+    messages = iter([planning.start(), planning.proposed()])
+    assert len(list(stub.Plan(messages, timeout=GENEROUS_SECONDS))) == 2
+    assert len(stub.ComparePair(given_wire.pair(), timeout=GENEROUS_SECONDS).results) == 2
+    assert len(stub.CertifyPool(given_wire.certify(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(stub.PlanPaired(given_wire.paired(), timeout=GENEROUS_SECONDS).views) == 4
+    assert len(list(stub.Plan(iter(given_wire.session()), timeout=GENEROUS_SECONDS))) == 4

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Any
 
 import anchor_wire
-import bad_given
 import given_wire
 import grpc
 import numpy as np
@@ -16,9 +14,9 @@ import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
-from bad_jobs import MethodCase
-from bad_pairs import Case
-from bad_uploads import BAD_SETS, BAD_UPLOADS
+from bad_calls import jobs
+from bad_uploads import BAD_UPLOADS
+from declared import Case
 from google.longrunning.operations_pb2 import WaitOperationRequest
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from served_world import ServedWorld
@@ -36,26 +34,17 @@ CALLERS_FAULT = {
 MUTATIONS = 250
 
 
-def sent(channel: grpc.Channel, messages: list[Any]) -> wire.Refusal | None:
-    stub = AnchorServiceStub(channel)
-    return wire.refusal(lambda: stub.UploadAnchors(iter(messages), timeout=GENEROUS_SECONDS))
-
-
 @pytest.mark.parametrize("case", BAD_UPLOADS, ids=lambda case: case.id)
 def test_uploads(channel: grpc.Channel, case: Case) -> None:
-    check(sent(channel, case.request), case.code, case.field)
-
-
-@pytest.mark.parametrize("case", BAD_SETS, ids=lambda case: case.id)
-def test_calls_about_sets(channel: grpc.Channel, case: MethodCase) -> None:
-    check(call(channel, case.method, case.request), case.code, case.field)
+    refused, _ = call(channel, case)
+    check(refused, case.code, case.field)
 
 
 def test_jobs_on_what_a_set_does_not_have(channel: grpc.Channel) -> None:
     stub = AnchorServiceStub(channel)
     stored = stub.UploadAnchors(given_wire.upload(), timeout=GENEROUS_SECONDS).anchor_set.digest
-    for case in bad_given.jobs(stored):
-        refused = call(channel, case.method, case.request)
+    for case in jobs(stored):
+        refused, _ = call(channel, case)
         assert refused is not None, f"{case.id} was queued"
         assert (refused.code, refused.fields) == (case.code, (case.field,)), case.id
     for checkpoint in ("lewm", given_wire.CHECKPOINT):
@@ -77,7 +66,8 @@ def test_refused_uploads_without_a_name_leave_nothing(
         }
 
     before = stored()
-    assert sent(channel, BAD_UPLOADS[-1].request) is not None
+    refused, _ = call(channel, BAD_UPLOADS[-1])
+    assert refused is not None
     assert stored() <= before
 
 

@@ -7,16 +7,7 @@ from acpc.contract import KINDS, GaussianBlur, parse_grid, read_spec
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import resolve
-
-GRIDS = [
-    "identity", "gaussian_noise:0..0.08/5", "gaussian_blur:1,5,15", "resize:1,0.5,0.25",
-    "brightness:-0.3,0,0.3", "contrast:-0.3,0,0.3", "color_jitter:0..1/3", "jpeg:100,95,10",
-    "occlusion:0..0.5/3", "random_shift:0,4,8", "defocus_blur:0..4/3", "motion_blur:0,5,9@30",
-    "shadow:0,0.5,1@0.1", "gamma:1,1.5,0.5", "saturation:-1,0,0.5", "cutout:0,0.1,0.3@8",
-    "distractor:0..0.4/3@0.2", "background:0,0.5,1@c4d0d8@0.2", "random_convolution:0,0.5,1",
-    "zoom:0,0.1,0.3", "knocked_camera:0,4,8@45", "haze:0,0.4,0.8", "salt_and_pepper:0,0.01,0.1",
-    "stutter:0,0.3,0.6",
-]  # fmt: skip
+from wire import GRIDS
 
 
 def test_every_kind_of_the_message_has_a_class_and_a_function() -> None:

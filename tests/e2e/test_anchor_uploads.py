@@ -39,7 +39,7 @@ PART, STREAM_BYTES = 8, 100_000
 
 @pytest.fixture(autouse=True)
 def small_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", STREAM_BYTES)
+    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", STREAM_BYTES)
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", PART * 2100)
 
 

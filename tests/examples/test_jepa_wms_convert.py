@@ -1,10 +1,8 @@
 """The converter of jepa-wms files: what it writes computes what they do, and nothing is run."""
 
 import json
-import os
 import pickle
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 import safetensors.torch
 import torch
 from acpc_server.errors import AlreadyExists, UnsafeCheckpoint
+from acpc_server.importing.backbones import renamed
 from acpc_server.models import (
     FrozenWorldModel,
     TakesProprio,
@@ -24,7 +23,7 @@ from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm
 from jepa_wm_reference import JepaWm
 from jepa_wms import convert, tiny
-from jepa_wms_backbones import renamed
+from payload import Payload, Write, with_parts, with_tensor
 from torch import Tensor
 
 CPU = torch.device("cpu")
@@ -114,39 +113,15 @@ def test_reads_the_backbone_under_either_name(tmp_path: Path) -> None:
     assert found.digest == wanted.digest
 
 
-class Payload:
-    """Leaves a file behind when unpickled without restrictions."""
-
-    def __init__(self, witness: Path) -> None:
-        self.witness = witness
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, (f"touch '{self.witness}'",)
+def _edited(kind: str = "dino_wm", **parts: object) -> Write:
+    return with_parts(lambda: tiny.checkpoint(TINY, kind), **parts)
 
 
-def _edited(kind: str = "dino_wm", **parts: object) -> Callable[[Path, Payload], None]:
-    def write(path: Path, payload: Payload) -> None:
-        saved = tiny.checkpoint(TINY, kind)
-        for key, part in parts.items():
-            saved[key] = payload if part is Payload else part
-        torch.save({key: part for key, part in saved.items() if part is not ...}, path)
-
-    return write
+def _tensor_in(part: str, name: str, value: object, kind: str = "dino_wm") -> Write:
+    return with_tensor(lambda: tiny.checkpoint(TINY, kind), part, name, value)
 
 
-def _tensor_in(
-    part: str, name: str, value: object, kind: str = "dino_wm"
-) -> Callable[[Path, Payload], None]:
-    def write(path: Path, payload: Payload) -> None:
-        saved: Any = tiny.checkpoint(TINY, kind)
-        saved[part][name] = payload if value is Payload else value
-        saved[part] = {key: held for key, held in saved[part].items() if held is not ...}
-        torch.save(saved, path)
-
-    return write
-
-
-def _in_jepa(name: str, value: object) -> Callable[[Path, Payload], None]:
+def _in_jepa(name: str, value: object) -> Write:
     return _tensor_in("predictor", name, value, "jepa_wm")
 
 

@@ -11,11 +11,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 import torch
+import yaml
+from example_scripts import EXAMPLES
+from jepa_wms import tiny
 from public_library import public_module
 from torch import nn
 from transformers import ViTConfig, ViTModel
@@ -31,8 +35,20 @@ FLAT = {
     "predictor": {"depth": 2, "heads": 2, "mlp_dim": 40, "dim_head": 8, "dropout": 0.1},
     "data": {"dataset": {"name": "tworoom", "frameskip": 5}},
 }  # fmt: skip
+DINO_WM = tiny.Sizes(depth=1, backbone_depth=1, frames=2, hidden=40)
 # One of the released sizes, as small as the models here.
 TINY = (WIDTH, LAYERS, HEADS)
+
+
+_HEAD = {"input_dim": WIDTH, "output_dim": DIM, "hidden_dim": 32}
+SMALL = {
+    "encoder": {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+                "intermediate_size": 2 * WIDTH, "image_size": SIDE, "patch_size": PATCH},
+    "predictor": {"num_frames": 3, "input_dim": DIM, "hidden_dim": WIDTH, "output_dim": WIDTH,
+                  "depth": 2, "heads": 2, "dim_head": 8, "mlp_dim": 40, "dropout": 0.1},
+    "action_encoder": {"input_dim": BLOCK, "emb_dim": DIM},
+    "projector": _HEAD, "pred_proj": _HEAD,
+}  # fmt: skip
 
 
 def tree_config(family: Family = "lewm") -> dict[str, Any]:
@@ -91,36 +107,36 @@ def paper_classes(family: Family) -> Iterator[ModuleType]:
                 sys.modules[key] = value
 
 
-def world_model(family: Family = "lewm", *, old: bool = False, seed: int = 0) -> nn.Module:
-    """A model of the public classes, with open gates and statistics that are not trivial."""
-    torch.manual_seed(seed)
+def public_model(tree: dict[str, Any], family: Family = "lewm", *, old: bool = False) -> nn.Module:
+    """A model of the public classes, or of the paper's, with the sizes of a ``config.json``."""
     module = sys.modules["module"] if old else public_module(f"wm.{family}.module")
     top = sys.modules["jepa"] if old else public_module(f"wm.{family}.{family}")
     kind = "JEPA" if old else "LeWM" if family == "lewm" else "PLDM"
     predictor = module.ARPredictor if old else module.Predictor
-    encoder = ViTModel(
-        ViTConfig(hidden_size=WIDTH, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
-                  intermediate_size=2 * WIDTH, image_size=SIDE, patch_size=PATCH),
-        add_pooling_layer=False, use_mask_token=False,
-    )  # fmt: skip
-    heads = (
-        module.MLP(input_dim=WIDTH, output_dim=DIM, hidden_dim=32, norm_fn=nn.BatchNorm1d)
-        for _ in range(2)
+    made = {part: {k: v for k, v in keys.items() if k[0] != "_"}
+            for part, keys in tree.items() if isinstance(keys, dict)}  # fmt: skip
+    vit = ViTConfig(**made["encoder"])
+    heads = [{**made[head], "norm_fn": nn.BatchNorm1d} for head in ("projector", "pred_proj")]
+    model: nn.Module = getattr(top, kind)(
+        ViTModel(vit, add_pooling_layer=False, use_mask_token=False),
+        predictor(**made["predictor"]),
+        module.Embedder(**made["action_encoder"]),
+        *(module.MLP(**head) for head in heads),
     )
-    model = getattr(top, kind)(
-        encoder,
-        predictor(num_frames=3, input_dim=DIM, hidden_dim=WIDTH, output_dim=WIDTH, depth=2, heads=2,
-                  dim_head=8, mlp_dim=40, dropout=0.1),
-        module.Embedder(input_dim=BLOCK, emb_dim=DIM),
-        *heads,
-    )  # fmt: skip
+    return model.eval()
+
+
+def world_model(family: Family = "lewm", *, old: bool = False, seed: int = 0) -> nn.Module:
+    """A model of the public classes, with open gates and statistics that are not trivial."""
+    torch.manual_seed(seed)
+    model = public_model(SMALL, family, old=old)
     for name, values in [*model.named_parameters(), *model.named_buffers()]:
         if values.is_floating_point():
             scale = values.shape[-1] ** -0.5 if values.ndim > 1 else 0.1
             nn.init.normal_(values.data, std=scale)
             if name.endswith("running_var"):
                 values.data.abs_().add_(0.5)
-    return model.eval()
+    return model
 
 
 def wrapped(model: nn.Module, wrapping: Wrapping, beside: str = "sigreg") -> object:
@@ -164,6 +180,64 @@ def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = N
     return model
 
 
+def two_room_run(folder: Path) -> None:
+    """The run of the example: its checkpoints in float16, as if they were two epochs of one run."""
+    checkpoints = folder.parent / "checkpoints"
+    tree = json.loads((checkpoints / "two-room-base/config.json").read_text())
+    folder.mkdir()
+    with paper_classes("lewm"):
+        for epoch, name in enumerate(("two-room-base", "two-room-augmented"), 1):
+            model = public_model(tree, old=True)
+            model.load_state_dict(torch.load(checkpoints / name / "weights.pt"))
+            torch.save(model.half(), folder / f"two-room_epoch_{epoch}_object.ckpt")
+    torch.save(model.state_dict(), folder / "two-room_weights.ckpt")
+    config = {"img_size": 32, "patch_size": 8, "output_model_name": "two-room",
+              "wm": {"type": "lewm", "history_size": 3, "embed_dim": 16, "action_dim": 2},
+              "predictor": {"depth": 2, "heads": 4, "mlp_dim": 128, "dim_head": 16},
+              "image_noise": {"type": "gaussian", "std": 0.16},
+              "data": {"dataset": {"name": "two-room", "frameskip": 5}}}  # fmt: skip
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def dino_wm_run(folder: Path, sources: Path, sizes: tiny.Sizes) -> None:
+    """A run folder that dino_wm's own classes write, without the backbone, as they leave it out."""
+    sys.path.insert(0, str(sources))
+    torch.Tensor.to = _on_cpu(torch.Tensor.to)  # type: ignore[method-assign]  it asks for CUDA
+    vit, proprio = import_module("models.vit"), import_module("models.proprio")
+    torch.manual_seed(5)
+    parts: dict[str, Any] = {
+        "predictor": vit.ViTPredictor(
+            num_patches=sizes.grid**2, num_frames=sizes.frames, depth=sizes.depth, mlp_dim=40,
+            dim=sizes.width + sizes.slot + sizes.action[1], heads=sizes.heads, dropout=0.1,
+        ),
+    }  # fmt: skip
+    for name in ("action", "proprio"):
+        inputs, width = getattr(sizes, name)
+        parts[f"{name}_encoder"] = proprio.ProprioceptiveEmbedding(
+            num_frames=sizes.frames, in_chans=inputs, emb_dim=width
+        )
+    trained = parts["predictor"].parameters()
+    optimizer = torch.optim.AdamW(trained, lr=5e-4)
+    (folder / "checkpoints").mkdir(parents=True)
+    torch.save(
+        {"epoch": 3, **parts, "predictor_optimizer": optimizer},
+        folder / "checkpoints" / "model_3.pth",
+    )
+    config = {
+        "img_size": 16 * sizes.grid, "frameskip": 3, "concat_dim": 1, "num_hist": sizes.frames,
+        "num_pred": 1, "action_emb_dim": sizes.action[1], "num_action_repeat": 1,
+        "proprio_emb_dim": sizes.proprio[1], "num_proprio_repeat": 1,
+        "encoder": {"_target_": "models.dino.DinoV2Encoder", "name": "dinov2_vits14"},
+        "predictor": {"_target_": "models.vit.ViTPredictor", "depth": sizes.depth, "mlp_dim": 40,
+                      "heads": sizes.heads},
+    }  # fmt: skip
+    (folder / "hydra.yaml").write_text(json.dumps(config))
+
+
+def _on_cpu(to: Any) -> Any:  # noqa: ANN401
+    return lambda tensor, place, *rest: tensor if place == "cuda" else to(tensor, place, *rest)
+
+
 if __name__ == "__main__":  # writes the files of tests/server/importing/files
     target = Path(sys.argv[1])
     paper_run(target / "paper-run", epochs=(2,))
@@ -171,3 +245,6 @@ if __name__ == "__main__":  # writes the files of tests/server/importing/files
         pickled = world_model("pldm", old=True)
         torch.save(wrapped(pickled, "training", "idm"), target / "pldm_training_object.ckpt")
     torch.save(wrapped(world_model(), "compiled"), target / "lewm_compiled_object.ckpt")
+    two_room_run(EXAMPLES / "two_room" / "paper_run")
+    if sys.argv[2:]:  # a checkout of gaoyuezhou/dino_wm
+        dino_wm_run(target / "dino-wm", Path(sys.argv[2]), DINO_WM)

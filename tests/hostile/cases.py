@@ -14,11 +14,13 @@ import given_wire
 import grpc
 import planning_wire
 import wire
+from acpc.contract import Composition, Perturbation, parse_grid
 from acpc.v1 import (
     anchor_service_pb2,
     checkpoint_service_pb2,
     dataset_service_pb2,
     diagnostic_service_pb2,
+    perturbation_pb2,
     scoring_service_pb2,
     study_service_pb2,
 )
@@ -29,7 +31,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from mutations import Mutator
+from mutations import Mutator, places
 
 FILES = (
     *(anchor_service_pb2, checkpoint_service_pb2, dataset_service_pb2, diagnostic_service_pb2),
@@ -196,6 +198,8 @@ class Cases:
         method = METHODS[path]
         chosen = self._given.get(path, []) if rng.random() < 0.5 else []
         messages = [copy.deepcopy(message) for message in chosen or self._seeds[path]]
+        if rng.random() < 0.4:
+            _other_changes(rng, messages)
         if rng.random() < 0.15:
             messages = [mutator.generate(method.input_type) for _ in messages]
         for _ in range(rng.choice((0, 1, 1, 1, 2, 4))):
@@ -224,6 +228,23 @@ class Cases:
                 (*[grpc.Compression.NoCompression] * 18, *list(grpc.Compression)[1:])
             ),
         )
+
+
+def _other_changes(rng: random.Random, messages: list[Message]) -> None:
+    """Another kind at every perturbation, or a composition of several."""
+    for message in messages:
+        for owner, field in list(places(message)):
+            value = getattr(owner, field.name)
+            for spec in value if field.is_repeated else (value,):
+                if isinstance(spec, perturbation_pb2.PerturbationSpec):
+                    spec.CopyFrom(_change(rng).to_spec())
+
+
+def _change(rng: random.Random) -> Perturbation:
+    parts = [
+        rng.choice(parse_grid(rng.choice(wire.GRIDS))) for _ in range(rng.choice((1, 1, 2, 4)))
+    ]
+    return Composition(tuple(parts)) if len(parts) > 1 else parts[0]
 
 
 def _disorder(rng: random.Random, messages: list[Message]) -> None:

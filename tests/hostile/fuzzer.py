@@ -53,7 +53,7 @@ LEAK = {"threads": 120, "files": 100, "rss_mib": 1200}
 MAX_ANSWERS = 200
 SEED_OF_VALID_CALLS = 40  # no case has frames of this one, so that no case has cached their latents
 # Limits under which no valid request takes long on a slow machine.
-SMALL_LIMITS = {"max_frames": 256, "max_predictions": 2**13}
+SMALL_LIMITS = {"max_frames": 256, "max_predictions": 2**13, "preload": "lewm,pldm"}
 
 
 @dataclass(frozen=True)

@@ -67,10 +67,10 @@ class Mutator:
         if isinstance(message, tensor_pb2.Tensor) and self._rng.random() < 0.9:
             self._change_tensor(message)
             return
-        places = list(_places(message))
-        if not places:
+        found = list(places(message))
+        if not found:
             return
-        owner, field = self._rng.choice(places)
+        owner, field = self._rng.choice(found)
         if self._rng.random() < 0.2:
             owner.ClearField(field.name)
         elif field.is_repeated:
@@ -163,7 +163,8 @@ class Mutator:
             tensor.shape.extend(self._rng.choice(SHAPES))
         elif choice == 2 and tensor.shape:
             at = self._rng.randrange(len(tensor.shape))
-            tensor.shape[at] = self._rng.choice((0, 1, -1, tensor.shape[at] + 1, 2**62, 2**33))
+            more = min(tensor.shape[at] + 1, 2**63 - 1)
+            tensor.shape[at] = self._rng.choice((0, 1, -1, more, 2**62, 2**33))
         elif choice == 3:
             tensor.data = tensor.data[: self._rng.randrange(len(tensor.data) + 1)]
         elif choice == 4:
@@ -221,17 +222,17 @@ class Mutator:
         return self._rng.randbytes(self._rng.choice((0, 1, 2, 5, 64, 10_000)))
 
 
-def _places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
+def places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:
     """Every field of a message, and of the messages in it."""
     for field in message.DESCRIPTOR.fields:
         yield message, field
     for field, value in message.ListFields():
         if field.cpp_type == Field.CPPTYPE_MESSAGE:
             if not field.is_repeated:
-                yield from _places(value)
+                yield from places(value)
             elif not field.message_type.GetOptions().map_entry:
                 for item in value[:3]:
-                    yield from _places(item)
+                    yield from places(item)
 
 
 def _varint(value: int) -> bytes:

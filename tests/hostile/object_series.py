@@ -180,7 +180,7 @@ def main() -> None:
             "slowest": series.slowest, "torch": "torch" in sys.modules}  # fmt: skip
     from acpc_server.importing.writing import plan_import
 
-    numbers = {"frameskip": 5, "action_dim": None, "family": None}
+    numbers = {"frameskip": 5, "action_dim": None, "family": None, "backbone": None}
     for name, data in read:
         os.ftruncate(memory, 0)
         os.pwrite(memory, data, 0)

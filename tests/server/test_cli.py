@@ -10,13 +10,15 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import processes
 import pytest
 import torch
 from acpc_server.cli import app, main
 from acpc_server.models.loader import load_checkpoint
+from PIL import Image
 from public_checkpoint import write_checkpoint
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -168,3 +170,31 @@ def test_device_and_devices_are_not_given_both(run: Run, tmp_path: Path) -> None
     refused = run("serve", *folders, "--device", "cpu", "--devices", "cpu,cpu")
     assert refused.returncode == 2
     assert "--devices (ACPC_DEVICES): give --device or --devices, not both" in refused.stderr
+
+
+def test_changes_are_drawn_on_the_callers_own_frames(tmp_path: Path) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (3, 20, 30, 3), np.uint8)
+    np.save(tmp_path / "history.npy", frames)
+    Image.fromarray(frames[0]).save(tmp_path / "frame.png")
+    np.save(tmp_path / "other.npy", frames[..., 0])
+    out = str(tmp_path / "out.png")
+
+    def preview(file: str, shift: str) -> Result:
+        arguments = ["preview-shifts", str(tmp_path / file), "--output", out, "--shift", shift]
+        return CliRunner().invoke(app, [*arguments, "--image-size", "40"])
+
+    assert preview("history.npy", "stutter:1").exit_code == 0
+    drawn = np.asarray(Image.open(out).convert("RGB"))
+    rows = [drawn[y : y + 40, 6:72] for y in (23, 86)]
+    again = [drawn[86:126, x : x + 60] for x in (6, 72, 138)]
+    assert np.array_equal(rows[0][:, :60], again[0])  # the first frame is shown as it is
+    assert np.array_equal(again[0], again[1]) and np.array_equal(again[1], again[2])
+    assert preview("frame.png", "everyday").exit_code == 0
+    assert Image.open(out).height == 3 * 63 + 6
+    for file, shift, words in (
+        ("other.npy", "haze:1", "wanted uint8"),
+        ("frame.png", "fog:1", "no shift is called"),
+        ("frame.png", "blur:99", "allow at most 79"),
+    ):
+        failed = preview(file, shift)
+        assert failed.exit_code == 2 and words in " ".join(failed.output.split())

@@ -357,7 +357,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.studies.run_study(checkpoint, anchors, study, **options)
+        call = calls.jobs.run_study(checkpoint, anchors, study, **options)
         return aio.AsyncStudyJob(
             self.operations, await self._transport.submit(call, timeout, patience)
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 class AsyncListing(Generic[Item]):
     """Records of the server, in its order; pages are fetched as they are read."""
 
-    def __init__(self, fetch: Callable[[str], Any]) -> None:
+    def __init__(self, fetch: Callable[[str], Awaitable[tuple[Sequence[Item], str]]]) -> None:
         self._fetch = fetch
 
     async def __aiter__(self) -> AsyncIterator[Item]:

@@ -80,7 +80,7 @@ class AsyncPlanningMethods:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = calls.planning.start(checkpoint, history, goal, **options)
+        start = calls.diagnostics.start(checkpoint, history, goal, **options)
         return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
@@ -110,5 +110,5 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.planning.plan_paired(checkpoint, history, goal, budget, **options)
+        call = calls.diagnostics.plan_paired(checkpoint, history, goal, budget, **options)
         return await self._transport.run(call, timeout)

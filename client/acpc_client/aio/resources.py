@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 import grpc
 from acpc.contract import (
@@ -19,11 +19,12 @@ from acpc.contract import (
 
 from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Call, Page, checkpoints, datasets, jobs
+from acpc_client.calls import Call, Page, checkpoints, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
 
+Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 
@@ -91,13 +92,13 @@ class AsyncDatasets(Resource):
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: datasets.list_page(page_size, token), timeout)
+        return self._pages(lambda token: checkpoints.datasets_page(page_size, token), timeout)
 
     def tasks(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
-        return self._pages(lambda token: datasets.tasks_page(page_size, token), timeout)
+        return self._pages(lambda token: checkpoints.tasks_page(page_size, token), timeout)
 
 
 class AsyncOperations(Resource):
@@ -174,7 +175,7 @@ class AsyncOperations(Resource):
                 await rpc(call.request, timeout=min(call.method.timeout, plan.segment()))
             )
             return
-        stream: Any = rpc(call.request, timeout=plan.segment())
+        stream = rpc(call.request, timeout=plan.segment())
         try:
             async for answer in stream:
                 operation = call.read(answer)
@@ -185,13 +186,15 @@ class AsyncOperations(Resource):
             stream.cancel()
 
 
-class _Job:
+class _Job(Generic[Answer]):
     """A job at the server. It goes on whether or not anyone waits for it.
 
     Attributes:
         name: ``operations/<id>``; with it, any client can watch or cancel the job.
         submitted: The operation as the submission answered it.
     """
+
+    _answer: Callable[[Operation], Answer]
 
     def __init__(self, operations: AsyncOperations, submitted: Operation) -> None:
         self._operations = operations
@@ -213,14 +216,29 @@ class _Job:
         """The job each time it changes; see ``Operations.watch``."""
         return self._operations.watch(self.name, timeout=timeout, patience=patience)
 
-    async def _ended(
-        self, timeout: float | None, patience: float | None, progress: bool | OnProgress
-    ) -> Operation:
+    async def result(
+        self,
+        timeout: float | None = None,
+        *,
+        patience: float | None = None,
+        progress: bool | OnProgress = False,
+    ) -> Answer:
+        """Waits for the answer, ``timeout`` seconds at most; None: until the job ends.
+
+        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
+        function is called with each change instead.
+
+        Raises:
+            Cancelled: The job was cancelled.
+            DeadlineExceeded: ``timeout`` passed; the job goes on.
+            ServerAway: The server was away for too long; the job goes on, or resumes with it.
+            AcpcError: Why the job ended without an answer.
+        """
         operation, tell = self.submitted, listener(progress)
         async for update in self.watch(timeout=timeout, patience=patience):
             operation = update
             tell(operation)
-        return operation
+        return self._answer(operation)
 
     async def cancel(self, *, timeout: float | None = None) -> None:
         """Asks for the job to be cancelled; it ends as soon as it can."""
@@ -230,51 +248,13 @@ class _Job:
         return f"{type(self).__name__}({self.name!r})"
 
 
-class AsyncScoreJob(_Job):
+class AsyncScoreJob(_Job[Score]):
     """A scoring job at the server; its answer is a score."""
 
-    async def result(
-        self,
-        timeout: float | None = None,
-        *,
-        patience: float | None = None,
-        progress: bool | OnProgress = False,
-    ) -> Score:
-        """Waits for the score, ``timeout`` seconds at most; None: until the job ends.
-
-        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
-        function is told each change instead.
-
-        Raises:
-            Cancelled: The job was cancelled.
-            DeadlineExceeded: ``timeout`` passed; the job goes on.
-            ServerAway: The server was away for too long; the job goes on, or resumes with it.
-            AcpcError: Why the job ended without a score.
-        """
-        operation = await self._ended(timeout, patience, progress)
-        return operation.result()
+    _answer = staticmethod(Operation.result)
 
 
-class AsyncStudyJob(_Job):
+class AsyncStudyJob(_Job[StudyResult]):
     """A study at the server; its answer is a table of rows."""
 
-    async def result(
-        self,
-        timeout: float | None = None,
-        *,
-        patience: float | None = None,
-        progress: bool | OnProgress = False,
-    ) -> StudyResult:
-        """Waits for the rows, ``timeout`` seconds at most; None: until the job ends.
-
-        For ``patience`` see ``Operations.watch``. ``progress=True`` shows a bar on stderr; a
-        function is told each change instead.
-
-        Raises:
-            Cancelled: The job was cancelled.
-            DeadlineExceeded: ``timeout`` passed; the job goes on.
-            ServerAway: The server was away for too long; the job goes on, or resumes with it.
-            AcpcError: Why the job ended without rows.
-        """
-        operation = await self._ended(timeout, patience, progress)
-        return operation.study_result()
+    _answer = staticmethod(Operation.study_result)

@@ -11,7 +11,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc_client.aio.streams import AsyncPlanStream
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.aio.wire import AsyncLock
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.errors import AcpcError
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
@@ -41,7 +41,7 @@ class AsyncPlanSession(SessionBase):
             SessionClosed: The session was entered before.
         """
         self._check(fresh=True)
-        await self._open(self._transport.attempts(planning.PLAN, self._timeout))
+        await self._open(self._transport.attempts(diagnostics.PLAN, self._timeout))
         return self
 
     async def enter_after(
@@ -58,7 +58,7 @@ class AsyncPlanSession(SessionBase):
             AcpcError: As of entering.
         """
         self._check(fresh=True)
-        attempts = self._transport.attempts(planning.PLAN, timeout or self._timeout)
+        attempts = self._transport.attempts(diagnostics.PLAN, timeout or self._timeout)
         if before is not None:
             try:
                 if await before._moved_to(self, self._opening_limit(attempts)):
@@ -136,12 +136,12 @@ class AsyncPlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        request = planning.frame(
+        request = diagnostics.frame(
             history,
             keep=keep,
             past_blocks=past_blocks,
             goal=goal,
-            views=views,
+            explicit_views=views,
             proprio=proprio,
             goal_proprio=goal_proprio,
         )
@@ -169,7 +169,7 @@ class AsyncPlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        answer = await self._ask(planning.pool(candidates, offsets, infeasible), timeout)
+        answer = await self._ask(diagnostics.pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
     async def certify_proposal(
@@ -195,7 +195,7 @@ class AsyncPlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        answer = await self._ask(planning.proposal(mean, std, candidates, seed), timeout)
+        answer = await self._ask(diagnostics.proposal(mean, std, candidates, seed), timeout)
         return read_answer(SampledPool, answer)
 
     async def close(self) -> None:

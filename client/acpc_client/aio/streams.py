@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
 
 import grpc
 import grpc.aio
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.anchor_arrays import AnchorArrays, Frames
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.results import UploadProgress
 from acpc_client.sync import SyncTransport, send_upload
 from acpc_client.transport import GOODBYE_S, Ending
@@ -27,9 +26,11 @@ from acpc_client.uploads import UploadOptions
 class AsyncPlanStream:
     """One stream of a planning session."""
 
-    def __init__(self, transport: AsyncTransport, request_id: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, transport: AsyncTransport, request_id: str, options: dict[str, object]
+    ) -> None:
         self._transport, self._request_id = transport, request_id
-        self._stream = transport.rpc(planning.PLAN)(**options)
+        self._stream = transport.rpc(diagnostics.PLAN)(**options)
         self._ending = Ending(self._stream)
 
     async def exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from acpc_client.calls import Method
 from acpc_client.inputs import Feed, Pair
@@ -62,7 +63,7 @@ class AsyncWire(Transport):
                 await stream.code()
 
 
-async def _messages(feed: Feed[Any], pairs: Pairs) -> AsyncIterator[Any]:
+async def _messages(feed: Feed[Item], pairs: Pairs) -> AsyncIterator[Message]:
     if not isinstance(pairs, AsyncIterable):
         for message in feed.messages(pairs):
             yield message

@@ -10,17 +10,15 @@ if TYPE_CHECKING:
     from acpc_client.calls import (
         anchors,
         checkpoints,
-        datasets,
         diagnostics,
         jobs,
-        planning,
-        studies,
     )
-    from acpc_client.calls.call import Call, Method, Page
-    from acpc_client.calls.jobs import Named
-    from acpc_client.calls.options import (
+    from acpc_client.calls.call import (
+        Call,
         CallOptions,
         CertifyOptions,
+        Method,
+        Page,
         PairedOptions,
         PairOptions,
         PlannerOptions,
@@ -29,5 +27,6 @@ if TYPE_CHECKING:
         ViewOptions,
         check_options,
     )
+    from acpc_client.calls.jobs import Named
 else:
     __getattr__, __dir__ = lazy_face(__name__)

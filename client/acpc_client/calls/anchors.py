@@ -19,8 +19,7 @@ from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls.base import identity, list_call, send
-from acpc_client.calls.call import Call, Method, Page
+from acpc_client.calls.call import Call, Method, Page, identity, list_call, send
 from acpc_client.inputs import unsigned
 
 # One stream of an upload, of which there may be many.

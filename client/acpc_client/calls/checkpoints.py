@@ -1,13 +1,14 @@
-"""CheckpointService."""
+"""CheckpointService and DatasetService."""
 
 from __future__ import annotations
 
-from acpc.contract import Checkpoint, CheckpointRef, LoadedCheckpoint
+from acpc.contract import Checkpoint, CheckpointRef, DatasetFile, LoadedCheckpoint, TaskSummary
 from acpc.v1 import checkpoint_service_pb2 as pb
+from acpc.v1 import dataset_service_pb2 as dataset_pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc.v1.dataset_service_pb2_grpc import DatasetServiceStub
 
-from acpc_client.calls.base import identity, list_call, reference
-from acpc_client.calls.call import Call, Method, Page
+from acpc_client.calls.call import Call, Method, Page, identity, list_call, reference
 from acpc_client.inputs import unsigned
 
 LIST = Method(CheckpointServiceStub, "ListCheckpoints", timeout=30.0)
@@ -51,3 +52,21 @@ def _checkpoint(
     answer: pb.GetCheckpointResponse | pb.UnloadCheckpointResponse,
 ) -> Checkpoint:
     return Checkpoint.from_message(answer.checkpoint)
+
+
+DATASETS = Method(DatasetServiceStub, "ListDatasets", timeout=30.0)
+TASKS = Method(DatasetServiceStub, "ListTasks", timeout=30.0)
+
+
+def datasets_page(page_size: int, token: str) -> Call[Page[DatasetFile]]:
+    """The call that reads one page of datasets."""
+    size = unsigned(page_size, "page_size")
+    request = dataset_pb.ListDatasetsRequest(page_size=size, page_token=token)
+    return list_call(DATASETS, request, "datasets", DatasetFile.from_message)
+
+
+def tasks_page(page_size: int, token: str) -> Call[Page[TaskSummary]]:
+    """The call that reads one page of tasks."""
+    size = unsigned(page_size, "page_size")
+    request = dataset_pb.ListTasksRequest(page_size=size, page_token=token)
+    return list_call(TASKS, request, "tasks", TaskSummary.from_message)

@@ -13,21 +13,30 @@ from acpc.contract import (
     ArgumentError,
     CheckpointRef,
     DatasetAnchors,
-    EvidenceOptions,
     Perturbation,
-    ScoreProtocol,
-    Thresholds,
+    Study,
+    StudyRequest,
 )
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
-from acpc_client.calls.base import common, list_call, send, source
-from acpc_client.calls.call import Call, Method, Page
-from acpc_client.calls.options import ScoreOptions, check_options
-from acpc_client.calls.scene import only_perturbation
+from acpc_client.calls.call import (
+    Call,
+    CallOptions,
+    Method,
+    Page,
+    ScoreOptions,
+    check_options,
+    common,
+    list_call,
+    send,
+    source,
+)
+from acpc_client.calls.diagnostics import only_perturbation
 from acpc_client.inputs import unsigned
 from acpc_client.results import Operation
 
@@ -61,14 +70,10 @@ def score_checkpoint(
     check_options(options, ScoreOptions)
     against = options.get("reference")
     asked = contract.ScoreRequest(
-        **common(checkpoint, options),
+        **common(checkpoint, options, "protocol", "thresholds", "evidence", "until_decided"),
         anchors=source(anchors),
         shift=only_perturbation(shift, "shift"),
         reference=None if against is None else CheckpointRef.of(against),
-        protocol=options.get("protocol") or ScoreProtocol(),
-        thresholds=options.get("thresholds") or Thresholds(),
-        evidence=options.get("evidence") or EvidenceOptions(),
-        until_decided=options.get("until_decided"),
     )
     return send(SCORE, asked, Operation.from_message)
 
@@ -165,3 +170,23 @@ def _previews(answer: pb.PreviewAnchorsResponse) -> tuple[AnchorPreview, ...]:
 
 def _nothing(_: object) -> None:
     """The answer of a method that answers nothing."""
+
+
+RUN = Method(StudyServiceStub, "RunStudy", timeout=30.0)
+
+
+def run_study(
+    checkpoint: str | CheckpointRef,
+    anchors: DatasetAnchors | AnchorSet | str,
+    study: Study,
+    **options: Unpack[CallOptions],
+) -> Call[Operation]:
+    """The call that submits a study.
+
+    Raises:
+        ArgumentError: An argument cannot be sent as it is.
+        TypeError: An unknown option.
+    """
+    check_options(options, CallOptions)
+    asked = StudyRequest(**common(checkpoint, options), anchors=source(anchors), study=study)
+    return send(RUN, asked, Operation.from_message)

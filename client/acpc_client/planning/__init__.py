@@ -15,8 +15,7 @@ means, what each remedy does to it, and what the remedies were measured to be wo
 """
 
 from acpc_client.planning.async_policy import AsyncPolicy
-from acpc_client.planning.control import Pools
 from acpc_client.planning.policy import Policy
-from acpc_client.planning.rule import Attempt, ControlStep, Decision
+from acpc_client.planning.rule import Attempt, ControlStep, Decision, Pools
 
 __all__ = ["AsyncPolicy", "Attempt", "ControlStep", "Decision", "Policy", "Pools"]

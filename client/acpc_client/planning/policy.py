@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from acpc_client.errors import AcpcError
-from acpc_client.planning.control import Command, Control, Look, Pools
-from acpc_client.planning.rule import ControlStep, PolicyRule
+from acpc_client.planning.rule import Command, Control, ControlStep, Look, PolicyRule, Pools
 from acpc_client.sync import PlanSession
 
 Frame = TypeVar("Frame")

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 if TYPE_CHECKING:
+    from acpc_client.results.answers import (
+        Operation,
+        PairOutcome,
+        StudyResult,
+        UploadProgress,
+        read_answer,
+    )
     from acpc_client.results.bar import OnProgress, listener
-    from acpc_client.results.base import read_answer
     from acpc_client.results.calibrated import (
         CalibratedThresholds,
         CalibrationScore,
@@ -23,9 +29,6 @@ if TYPE_CHECKING:
         save_result,
     )
     from acpc_client.results.limit import LimitPoint, LimitSearch, SeverityLimit
-    from acpc_client.results.operations import Operation
-    from acpc_client.results.outcomes import PairOutcome, UploadProgress
-    from acpc_client.results.studies import StudyResult
     from acpc_client.results.worst import (
         WorstAnchor,
         WorstAnchors,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from acpc_client.results.operations import Operation
+from acpc_client.results.answers import Operation
 
 _WIDTH = 30
 OnProgress = Callable[[Operation], object]

@@ -56,7 +56,7 @@ def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any 
     return plain
 
 
-def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
+def decode(kind: Any, plain: object, arrays: Mapping[str, Array], path: str = "") -> Any:  # noqa: ANN401
     """The value of type ``kind`` that ``encode``, or ``Record.to_dict``, made plain.
 
     None among numbers is NaN. Fields that a newer release added are passed over; where an older
@@ -95,17 +95,17 @@ def decode(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str = "") -
 
 
 @functools.cache
-def _hints(kind: object) -> dict[str, Any]:
+def _hints(kind: object) -> dict[str, object]:
     return typing.get_type_hints(kind)
 
 
-def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> Any:  # noqa: ANN401
+def _record(kind: Any, plain: object, arrays: Mapping[str, Array], path: str) -> object:  # noqa: ANN401
     values = {}
-    _checked(plain, Mapping, path)
+    named = _checked(plain, Mapping, path)
     for field in dataclasses.fields(kind):
         hint, below = _hints(kind)[field.name], joined(path, field.name)
-        if field.name in plain:
-            values[field.name] = decode(hint, plain[field.name], arrays, below)
+        if field.name in named:
+            values[field.name] = decode(hint, named[field.name], arrays, below)
         elif field.default is MISSING and field.default_factory is MISSING:
             if types.NoneType not in typing.get_args(hint):
                 raise ArgumentError(below, "is missing")
@@ -116,7 +116,7 @@ def _record(kind: Any, plain: Any, arrays: Mapping[str, Array], path: str) -> An
         raise error.below(path) from error
 
 
-def _checked(plain: Any, kind: Any, path: str) -> Any:  # noqa: ANN401
+def _checked(plain: object, kind: Any, path: str) -> Any:  # noqa: ANN401
     """The value, when it is of this type; a bool is no number."""
     if isinstance(plain, kind) and (kind is bool or not isinstance(plain, bool)):
         return plain
@@ -146,7 +146,7 @@ def _held(name: str, arrays: Mapping[str, Array], path: str) -> Array:
     return arrays[name]
 
 
-def _array(plain: Any, dtype: Any, path: str) -> Array:  # noqa: ANN401
+def _array(plain: object, dtype: Any, path: str) -> Array:  # noqa: ANN401
     """An array from JSON: of the hint's type, or of what the values are."""
     try:
         if dtype is not Any:

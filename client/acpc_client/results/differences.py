@@ -21,8 +21,8 @@ from acpc.contract import (
     load_lab,
 )
 
+from acpc_client.results.answers import Operation
 from acpc_client.results.documents import Result, score_of
-from acpc_client.results.operations import Operation
 
 if TYPE_CHECKING:
     from acpc.evidence import AnchorSample

@@ -30,11 +30,10 @@ from acpc.contract import (
     to_plain,
 )
 
+from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.calibrated import CalibratedThresholds
 from acpc_client.results.codec import Arrays, decode, encode
 from acpc_client.results.limit import SeverityLimit
-from acpc_client.results.operations import Operation
-from acpc_client.results.studies import StudyResult
 
 SCHEMA = "acpc.result"
 VERSION = 1
@@ -140,7 +139,7 @@ class Result(Record):
         }
 
 
-def _without(answer: Mapping[str, object]) -> dict[str, Any]:
+def _without(answer: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in answer.items() if name not in _ABOVE}
 
 

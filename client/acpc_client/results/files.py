@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ _PARTS = (
     ("answer.columns.", ""),
 )
 """Paths of the arrays that are columns, each with the side its rows are of."""
-Read = tuple[Any, Mapping[str, Array]]
+Read = tuple[object, Mapping[str, Array]]
 
 
 def save_result(answer: object, path: str | Path) -> None:
@@ -137,7 +138,7 @@ def _suffix(path: Path) -> str:
 
 def _from_json(content: bytes) -> Read:
     document = _parsed(content)
-    left: list[tuple[str, Any]] = [("", document)]
+    left: list[tuple[str, object]] = [("", document)]
     while left:  # not by recursion: the reader has met what is nested as deep as it may be
         path, value = left.pop()
         if isinstance(value, float) and not math.isfinite(value):
@@ -153,7 +154,7 @@ def _from_json(content: bytes) -> Read:
     return document, {}
 
 
-def _parsed(text: str | bytes) -> Any:  # noqa: ANN401 - any JSON value
+def _parsed(text: str | bytes) -> object:
     try:
         return json.loads(text)
     except RecursionError as error:
@@ -222,7 +223,7 @@ def _from_parquet(content: bytes) -> Read:
     return _parsed(metadata[_METADATA]), arrays
 
 
-def _columns_of(pa: Any, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
+def _columns_of(pa: ModuleType, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
     arrays: Arrays = {}
     sided = "side" in table.column_names
     for prefix, side in _PARTS:
@@ -236,7 +237,7 @@ def _columns_of(pa: Any, table: Any) -> Arrays:  # noqa: ANN401 - pyarrow's
     return arrays
 
 
-def _column(pa: Any, values: Array, everywhere: bool) -> Any:  # noqa: ANN401 - pyarrow's
+def _column(pa: ModuleType, values: Array, everywhere: bool) -> object:
     """A column of scalars, or of lists of one length; one that a side lacks of any lists.
 
     pyarrow before 26 does not read lists of one length where a row has none.
@@ -250,7 +251,7 @@ def _column(pa: Any, values: Array, everywhere: bool) -> Any:  # noqa: ANN401 - 
     return pa.ListArray.from_arrays(pa.array(starts), flat)
 
 
-def _array(pa: Any, column: Any) -> Array:  # noqa: ANN401
+def _array(pa: ModuleType, column: Any) -> Array:  # noqa: ANN401 - pyarrow's
     whole = column.combine_chunks()
     if pa.types.is_fixed_size_list(whole.type):
         flat: Array = whole.flatten().to_numpy(zero_copy_only=False)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
 
 from acpc.contract import (
     ArgumentError,
@@ -53,8 +53,9 @@ class SeverityLimit(Tabular, Record):
     """Up to which severity the screen passes, with an interval.
 
     The limit is where the screen first stops passing. At the confidence stated it lies between
-    ``holds`` and ``breaks``, both of which were scored; docs/limit.md says why no further error is
-    paid for looking at several severities.
+    ``holds`` and ``breaks``; docs/limit.md says why no further error is paid for looking at several
+    severities. An end lies where that end of the interval of S crosses zero, rounded outwards: by
+    how far the curve may bend between neighbouring severities, else to one that was scored.
 
     Attributes:
         checkpoint: Name of the checkpoint.
@@ -64,9 +65,8 @@ class SeverityLimit(Tabular, Record):
         confidence: Of the interval, in (0.5, 1).
         estimate: Where the score S crosses zero, between two severities that were scored; None
             where it passes at the strongest.
-        holds: Largest severity at which it surely passes, and at all smaller ones that were
-            scored; 0 where it does at none.
-        breaks: Smallest severity at which it surely fails, and at all larger ones; None: at none.
+        holds: Up to which severity it surely passes; 0 where it does at none.
+        breaks: From which severity on it surely fails; None: at none.
         broken_by: ``IR``, ``SR`` or ``both``: what fails at the first severity that does not pass;
             empty where all pass.
         monotone: Whether no severity passes above one that fails.
@@ -87,6 +87,20 @@ class SeverityLimit(Tabular, Record):
     points: tuple[LimitPoint, ...]
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, scored: Iterable[tuple[Perturbation, Score, str]]) -> SeverityLimit:
+        """Return the limit of severities that were all scored: changes, scores and job names.
+
+        Raises:
+            ArgumentError: There are none.
+            FailedPrecondition: See ``LimitSearch.add``.
+        """
+        ordered = sorted(scored, key=lambda item: item[0].severity)
+        search = LimitSearch([shift for shift, _, _ in ordered], max(1, len(ordered)))
+        for place, (_, score, operation) in enumerate(ordered):
+            search.add(place, score, operation)
+        return search.result()
+
     @property
     def passes(self) -> bool:
         """Whether any severity that was scored passes, all weaker ones included."""
@@ -95,7 +109,7 @@ class SeverityLimit(Tabular, Record):
     def table(self) -> Columns:
         """A row per severity that was scored."""
         names = ("shift", "severity", "ir_relative", "sr", "score", "lower", "upper")
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             name: [getattr(point, name) for point in self.points] for name in names
         }
         for name in ("outcome", "sure"):
@@ -110,17 +124,26 @@ class SeverityLimit(Tabular, Record):
         sure = {"verdict": held["outcome"], "for sure": held["sure"]}
         return {"shift": held["shift"], **first, **sure}
 
-    def headline(self) -> str:
-        """The limit in words."""
+    @property
+    def brief(self) -> str:
+        """The estimate; at the strongest severity scored, that it holds there."""
+        if self.estimate is None:
+            return f"{self.points[-1].severity:.3g} or more"
+        return f"{self.estimate:.3g}"
+
+    @property
+    def interval(self) -> str:
+        """Both ends in words."""
         top = self.points[-1].severity
         upper = f"{self.breaks:.3g}" if self.breaks is not None else f"beyond {top:.3g}"
-        ends = f"[{self.holds:.3g}, {upper}]"
-        if self.estimate is None:
-            return (
-                f"{self.checkpoint} holds up to {self.unit} {top:.3g}, the strongest scored {ends}"
-            )
-        broken = f"; breaks by {self.broken_by}" if self.broken_by else ""
-        return f"{self.checkpoint} holds up to {self.unit} {self.estimate:.3g} {ends}{broken}"
+        return f"[{self.holds:.3g}, {upper}]"
+
+    def headline(self) -> str:
+        """The limit in words."""
+        at, more = self.estimate, f"; breaks by {self.broken_by}"
+        if at is None:
+            at, more = self.points[-1].severity, ", the strongest scored"
+        return f"{self.checkpoint} holds up to {self.unit} {at:.3g} {self.interval}{more}"
 
     def meaning(self) -> str:
         """What the interval says."""
@@ -171,7 +194,8 @@ class LimitSearch:
             why = "this score has no reference or no evidence, without which there is no limit"
             raise FailedPrecondition(why, reason="NO_EVIDENCE")
         for before, _ in self._scores.values():
-            for name in ("checkpoint_digest", "reference_digest", "anchors_digest"):
+            same = ["anchors_digest"] * (before.checkpoint.anchors == score.checkpoint.anchors)
+            for name in ("checkpoint_digest", "reference_digest", *same):
                 if getattr(before.receipt, name) != getattr(score.receipt, name):
                     what = name.removesuffix("_digest")
                     problem = f"the {what} changed while severities were scored; start again"
@@ -187,11 +211,11 @@ class LimitSearch:
         points = tuple(map(self._point, places))
         score = self._scores[places[0]][0]
         below, above = self._bracket(_passes, first=True)
-        sure, _ = self._bracket(_surely_passes, first=True)
-        _, broken = self._bracket(_may_pass, first=False)
+        sure = self._bracket(_surely_passes, first=True)
+        broken = self._bracket(_may_pass, first=False)
         estimate, by = None, ""
         if above < len(self.shifts):
-            estimate, by = self._crossing(below, above), _failing(self._scores[above][0])
+            estimate, by = self._estimate(below, above), _failing(self._scores[above][0])
         found = score.evidence
         assert found is not None  # noqa: S101 - as add() saw
         assert score.reference is not None  # noqa: S101 - there is a relative IR
@@ -200,11 +224,11 @@ class LimitSearch:
             checkpoint=score.checkpoint.checkpoint.name,
             reference=score.reference.checkpoint.name,
             strongest=str(self.shifts[-1]),
-            unit=_unit(self.shifts[-1]),
+            unit=_unit(self.shifts),
             confidence=found.sure,
             estimate=estimate,
-            holds=self.shifts[sure].severity if sure >= 0 else 0.0,
-            breaks=self.shifts[broken].severity if broken < len(self.shifts) else None,
+            holds=self._end(*sure, "lower") if sure[0] >= 0 else 0.0,
+            breaks=self._end(*broken, "upper") if broken[1] < len(self.shifts) else None,
             broken_by=by,
             monotone=passing == sorted(passing, reverse=True),
             points=points,
@@ -243,14 +267,35 @@ class LimitSearch:
             part = 0.5
         return min(max(round(below + part * (above - below)), below + 1), above - 1)
 
-    def _crossing(self, below: int, above: int) -> float:
+    def _estimate(self, below: int, above: int) -> float:
         """Where S is zero between two places, as a severity; at -1 S is not known."""
-        right = self.shifts[above].severity
+        right = self._at(above, "score")
         if below < 0:
-            return right / 2
-        left = self.shifts[below].severity
-        low, high = (_margin(self._scores[place][0], "score") for place in (below, above))
-        return left + (right - left) * (low / (low - high) if low > high else 0.5)
+            return right[0] / 2
+        left = self._at(below, "score")
+        return _zero(left, right, (left[0] + right[0]) / 2)
+
+    def _end(self, below: int, above: int, margin: str) -> float:
+        """Where an end of the interval of S is zero, or an outer bound of it.
+
+        A curve that bends one way between neighbours crosses zero between where the line through
+        both does and where lines through either and the next one beyond it do.
+        """
+        outward = min if margin == "lower" else max
+        known = sorted(self._scores)
+        outer = self.shifts[below if margin == "lower" else above].severity
+        if above - below > 1 or not {below, above} <= {*known}:
+            return outer
+        at = known.index(below)
+        around = [self._at(place, margin) for place in known[max(0, at - 1) : at + 3]]
+        left, right = self._at(below, margin), self._at(above, margin)
+        if len(around) < 3 or not all(math.isfinite(value) for _, value in around):
+            return outer
+        zeros = [_zero(first, second, outer) for first, second in pairwise(around)]
+        return min(max(outward(zeros), left[0]), right[0])
+
+    def _at(self, place: int, margin: str) -> tuple[float, float]:
+        return self.shifts[place].severity, _margin(self._scores[place][0], margin)
 
     def _point(self, place: int) -> LimitPoint:
         score, operation = self._scores[place]
@@ -268,6 +313,12 @@ class LimitSearch:
             upper=_margin(score, "upper"),
             operation=operation,
         )
+
+
+def _zero(left: tuple[float, float], right: tuple[float, float], otherwise: float) -> float:
+    """Where the line through two points, (severity, value), is zero; it must fall."""
+    (start, high), (end, low) = left, right
+    return start + (end - start) * high / (high - low) if high > low else otherwise
 
 
 def _margin(score: Score, of: str) -> float:
@@ -295,7 +346,7 @@ def _failing(score: Score) -> str:
     return failing[0] if len(failing) == 1 else "both"
 
 
-def _unit(shift: Perturbation) -> str:
-    values: Mapping[str, object] = vars(shift)
-    first = next(iter(values), "")
-    return first if values.get(first) == shift.severity else "severity"
+def _unit(shifts: Sequence[Perturbation]) -> str:
+    first = next(iter(vars(shifts[-1])), "")
+    own = all(vars(shift).get(first) == shift.severity for shift in shifts)
+    return first if own else "severity"

@@ -9,8 +9,8 @@ import numpy as np
 from acpc.contract import AnchorPreview, ArgumentError, Columns, Record, Tabular
 from numpy.typing import NDArray
 
+from acpc_client.results.answers import Operation
 from acpc_client.results.documents import Result, score_of
-from acpc_client.results.operations import Operation
 
 MOST = 32
 """Anchors whose pictures one call gives."""

@@ -356,5 +356,5 @@ class AcpcClient(PlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.studies.run_study(checkpoint, anchors, study, **options)
+        call = calls.jobs.run_study(checkpoint, anchors, study, **options)
         return sync.StudyJob(self.operations, self._transport.submit(call, timeout, patience))

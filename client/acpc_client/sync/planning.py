@@ -81,7 +81,7 @@ class PlanningMethods:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = calls.planning.start(checkpoint, history, goal, **options)
+        start = calls.diagnostics.start(checkpoint, history, goal, **options)
         return sync.PlanSession(self._transport, start, timeout, message_timeout)
 
     def plan_paired(
@@ -111,5 +111,5 @@ class PlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.planning.plan_paired(checkpoint, history, goal, budget, **options)
+        call = calls.diagnostics.plan_paired(checkpoint, history, goal, budget, **options)
         return self._transport.run(call, timeout)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from acpc.contract import Array, PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.errors import AcpcError
 from acpc_client.results import read_answer
 from acpc_client.retries import Attempts
@@ -42,7 +42,7 @@ class PlanSession(SessionBase):
             SessionClosed: The session was entered before.
         """
         self._check(fresh=True)
-        self._open(self._transport.attempts(planning.PLAN, self._timeout))
+        self._open(self._transport.attempts(diagnostics.PLAN, self._timeout))
         return self
 
     def enter_after(
@@ -59,7 +59,7 @@ class PlanSession(SessionBase):
             AcpcError: As of entering.
         """
         self._check(fresh=True)
-        attempts = self._transport.attempts(planning.PLAN, timeout or self._timeout)
+        attempts = self._transport.attempts(diagnostics.PLAN, timeout or self._timeout)
         if before is not None:
             try:
                 if before._moved_to(self, self._opening_limit(attempts)):
@@ -137,12 +137,12 @@ class PlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        request = planning.frame(
+        request = diagnostics.frame(
             history,
             keep=keep,
             past_blocks=past_blocks,
             goal=goal,
-            views=views,
+            explicit_views=views,
             proprio=proprio,
             goal_proprio=goal_proprio,
         )
@@ -170,7 +170,7 @@ class PlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        answer = self._ask(planning.pool(candidates, offsets, infeasible), timeout)
+        answer = self._ask(diagnostics.pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
     def certify_proposal(
@@ -196,7 +196,7 @@ class PlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        answer = self._ask(planning.proposal(mean, std, candidates, seed), timeout)
+        answer = self._ask(diagnostics.proposal(mean, std, candidates, seed), timeout)
         return read_answer(SampledPool, answer)
 
     def close(self) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Any
 
 import grpc
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
 from acpc_client.calls import anchors as calls
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import GOODBYE_S
@@ -27,10 +26,12 @@ from acpc_client.uploads import Upload, UploadOptions
 class PlanStream:
     """One stream of a planning session."""
 
-    def __init__(self, transport: SyncTransport, request_id: str, options: dict[str, Any]) -> None:
+    def __init__(
+        self, transport: SyncTransport, request_id: str, options: dict[str, object]
+    ) -> None:
         self._transport, self._request_id = transport, request_id
         self._requests: SimpleQueue[pb.PlanRequest | None] = SimpleQueue()
-        self._stream = transport.rpc(planning.PLAN)(iter(self._requests.get, None), **options)
+        self._stream = transport.rpc(diagnostics.PLAN)(iter(self._requests.get, None), **options)
 
     def exchange(self, request: pb.PlanRequest, limit: float) -> pb.PlanResponse | None:
         """Sends one message and waits for its answer; None: the server has ended the stream."""

@@ -21,9 +21,14 @@ from acpc_client.errors import (
 )
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
-from acpc_client.transport.channel import CHANNEL_OPTIONS
-from acpc_client.transport.connections import Connections
-from acpc_client.transport.traced import start_tracing, traced
+from acpc_client.transport.channel import (
+    CHANNEL_OPTIONS,
+    Channel,
+    Connections,
+    Metadata,
+    start_tracing,
+    traced,
+)
 
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0
@@ -70,10 +75,10 @@ class Transport(ABC):
         )
 
     @abstractmethod
-    def _open(self, options: Sequence[tuple[str, int | str]]) -> Any:  # noqa: ANN401
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> Channel:
         """A channel of the concrete transport's kind."""
 
-    def _another(self, apart: bool) -> Any:  # noqa: ANN401 - a channel of either kind
+    def _another(self, apart: bool) -> Channel:
         alone = (("grpc.use_local_subchannel_pool", 1),) if apart else ()
         return self._open(self.channel_options + alone)
 
@@ -91,7 +96,7 @@ class Transport(ABC):
             return call
         header = self._bearer.header()
 
-        def named(*request: Any, metadata: Any = (), **options: Any) -> Any:  # noqa: ANN401
+        def named(*request: object, metadata: Metadata = (), **options: object) -> Any:  # noqa: ANN401
             return call(*request, metadata=(*metadata, *header), **options)
 
         return named

@@ -1,16 +1,26 @@
-"""Channel options and transport security, the same for the sync and the asyncio channel."""
+"""Channels of either client: their options, TLS, connections, how calls end, their traces."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import stat
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
+import grpc.aio
+from acpc import tracing
 
+from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError
 
+Channel = grpc.Channel | grpc.aio.Channel
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -74,3 +84,164 @@ def _read(path: str | Path | None, name: str) -> bytes | None:
         return None if path is None else Path(path).read_bytes()
     except OSError as error:
         raise ArgumentError(name, f"cannot read {path}: {error.strerror}") from error
+
+
+# Calls under way on every connection when another one is opened.
+BUSY_CALLS = 4
+
+
+class Connection:
+    """A channel, its stubs, and how many calls are under way on it."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.under_way = 0
+        self._stubs: dict[object, Any] = {}
+        self._lock = threading.Lock()
+
+    def call(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+        """The method on this channel; a call counts from its begin to its end."""
+        if method.stub not in self._stubs:
+            self._stubs[method.stub] = method.stub(self.channel)
+        call = getattr(self._stubs[method.stub], method.name)
+
+        def begun(*request: object, **options: object) -> Any:  # noqa: ANN401
+            self._add(1)
+            try:
+                answer = call(*request, **options)
+            except BaseException:
+                self._add(-1)
+                raise
+            if isinstance(answer, grpc.aio.Call):
+                answer.add_done_callback(lambda _: self._add(-1))
+            elif not (isinstance(answer, grpc.Call) and answer.add_callback(lambda: self._add(-1))):
+                self._add(-1)
+            return answer
+
+        return begun
+
+    def _add(self, calls: int) -> None:
+        with self._lock:
+            self.under_way += calls
+
+
+class Connections:
+    """Opened as they are needed; safe to use from any thread.
+
+    A connection stays with one process of its server, which may have several behind its port.
+
+    Args:
+        opened: Makes a channel, which shares no connection with the others when told so.
+        most: How many there may be.
+    """
+
+    def __init__(self, opened: Callable[[bool], Channel], most: int = 1) -> None:
+        self._opened = opened
+        self._most = most
+        self._open: list[Connection] = []
+        self._left: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def least_busy(self) -> Connection:
+        """The connection for the next call: an asyncio channel belongs to the loop that runs."""
+        with self._lock:
+            best = min(self._open, key=lambda one: one.under_way, default=None)
+            if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < self._most):
+                best = Connection(self._opened(bool(self._open or self._left)))
+                self._open.append(best)
+            return best
+
+    def renew(self) -> None:
+        """Make further calls on new connections, which may reach another process."""
+        with self._lock:
+            # One without calls closes when it is forgotten.
+            self._left = [one for one in self._left if one.under_way] + self._open
+            self._open = []
+
+    @property
+    def channels(self) -> list[Any]:
+        """Those that are open."""
+        return [one.channel for one in (*self._left, *self._open)]
+
+
+T = TypeVar("T")
+Metadata = tuple[tuple[str, str], ...]
+
+LOST = "Internal error from Core"
+_STATUS_S = 1.0
+
+
+def settled(reading: Coroutine[object, Any, T]) -> T:
+    """What a call that has ended knows of its end; gRPC offers it to be awaited only."""
+    try:
+        reading.send(None)
+    except StopIteration as known:
+        value: T = known.value
+        return value
+    reading.close()
+    raise RuntimeError("the call has not ended")
+
+
+class Ending:
+    """The status a stream of requests ended with, as the server gave it.
+
+    A write that meets a stream the server has just ended puts INTERNAL in the place of the
+    server's status (https://github.com/grpc/grpc/issues/36066), so each is noted when it comes.
+    """
+
+    def __init__(self, stream: grpc.aio.Call) -> None:
+        self._told: asyncio.Future[grpc.RpcError] = asyncio.get_running_loop().create_future()
+        stream.add_done_callback(self._note)
+
+    def _note(self, stream: grpc.aio.Call) -> None:
+        code, details = settled(stream.code()), settled(stream.details())
+        if not self._told.done() and code is not grpc.StatusCode.OK and details != LOST:
+            trailing = settled(stream.trailing_metadata())
+            self._told.set_result(
+                grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details)
+            )
+
+    async def behind(self, raised: grpc.RpcError) -> grpc.RpcError:
+        """The server's status where gRPC has raised its own instead, else what was raised."""
+        if raised.details() == LOST:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(asyncio.shield(self._told), _STATUS_S)
+        return raised
+
+
+def start_tracing(endpoint: str | None) -> None:
+    """Send spans to a collector, that of ``ACPC_OTLP_ENDPOINT`` when none is given, if any.
+
+    Raises:
+        ArgumentError: The extra [tracing] is not installed.
+    """
+    endpoint = endpoint or os.environ.get("ACPC_OTLP_ENDPOINT")
+    if endpoint:
+        try:
+            tracing.start(endpoint, "acpc-client")
+        except tracing.NotInstalled as error:
+            raise ArgumentError("otlp_endpoint", str(error)) from error
+
+
+def traced(call: Any, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+    """The call with a span, of which the server learns; the call itself when nothing is traced."""
+    if not tracing.active():
+        return call
+
+    def begun(*request: object, metadata: Metadata = (), **options: object) -> Any:  # noqa: ANN401
+        span = tracing.begin_call("CLIENT", method.service, method.name)
+        header = (tracing.HEADER, span.traceparent)
+        try:
+            answer = call(*request, metadata=(*metadata, header), **options)
+        except grpc.RpcError as error:
+            span.end(error.code().name)
+            raise
+        if isinstance(answer, grpc.aio.Call):
+            answer.add_done_callback(lambda ended: span.end(settled(ended.code()).name))
+        elif isinstance(answer, grpc.Call):
+            answer.add_callback(lambda: span.end(answer.code().name))
+        else:
+            span.end()
+        return answer
+
+    return begun

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from acpc.contract import CoverageGoal, Receipt, bounds_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
-from acpc_client.calls import planning
+from acpc_client.calls import diagnostics
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -58,9 +58,9 @@ class SessionBase:
         self.elite_count, self.kept_elites = start.elite_count, start.kept_elites
         self._transport = transport
         self._first = pb.PlanRequest(start=start)
-        self._timeout = check_timeout(timeout) or planning.PLAN.timeout
+        self._timeout = check_timeout(timeout) or diagnostics.PLAN.timeout
         self._message_timeout = (
-            check_timeout(message_timeout) or transport.timeout or planning.MESSAGE_TIMEOUT_S
+            check_timeout(message_timeout) or transport.timeout or diagnostics.MESSAGE_TIMEOUT_S
         )
         goal = self._first.start.coverage_goal
         if start.HasField("coverage_goal") and not goal.HasField("time_limit"):
@@ -95,14 +95,14 @@ class SessionBase:
 
     def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
         """What the session computes with, from the answer to its start or to a frame."""
-        self._receipt = read_answer(Receipt, planning.started(answer).receipt)
+        self._receipt = read_answer(Receipt, diagnostics.started(answer).receipt)
         self._transport.contact.answered()
         return self._receipt
 
     @staticmethod
     def _certified(answer: pb.PlanResponse | None, request: pb.PlanRequest) -> pb.PlanCertificate:
         """The answer to a pool."""
-        return planning.certificate(answer, request.pool.iteration)
+        return diagnostics.certificate(answer, request.pool.iteration)
 
     def _frame_to(self, wanted: SessionBase) -> pb.PlanRequest | None:
         """The message that moves this session to where another begins; None: it cannot be moved."""
@@ -111,7 +111,7 @@ class SessionBase:
         elsewhere = wanted._transport is not self._transport
         if self._why_closed or expired or elsewhere or not self._follows:
             return None
-        return planning.frame_between(self._first.start, wanted._first.start)
+        return diagnostics.frame_between(self._first.start, wanted._first.start)
 
     def _adopt(self, wanted: SessionBase) -> None:
         """Take the place of a session to whose moment this one was moved."""
@@ -135,7 +135,7 @@ class SessionBase:
             raise error
         return delay
 
-    def _options(self, attempts: Attempts, lasting: float) -> dict[str, Any]:
+    def _options(self, attempts: Attempts, lasting: float) -> dict[str, object]:
         """Options of the stream; an id that fits no header travels in the first message only."""
         timeout = (attempts.remaining() or 0.0) + lasting
         self._ends = time.monotonic() + timeout

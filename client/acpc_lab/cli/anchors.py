@@ -11,14 +11,14 @@ from typing import Annotated, Any
 
 import typer
 from acpc.contract import CreateRequest
-from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, Reading, UploadProgress
+from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import command
 from acpc_lab.cli.options import Answered, Followed, Server, Shown, interruptible, said
-from acpc_lab.cli.parameters import DrawnAnchors, choice, sets
+from acpc_lab.cli.parameters import DrawnAnchors, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
@@ -36,7 +36,7 @@ Digest = Annotated[
     ),
 ]
 Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
-_Reading = Annotated[Any, choice(CreateRequest, "reading", Reading, "--protocol")]
+_Reading = Annotated[Any, sets(CreateRequest, "reading", "--protocol")]
 RequestId = Annotated[
     str | None, typer.Option(help="Names the upload; the same id goes on with it.")
 ]

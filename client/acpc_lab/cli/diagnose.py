@@ -223,7 +223,6 @@ def plan_paired(
             predictor.named,
             history=arrays["history"],
             goal=arrays["goal"],
-            budget=cem.budget,
             **{name: arrays.get(name) for name in MOMENT},
             **seen,
             **planner.said(),

@@ -14,9 +14,10 @@ from acpc_lab.cli.diagnose import certify, compare, plan_paired
 from acpc_lab.cli.diff import diff
 from acpc_lab.cli.init import init
 from acpc_lab.cli.limit import limit
-from acpc_lab.cli.listed import datasets, shifts, tasks
+from acpc_lab.cli.listed import datasets, tasks
 from acpc_lab.cli.report import report
 from acpc_lab.cli.score import score
+from acpc_lab.cli.shifts import shifts
 from acpc_lab.cli.watch import watch
 
 app = typer.Typer(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from acpc.contract import (
@@ -26,17 +26,7 @@ from acpc.contract import (
     check,
     from_json,
 )
-from acpc_client import (
-    AnchorSample,
-    CemBudget,
-    CemReturn,
-    CheckpointRef,
-    CostReduction,
-    CoverageGoal,
-    DatasetAnchors,
-    NumericMode,
-    Objective,
-)
+from acpc_client import CemBudget, CheckpointRef, CoverageGoal, DatasetAnchors, Objective
 from numpy.typing import NDArray
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
@@ -45,6 +35,8 @@ from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said
 VIEWS = "Views of the history"
 PLANNER = "Planner"
 COVERAGE = "Statement about all draws, made with any of these"
+_BUDGET = ("candidates", "elites", "iterations", "horizon")
+G = TypeVar("G")
 
 
 def about(record: type[Any], name: str) -> str:
@@ -71,80 +63,97 @@ def in_words(record: type[Any], name: str) -> str:
     return f"{text.rstrip('.')} [{default}]." if text and default else text
 
 
-def sets(
-    record: type[Any],
-    name: str,
-    *flags: str,
-    panel: str | None = PROTOCOL,
-    **more: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option of a field of a request."""
+def sets(record: type[Any], name: str, *flags: str, panel: str | None = PROTOCOL) -> Any:  # noqa: ANN401 - as typer.Option
+    """The option of a field of a request, read as the field's type wants it.
+
+    Where it has a parser its annotation is Any: typer takes an enum's as a wish to read its values.
+    """
+    more: dict[str, Any] = {}
+    hint, kind = _types(record, name)
+    if isinstance(kind, type) and issubclass(kind, WireEnum):
+        known = {str(value): value for value in kind if value}
+        more = {"parser": lambda text: _one_of(text, known), "metavar": "|".join(known)}
+    elif get_origin(hint) is tuple:
+        more = {"parser": lambda text: read_numbers(text, kind), "metavar": "A,B,..."}
+    elif kind is Objective:
+        more = {"parser": _objective, "metavar": "FILE"}
     bounds = bounds_of(record).get(name)
     if bounds is not None and bounds.max_length is None and math.isfinite(bounds.ge):
-        more = {"min": bounds.ge, **more}
+        more["min"] = bounds.ge
     help = in_words(record, name).replace("None: ", "default: ")
     return typer.Option(*flags, help=help, rich_help_panel=panel, **more)
 
 
-def choice(
-    record: type[Any], name: str, kind: type[WireEnum], *flags: str, panel: str = PROTOCOL
-) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option of a field that holds an enum of the contract."""
-    known = {str(value): value for value in kind if value}
-
-    def parse(text: str) -> WireEnum:
-        if text not in known:
-            raise typer.BadParameter(f"found {text!r}, wanted one of {', '.join(known)}")
-        return known[text]
-
-    return sets(record, name, *flags, panel=panel, parser=parse, metavar="|".join(known))
+def _types(record: type[Any], name: str) -> tuple[Any, Any]:
+    """The type of a field, and of its items or of its values other than None."""
+    hint = get_type_hints(record)[name]
+    return hint, (get_args(hint) or (hint,))[0]
 
 
-def numbers(record: type[Any], name: str, kind: Callable[[str], float], *flags: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option of a field that holds several numbers."""
-
-    def parse(text: str) -> tuple[float, ...]:
-        return read_numbers(text, kind)
-
-    return sets(record, name, *flags, parser=parse, metavar="A,B,...")
+def _one_of(text: str, known: Mapping[str, WireEnum]) -> WireEnum:
+    if text not in known:
+        raise typer.BadParameter(f"found {text!r}, wanted one of {', '.join(known)}")
+    return known[text]
 
 
-def objective_file() -> Any:  # noqa: ANN401 - as typer.Option
-    """The option of a planner's objective, which is read from a JSON file."""
-
-    def parse(path: str) -> Objective:
-        try:
-            found = from_json(Objective, Path(path).read_bytes())
-            check(found)
-        except (OSError, ValueError) as error:  # an ArgumentError is a ValueError
-            raise typer.BadParameter(f"{path}: {error}") from error
-        return found
-
-    more = {"parser": parse, "metavar": "FILE"}
-    return sets(PlanStart, "objective", panel=PLANNER, **more)
+def _objective(path: str) -> Objective:
+    """A planner's objective, from a JSON file."""
+    try:
+        found = from_json(Objective, Path(path).read_bytes())
+        check(found)
+    except (OSError, ValueError) as error:  # an ArgumentError is a ValueError
+        raise typer.BadParameter(f"{path}: {error}") from error
+    return found
 
 
-# The type of a parsed option is Any: typer takes an enum's annotation as a wish to read its values.
-Mode = Annotated[Any, choice(ScoreRequest, "numeric_mode", NumericMode)]
-Weights = Annotated[Any, numbers(PairRequest, "weights", float)]
-SummaryWeights = Annotated[Any, numbers(PlanStart, "weights", float)]
+def sets_fields(
+    record: type[Any], *names: str, panel: str | None = PROTOCOL, last: bool = False, **flags: str
+) -> Callable[[type[G]], type[G]]:
+    """Adds options that set fields of a request to a group: before its own, or after them.
+
+    They are None where they are not given.
+
+    Args:
+        record: The request.
+        names: The fields; the options of the group are named as they are.
+        panel: Where the help shows them.
+        last: Whether they follow the group's own.
+        flags: The flag of a field that goes by another one.
+    """
+
+    def add(group: type[G]) -> type[G]:
+        made: dict[str, Any] = {}
+        for name in names:
+            option = sets(record, name, *filter(None, [flags.get(name)]), panel=panel)
+            kind = Any if option.parser else _types(record, name)[1] | None
+            made[name] = Annotated[kind, option]
+            setattr(group, name, None)
+        own = group.__annotations__
+        group.__annotations__ = own | made if last else made | own
+        return group
+
+    return add
+
+
+Mode = Annotated[Any, sets(ScoreRequest, "numeric_mode")]
+Weights = Annotated[Any, sets(PairRequest, "weights")]
+SummaryWeights = Annotated[Any, sets(PlanStart, "weights")]
 WeightsFile = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(
+    DatasetAnchors,
+    *("frameskip", "one_per_episode", "window_future_frames", "sample"),
+    one_per_episode="--one-per-episode/--many-per-episode",
+    last=True,
+)
 class DrawnAnchors:
     """How anchors are drawn from a dataset."""
 
     anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
     anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
-    frameskip: Annotated[int | None, sets(DatasetAnchors, "frameskip")] = None
-    one_per_episode: Annotated[
-        bool | None,
-        sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
-    ] = None
-    window_future_frames: Annotated[int | None, sets(DatasetAnchors, "window_future_frames")] = None
-    sample: Annotated[Any, choice(DatasetAnchors, "sample", AnchorSample)] = None
 
     def drawn(self) -> dict[str, Any]:
         """What was given, as ``DatasetAnchors`` names it."""
@@ -173,56 +182,44 @@ class Predictor:
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(PerturbationSet, "draws", "seed", "anchor", panel=VIEWS, last=True)
 class ViewChoice:
     """The other views of a history: drawn by the server, or an array of the input."""
 
     shift: Shifts = field(default_factory=list)
-    draws: Annotated[int | None, sets(PerturbationSet, "draws", panel=VIEWS)] = None
-    seed: Annotated[int | None, sets(PerturbationSet, "seed", panel=VIEWS)] = None
-    anchor: Annotated[int | None, sets(PerturbationSet, "anchor", panel=VIEWS)] = None
 
     def read(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """What was said, as the client's calls take it."""
-        return {
-            "perturbations": read_grid(self.shift),
-            "views": arrays.get("views"),
-            **said(draws=self.draws, seed=self.seed, anchor=self.anchor),
-        }
+        """What was given, as the client's calls take it."""
+        drawn = {name: value for name, value in vars(self).items() if name != "shift"}
+        views = arrays.get("views")
+        return {"perturbations": read_grid(self.shift), "views": views, **said(**drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(
+    PlanStart,
+    *("cost_reduction", "endpoint_tolerance", "objective"),
+    panel=PLANNER,
+    cost_reduction="--cost",
+    endpoint_tolerance="--tolerance",
+)
 class PlannerChoice:
     """What a planner's costs are, and how exact its endpoints."""
 
-    cost: Annotated[
-        Any, choice(PlanStart, "cost_reduction", CostReduction, "--cost", panel=PLANNER)
-    ] = None
-    tolerance: Annotated[
-        float | None, sets(PlanStart, "endpoint_tolerance", "--tolerance", panel=PLANNER)
-    ] = None
-
-    objective: Annotated[Any, objective_file()] = None
-
     def said(self) -> dict[str, Any]:
         """What was given, as the client's calls take it."""
-        return said(
-            cost_reduction=self.cost,
-            endpoint_tolerance=self.tolerance,
-            objective=self.objective,
-        )
+        return said(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(
+    CoverageGoal,
+    *("confidence", "coverage", "max_draws", "one_look", "time_limit"),
+    panel=COVERAGE,
+    one_look="--one-look",
+)
 class CoverageChoice:
     """What to say of all draws; nothing where no option was given."""
-
-    confidence: Annotated[float | None, sets(CoverageGoal, "confidence", panel=COVERAGE)] = None
-    coverage: Annotated[float | None, sets(CoverageGoal, "coverage", panel=COVERAGE)] = None
-    max_draws: Annotated[int | None, sets(CoverageGoal, "max_draws", panel=COVERAGE)] = None
-    one_look: Annotated[
-        bool | None, sets(CoverageGoal, "one_look", "--one-look", panel=COVERAGE)
-    ] = None
-    time_limit: Annotated[float | None, sets(CoverageGoal, "time_limit", panel=COVERAGE)] = None
 
     @property
     def goal(self) -> CoverageGoal | None:
@@ -232,23 +229,13 @@ class CoverageChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(CemBudget, *_BUDGET, panel=PLANNER)
+@sets_fields(PairedRequest, "sampling_seed", "returns", "choices", panel=PLANNER)
 class CemChoice:
     """The size of a CEM run, its random numbers, and what it returns."""
 
-    candidates: Annotated[int | None, sets(CemBudget, "candidates", panel=PLANNER)] = None
-    elites: Annotated[int | None, sets(CemBudget, "elites", panel=PLANNER)] = None
-    iterations: Annotated[int | None, sets(CemBudget, "iterations", panel=PLANNER)] = None
-    horizon: Annotated[int | None, sets(CemBudget, "horizon", panel=PLANNER)] = None
-    sampling_seed: Annotated[int | None, sets(PairedRequest, "sampling_seed", panel=PLANNER)] = None
-    returns: Annotated[Any, choice(PairedRequest, "returns", CemReturn, panel=PLANNER)] = None
-    choices: Annotated[bool | None, sets(PairedRequest, "choices", panel=PLANNER)] = None
-
-    @property
-    def budget(self) -> CemBudget:
-        """The size; what was not said is the paper's reduced budget."""
-        names = ("candidates", "elites", "iterations", "horizon")
-        return CemBudget(**said(**{name: getattr(self, name) for name in names}))
-
     def said(self) -> dict[str, Any]:
-        """What else was given, as the client's calls take it."""
-        return said(sampling_seed=self.sampling_seed, returns=self.returns, choices=self.choices)
+        """What was given, as the client's calls take it; the rest is the paper's reduced budget."""
+        given = said(**vars(self))
+        budget = {name: given.pop(name) for name in _BUDGET if name in given}
+        return {"budget": CemBudget(**budget), **given}

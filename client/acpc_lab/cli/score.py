@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +13,7 @@ from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
-    PartnerPast,
-    Reading,
+    ScoreJob,
     ScoreProtocol,
     Thresholds,
     UntilDecided,
@@ -32,7 +32,7 @@ from acpc_lab.cli.options import (
     Server,
     Shift,
     as_usage,
-    read_shift,
+    read_grid,
     said,
 )
 from acpc_lab.cli.parameters import (
@@ -40,12 +40,17 @@ from acpc_lab.cli.parameters import (
     DrawnAnchors,
     Mode,
     WeightsFile,
-    choice,
-    numbers,
     sets,
+    sets_fields,
 )
+from acpc_lab.cli.score_shifts import finish_all
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.integrations import EpochScore
+
+_PROTOCOL = (
+    "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
+    "weights", "extra_horizons", "extra_quantiles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,20 +90,10 @@ class Source(DrawnAnchors):
 
 
 @dataclass(frozen=True, kw_only=True)
+@sets_fields(ScoreProtocol, *_PROTOCOL, reading="--protocol")
 class Measures:
     """How IR and SR are measured, and what passes."""
 
-    reading: Annotated[Any, choice(ScoreProtocol, "reading", Reading, "--protocol")] = None
-    draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
-    seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
-    horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
-    quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
-    margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
-    neighbourhood: Annotated[float | None, sets(ScoreProtocol, "neighbourhood")] = None
-    partner_past: Annotated[Any, choice(ScoreProtocol, "partner_past", PartnerPast)] = None
-    weights: Annotated[Any, numbers(ScoreProtocol, "weights", float)] = None
-    extra_horizons: Annotated[Any, numbers(ScoreProtocol, "extra_horizons", int)] = None
-    extra_quantiles: Annotated[Any, numbers(ScoreProtocol, "extra_quantiles", float)] = None
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
     t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
     thresholds_file: Annotated[
@@ -127,11 +122,10 @@ class Measures:
         Raises:
             typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
         """
-        names = {field.name for field in fields(self)} & {f.name for f in fields(ScoreProtocol)}
         sure = {"confidence": self.confidence, "resamples": self.resamples}
         batch = self.until_decided
         return {
-            "protocol": ScoreProtocol(**said(**{name: getattr(self, name) for name in names})),
+            "protocol": ScoreProtocol(**said(**{x: getattr(self, x) for x in _PROTOCOL})),
             "thresholds": self._thresholds(),
             "evidence": EvidenceOptions(**said(**sure, seed=self.evidence_seed)),
             "until_decided": None if batch is None else UntilDecided(batch),
@@ -213,7 +207,8 @@ def score(
 ) -> None:
     r"""Is this checkpoint fit to ship under a visual shift?
 
-    Submits a scoring job, shows its progress, and prints the score and the verdict.
+    Submits a scoring job, shows its progress, and prints the score and the verdict. A grid of
+    shifts, or `--shift everyday`, is a job each, with one table and what is sure of all together.
     Interrupting the wait does not stop the job.
 
     **Examples**
@@ -221,6 +216,8 @@ def score(
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc score lewm-tworooms --anchor-set latest --shift blur:15 --no-wait
+        acpc score lewm-tworooms --reference lewm-tworooms-plain \
+            --dataset tworoom.h5 --task tworoom --shift everyday
 
     A training pipeline can gate on the exit code. With `--gate confident` it stops only for what is
     sure, and can tell "fails" from "too few anchors to say":
@@ -239,26 +236,37 @@ def score(
     """
     if no_wait and junit is not None:
         raise typer.BadParameter("it needs a verdict; leave out --no-wait", param_hint="--junit")
-    perturbation, anchors = read_shift(shift), source.read()
+    shifts, anchors = read_grid([shift]), source.read()
+    if len(shifts) > 1 and output is not None:
+        raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
     checkpoint, reference = judged.refs()
     asked = measures.asked()
     with server.connect() as client, logged(log_to) as log:
         with submitting(request_id or str(uuid.uuid4())) as named:
-            job = client.score_checkpoint(
-                checkpoint,
-                anchors,
-                perturbation,
-                reference=reference,
-                request_id=named,
-                **asked,
-            )
+            names = [f"{named}-{place}" for place in range(len(shifts))]
+            jobs = [
+                client.score_checkpoint(
+                    checkpoint, anchors, one, reference=reference, request_id=name, **asked
+                )
+                for one, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
+            ]
         if no_wait:
-            if form.json:
-                render.result(job.submitted)
-            else:
-                render.line(job.name)
+            _name(jobs, form)
             return
-        render.note(f"{job.name}: submitted")
-        ended = follow(client, job.name, timeout=server.timeout, output=output)
-        log(EpochScore.numbered(checkpoint, perturbation, ended.name, ended.score))
-        finish(ended, form, gate, junit, f"{checkpoint.name} under {perturbation}")
+        ended = []
+        for job, one in zip(jobs, shifts, strict=True):
+            render.note(f"{job.name}: submitted" + (f", {one}" if len(shifts) > 1 else ""))
+            last = follow(client, job.name, timeout=server.timeout, output=output)
+            log(EpochScore.numbered(checkpoint, one, last.name, last.score))
+            ended.append(last)
+        if len(ended) > 1:
+            finish_all(client, shifts, ended, form, gate, junit)
+        finish(ended[0], form, gate, junit, f"{checkpoint.name} under {shifts[0]}")
+
+
+def _name(jobs: Sequence[ScoreJob], form: Followed) -> None:
+    for job in jobs:
+        if form.json:
+            render.result(job.submitted)
+        else:
+            render.line(job.name)

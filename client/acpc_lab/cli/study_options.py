@@ -17,7 +17,7 @@ from acpc_client import CemBudget, Reading
 from acpc_lab import studies
 from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.options import read_grid, read_numbers, read_shift
-from acpc_lab.cli.parameters import about, choice, in_words, sets
+from acpc_lab.cli.parameters import about, in_words, sets
 
 FLAGS = {
     "reading": "--protocol",
@@ -60,7 +60,7 @@ def _requested(record: Any, names: tuple[str, ...] = ()) -> Iterator[Option]:  #
         elif hint is CemBudget:
             yield from _requested(getattr(record, name))
         elif isinstance(hint, type) and issubclass(hint, WireEnum):
-            yield name, Annotated[Any, choice(kind, name, hint, _flag(name))], None
+            yield name, Annotated[Any, sets(kind, name, _flag(name))], None
         elif get_origin(hint) is tuple:
             text = _with_default(in_words(kind, name), getattr(record, name))
             more = _numbers(name, get_args(hint)[0])

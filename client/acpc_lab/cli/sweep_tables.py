@@ -44,6 +44,8 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
         render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
     for score in [item.score for item in results if item.score][:1]:
         prose(score.meaning())
+    if results.limits:
+        render.columns(results.limits[:most], *_LIMITS)
     if known:
         from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
 
@@ -71,6 +73,13 @@ def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
     return item.evidence and getattr(item.evidence, name)
 
 
+_LIMITS = (
+    ("checkpoint", "checkpoint"),
+    ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
+    ("interval", "interval"),
+    ("breaks by", lambda limit: limit.broken_by or "-"),
+    ("strongest", "strongest"),
+)
 PLANNED = (
     Column("cell", "title"),
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
@@ -93,6 +102,7 @@ _SURE = (
         lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
         rank=1,
     ),
+    Column("unseen", lambda x: f"{100 * (_evident(x, 'unseen') or 1):.2g} %", rank=8),
     Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
 )
 

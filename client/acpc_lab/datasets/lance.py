@@ -13,8 +13,14 @@ from acpc.datasets import LANCE_SUFFIX, MAX_ROWS
 from acpc.extras import install_line
 from numpy.typing import NDArray
 
-from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, arrow_numbers, decode_image
-from acpc_lab.datasets.video import VideoFile
+from acpc_lab.datasets.tables import (
+    Damaged,
+    ReadFrames,
+    TabledDataset,
+    VideoFile,
+    arrow_numbers,
+    decode_image,
+)
 
 _EPISODE, _STEP = "episode_idx", "step_idx"
 _BESIDE = ("_videos", "_episodes")

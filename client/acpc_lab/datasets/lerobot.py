@@ -8,22 +8,32 @@ lie; 2.x keeps a Parquet file and a video an episode, 3.0 many episodes in each
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from acpc.datasets import MAX_ROWS
 from numpy.typing import NDArray
 
-from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, arrow_numbers, decode_image
-from acpc_lab.datasets.video import VideoFile
+from acpc_lab.datasets.tables import (
+    Damaged,
+    ReadFrames,
+    TabledDataset,
+    VideoFile,
+    arrow_numbers,
+    decode_image,
+)
 from acpc_lab.extras import load
 
 # What files raise that do not say what they should: a RuntimeError is one nested too deep.
 _BROKEN = (
     OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError,
 )  # fmt: skip
+# A name and no width beyond two digits: of what else a format may ask, memory has no limit.
+_TEMPLATE = re.compile(r"([^{}]|\{\w+(:0?[0-9]{0,2}d?)?\})*")
 _TIME, _EPISODE = "timestamp", "episode_index"
 # What stable-worldmodel calls these columns.
 _STATE = {"proprio": "observation.state"}
@@ -49,8 +59,9 @@ class LeRobotDataset(TabledDataset):
             raise self.unusable(f"has no readable list of episodes in meta: {error}") from error
         self._episodes = dict(zip(self._numbers, episodes, strict=True))
         self.set_episodes(lengths)
-        own = self.numbers(_EPISODE)
-        if not np.array_equal(own.reshape(-1), np.repeat(self._numbers, lengths)):
+        own = self.numbers(_EPISODE).reshape(-1)
+        fits = len(own) == lengths.sum()
+        if not (fits and np.array_equal(own, np.repeat(self._numbers, lengths))):
             raise self.bad(_EPISODE, f"of its {len(own)} rows does not fit the episodes in meta")
 
     def column_names(self) -> list[str]:
@@ -62,10 +73,26 @@ class LeRobotDataset(TabledDataset):
         name = self._known(name)
         arrow = load("pyarrow", "parquet")
         try:
+            self._check_count(name)
             parts = [self._parquet.read_table(file, columns=[name]) for file in self._files()]
             return arrow_numbers(arrow.concat_tables(parts).column(name))
         except _BROKEN as error:
             raise self.bad(name, f"cannot be read: {error}") from error
+
+    def _check_count(self, name: str) -> None:
+        """Rejects, with ValueError, more numbers than are read: a small file may hold billions."""
+        count = 0
+        for file in self._files():
+            found = self._parquet.read_metadata(file)
+            for group in map(found.row_group, range(found.num_row_groups)):
+                columns = map(group.column, range(group.num_columns))
+                count += sum(
+                    column.num_values
+                    for column in columns
+                    if f"{column.path_in_schema}.".startswith(f"{name}.")
+                )
+        if count > MAX_ROWS:
+            raise ValueError(f"holds {count} numbers; {MAX_ROWS} are read")
 
     def frames(self, name: str) -> ReadFrames:
         """The reader of a camera, filmed or kept as images."""
@@ -135,6 +162,8 @@ class LeRobotDataset(TabledDataset):
             size = int(self._info["chunks_size"])
             places = {"episode_chunk": number // size, "episode_index": number}
         template = str(self._info["video_path" if key else "data_path"])
+        if not _TEMPLATE.fullmatch(template):
+            raise ValueError(f"{template!r:.200} is no template of a file's name")
         file = PurePosixPath(template.format(video_key=key, **places))
         if file.is_absolute() or ".." in file.parts:
             raise ValueError(f"{file} leaves the dataset")

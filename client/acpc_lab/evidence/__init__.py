@@ -11,6 +11,7 @@ from acpc_lab.evidence.family import (
     holm,
     wilson,
 )
+from acpc_lab.evidence.limits import limit_numbers, limits
 from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch
 
 __all__ = [
@@ -24,5 +25,7 @@ __all__ = [
     "evidence_columns",
     "held_in_sequence",
     "holm",
+    "limit_numbers",
+    "limits",
     "wilson",
 ]

@@ -7,7 +7,7 @@ with Tracker("mlflow:http://mlflow:5000", group="nightly") as tracker:
 docs/sweeps.md says what is written. The libraries are loaded when they are used.
 """
 
-from acpc_lab.exporters.records import Scored, ScoreRecord, epochs_of, record_of
 from acpc_lab.exporters.tracker import Tracker
+from acpc_lab.exporters.writers import Scored, ScoreRecord, epochs_of, record_of
 
 __all__ = ["ScoreRecord", "Scored", "Tracker", "epochs_of", "record_of"]

@@ -11,8 +11,7 @@ from typing import Self
 
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.exporters.records import Scored, epochs_of, record_of
-from acpc_lab.exporters.writers import WRITERS, Writer
+from acpc_lab.exporters.writers import WRITERS, Scored, Writer, epochs_of, record_of
 from acpc_lab.integrations import EpochScore
 
 # Seconds for what is left at the end; the first few are not told of.

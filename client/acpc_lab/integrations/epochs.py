@@ -16,6 +16,7 @@ scorer.drain(timeout=600)
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import queue
@@ -55,7 +56,7 @@ from acpc_client.errors import (
 )
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
-from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
+from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch, limit_numbers, limits
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
@@ -145,8 +146,7 @@ class EpochScore:
         values |= {"score": verdict.score, "epoch": float(self.epoch)}
         values["passed"] = None if verdict.ir_relative is None else float(self.passed)
         values |= self._ends(self.score.evidence)
-        shift = re.sub(r"[^\w.\-]+", "_", str(self.shift))
-        named = {f"{prefix}/{shift}/{name}": value for name, value in values.items()}
+        named = {f"{prefix}/{_named(self.shift)}/{name}": found for name, found in values.items()}
         return {name: value for name, value in named.items() if value is not None}
 
     @staticmethod
@@ -163,20 +163,31 @@ class EpochScore:
         return ends
 
 
-@dataclass(frozen=True)
-class _Epoch:
-    number: int
-    step: int
-    checkpoint: CheckpointRef
+def limit_metrics(scores: Sequence[EpochScore], prefix: str = "acpc") -> dict[str, float]:
+    """Returns up to which severity an epoch passes, from its scores at several severities.
+
+    Names are ``prefix/kind/limit``, ``limit_lower`` and ``limit_upper``.
+    """
+    found = limits(("", item.shift, item.score, item.operation) for item in scores)
+    return {
+        f"{prefix}/{_named(curve)}/{name}": value
+        for (_, curve), limit in found.items()
+        for name, value in limit_numbers(limit).items()
+        if isinstance(value, int | float)
+    }
+
+
+def _named(shift: object) -> str:
+    """The part of a metric's name that names its shift."""
+    return re.sub(r"[^\w.\-]+", "_", str(shift))
 
 
 @dataclass(eq=False)
 class _EpochTask:
     """One epoch under one shift, as a task of a campaign without a journal."""
 
-    epoch: _Epoch
+    wanted: EpochScore
     anchors: DatasetAnchors | str
-    shift: Perturbation
     request: dict[str, Any]
     score: Score | None = None
     kept: bool = False
@@ -189,13 +200,13 @@ class _EpochTask:
 
     @property
     def title(self) -> str:
-        return f"epoch {self.epoch.number} under {self.shift}"
+        return f"epoch {self.wanted.epoch} under {self.wanted.shift}"
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         return client.score_checkpoint(
-            self.epoch.checkpoint,
+            self.wanted.checkpoint,
             self.anchors,
-            self.shift,
+            self.wanted.shift,
             request_id=str(uuid.uuid5(self.identity, str(attempt))),
             patience=0.0,
             **self.request,
@@ -245,7 +256,7 @@ class EpochScorer:
         self._sure = options.get("evidence") or EvidenceOptions(), halflife
         self._patience = options.get("patience", _PATIENCE_S)
         self._timeout = options.get("timeout", 3600.0)
-        self._queue: queue.Queue[_Epoch] = queue.Queue(options.get("backlog", 8))
+        self._queue: queue.Queue[list[EpochScore]] = queue.Queue(options.get("backlog", 8))
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
         self._idle = threading.Condition()
@@ -259,18 +270,17 @@ class EpochScorer:
         Returns False where the epoch was rejected because the backlog is full or the scorer is
         closed; it arrives with an error then. ``step`` is kept for the caller.
         """
-        item = _Epoch(epoch, step, CheckpointRef.of(checkpoint))
+        of = epoch, step, CheckpointRef.of(checkpoint)
+        wanted = [EpochScore(*of, shift, "", None, None) for shift in self._shifts]
         if self._stop.is_set():
-            self._give_up(item, FailedPrecondition("the scorer is closed"))
-            return False
+            return self._give_up(wanted, FailedPrecondition("the scorer is closed"))
         try:
             with self._idle:
-                self._queue.put_nowait(item)
+                self._queue.put_nowait(wanted)
                 self._under_way += 1
         except queue.Full:
             waiting = f"{self._queue.maxsize} epochs are waiting for their scores already"
-            self._give_up(item, ResourceExhausted(waiting))
-            return False
+            return self._give_up(wanted, ResourceExhausted(waiting))
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="acpc-epochs", daemon=True)
             self._thread.start()
@@ -302,21 +312,23 @@ class EpochScorer:
     def _work(self) -> None:
         while True:
             try:
-                epoch = self._queue.get(timeout=_POLL_S)
+                wanted = self._queue.get(timeout=_POLL_S)
             except queue.Empty:
                 if self._stop.is_set():
                     return
                 continue
-            self._score(epoch)
+            self._score(wanted)
             with self._idle:
                 self._under_way -= 1
                 self._idle.notify_all()
 
-    def _score(self, epoch: _Epoch) -> None:
+    def _score(self, wanted: Sequence[EpochScore]) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
         asked, halflife = self._sure
-        request = {**self._request, "evidence": at_epoch(asked, epoch.number, halflife)}
-        tasks = [_EpochTask(epoch, self._anchors, shift, request) for shift in self._shifts]
+        tasks = []
+        for item in wanted:
+            request = {**self._request, "evidence": at_epoch(asked, item.epoch, halflife)}
+            tasks.append(_EpochTask(item, self._anchors, request))
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         how = Options(poll=_POLL_S)
         campaign = Campaign(self._client, link, tasks, how, on_update=self._update)
@@ -338,15 +350,17 @@ class EpochScorer:
     ) -> None:
         """Hands out what is done; after a failure of the campaign, all that is left."""
         for status in statuses:
-            task, epoch = status.task, status.task.epoch
+            task = status.task
             if task.handed_out or not (status.state.done or failure):
                 continue
             task.handed_out = True
             problem = None if task.score is not None else status.problem or failure
-            of = epoch.number, epoch.step, epoch.checkpoint, task.shift, status.operation
-            self._arrived.append(EpochScore(*of, task.score, problem))
+            came = dataclasses.replace(
+                task.wanted, operation=status.operation, score=task.score, error=problem
+            )
+            self._arrived.append(came)
 
-    def _give_up(self, epoch: _Epoch, error: AcpcError) -> None:
-        for shift in self._shifts:
-            of = epoch.number, epoch.step, epoch.checkpoint, shift
-            self._arrived.append(EpochScore(*of, "", None, error))
+    def _give_up(self, wanted: Sequence[EpochScore], error: AcpcError) -> bool:
+        """Hands out an error in place of each score; returns that they were not taken."""
+        self._arrived.extend(dataclasses.replace(item, error=error) for item in wanted)
+        return False

@@ -32,11 +32,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self, Unpack
 
+from acpc.contract import curve_of
 from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Perturbation
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
-from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
+from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, limit_metrics
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
 _GATES = ("point", "confident")
@@ -190,12 +191,26 @@ class ScoreCheckpointCallback:
                     raise item.error
                 for logger in trainer.loggers:
                     logger.log_metrics(item.metrics(self._prefix), step=item.step)
+                    if limit := self._limit(item):
+                        logger.log_metrics(limit, step=item.step)
                 for listener in self._listeners:
                     listener(item)
                 self._wants_stop |= self._stop_when is not None and self._stop_when(item)
             except Exception as error:  # noqa: BLE001 - training goes on
                 job = f" ({item.operation})" if item.operation else ""
                 self._trouble(f"epoch {item.epoch} under {item.shift}{job}", error)
+
+    def _limit(self, item: EpochScore) -> dict[str, float]:
+        """The limit of an epoch, when its last score of a kind arrives."""
+        asked, curve = self._scoring["shifts"], curve_of(item.shift)
+        alike = [
+            other
+            for other in self.scores
+            if (other.epoch, curve_of(other.shift)) == (item.epoch, curve)
+        ]
+        shifts = asked if isinstance(asked, Sequence) else (asked,)
+        whole = len(alike) == sum(curve_of(shift) == curve for shift in shifts)
+        return limit_metrics(alike, self._prefix) if whole else {}
 
     def _objection(self) -> str:
         """What the gate has against the last epoch that was scored; empty: nothing."""

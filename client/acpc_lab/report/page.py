@@ -15,6 +15,7 @@ from acpc_lab.plotting import data_uri, style_sheet
 from acpc_lab.report.factors import factor_section
 from acpc_lab.report.figures import MANY_TASKS, Plate, abreast, plates
 from acpc_lab.report.headline import headline, tallies
+from acpc_lab.report.limits import limit_table
 from acpc_lab.report.measures import checks, common_receipt, protocol_rows
 from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.tables import grids, standings, table
@@ -51,6 +52,7 @@ def render(data: ReportData) -> str:
         headline=headline(data),
         tallies=tallies(data),
         grids=grids(data),
+        limits=limit_table(data),
         standings=standings(data),
         columns=columns,
         rows=rows,

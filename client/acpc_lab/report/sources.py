@@ -16,6 +16,7 @@ from acpc_client import (
     AnchorValues,
     CheckpointRef,
     DatasetAnchors,
+    Operation,
     Result,
     Score,
     ScoreProtocol,
@@ -81,15 +82,18 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
     return _report(cells, title)
 
 
-def from_operations(client: AcpcClient, names: Sequence[str], *, title: str = "") -> ReportData:
-    """A report of jobs at a server, without pictures; ``with_pictures`` adds them.
+def from_operations(
+    client: AcpcClient, jobs: Sequence[str | Operation], *, title: str = ""
+) -> ReportData:
+    """A report of jobs at a server, or as they ended, without pictures; see ``with_pictures``.
 
     Raises ArgumentError: A job that scores no checkpoint; AcpcError: The server rejected it; also
     when a job has not ended.
     """
     cells, recipes = [], []
-    for name in names:
-        operation = client.operations.get(name)
+    for job in jobs:
+        operation = client.operations.get(job) if isinstance(job, str) else job
+        name = operation.name
         if operation.study is not None:
             raise ArgumentError("source", f"{name} is a study; this report is of scores")
         operation.result()  # raises why there is none

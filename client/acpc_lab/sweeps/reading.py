@@ -18,6 +18,7 @@ Value = TypeVar("Value")
 Other = TypeVar("Other")
 _DEEPEST = 20
 _MAX_PLACES = 100_000
+_MAX_CHARACTERS = 2**20
 
 
 class SweepFileError(ArgumentError):
@@ -42,18 +43,20 @@ def read_document(file: Path) -> Node:
         SweepFileError: The file cannot be read, is no YAML, or names a key twice.
     """
     yaml = load("yaml")
+    from acpc.datasets import plain_yaml  # noqa: PLC0415 - needs yaml
+
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise SweepFileError("", f"cannot read {file}: {reason}") from error
+    if len(text) > _MAX_CHARACTERS:
+        raise SweepFileError("", f"has more than {_MAX_CHARACTERS} characters")
     lines: dict[str, int] = {}
     try:
-        _check_depth(yaml, text)
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        if tree is not None:
-            _note_lines(tree, "", lines, 0)
-        document = yaml.safe_load(text)
+        document = plain_yaml(
+            text, _DEEPEST, aliases=True, look=lambda tree: _note_lines(tree, "", lines, 0)
+        )
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
@@ -62,17 +65,6 @@ def read_document(file: Path) -> Node:
             "", f"is no YAML: {problem}", None if mark is None else mark.line + 1
         ) from error
     return Node(document, "", lines)
-
-
-def _check_depth(yaml: Any, text: str) -> None:  # noqa: ANN401 - a module
-    """Rejects what is nested too deeply, before it is composed: that takes a stack."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > _DEEPEST:
-            line = event.start_mark.line + 1
-            raise SweepFileError("", f"is more than {_DEEPEST} levels deep", line)
 
 
 def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401

@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import Columns, Tabular, grids
-from acpc_client import CheckpointRef, Outcome, Result
+from acpc.contract import Columns, Identity, Tabular, curve_of, grids
+from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Family, FamilyWise, limits
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.rows import CellResult
 from acpc_lab.sweeps.spec import folder_of, load_spec
@@ -82,9 +82,18 @@ class SweepResults(Tabular, Sequence[CellResult]):
             items[place] = dataclasses.replace(items[place], among=among)
         shifts = {str(cell.shift): cell.shift for cell in self._cells}
         points = dict(zip(shifts, grids([*shifts.values()]), strict=True))
-        return tuple(
-            dataclasses.replace(item, severity=points[str(item.cell.shift)][1]) for item in items
+        bounded = limits(
+            (_apart_from_shift(x.cell), x.cell.shift, x.score, x.operation)
+            for x in items
+            if not x.is_reference
         )
+
+        def placed(item: CellResult) -> CellResult:
+            shift = item.cell.shift
+            limit = bounded.get((_apart_from_shift(item.cell), curve_of(shift) or ""))
+            return dataclasses.replace(item, severity=points[str(shift)][1], limit=limit)
+
+        return tuple(map(placed, items))
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
@@ -106,6 +115,11 @@ class SweepResults(Tabular, Sequence[CellResult]):
             cell.id: f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else ""
             for cell in self._cells
         }
+
+    @property
+    def limits(self) -> tuple[SeverityLimit, ...]:
+        """Up to which severity each checkpoint passes, of each kind that has several."""
+        return tuple({id(x.limit): x.limit for x in self.cells if x.limit is not None}.values())
 
     def corrected(self, family_wise: FamilyWise) -> SweepResults:
         """Returns the same, with verdicts corrected for the number of cells in this way."""
@@ -220,6 +234,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
             "counts": {state.value: count for state, count in self.counts.items()},
             "inconsistencies": list(self.inconsistencies),
             "family_wise": {"method": self.family_wise.value, "confidence": self.confidence},
+            "limits": [limit.to_dict() for limit in self.limits],
             "cells": [item.result().to_dict() for item in self.cells],
         }
         return Result("sweep", answer, {} if plan is None else plan.document)
@@ -246,3 +261,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def anchor_rows(self) -> Table:
         """Returns one flat row per cell and anchor; values per draw and per step are left out."""
         return Table((row for item in self.cells for row in item.anchor_rows()), behind="seed")
+
+
+def _apart_from_shift(cell: Cell) -> str:
+    """What tells a cell from those that differ by the shift alone."""
+    return dataclasses.replace(cell, shift=Identity(), labels={}).id

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from acpc.contract import to_plain
-from acpc_client import Evidence, Interval, Outcome, Result, Score
+from acpc_client import Evidence, Interval, Outcome, Result, Score, SeverityLimit
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Sureness, evidence_columns
+from acpc_lab.evidence import Sureness, evidence_columns, limit_numbers
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.tasks import without_anchors
 
@@ -66,6 +66,8 @@ class CellResult(Entry, MeasuredRow):
     Attributes:
         time: When it was measured; None: not known.
         severity: Of the shift among those of the sweep; None for a composition that has none.
+        limit: Up to which severity the checkpoint passes under shifts of this kind; None where the
+            sweep has fewer than two of them.
     """
 
     cell: Cell
@@ -73,6 +75,7 @@ class CellResult(Entry, MeasuredRow):
     time: datetime | None = None
     among: Sureness | None = None
     severity: float | None = None
+    limit: SeverityLimit | None = None
 
     @property
     def of_reference(self) -> bool:
@@ -111,7 +114,8 @@ class CellResult(Entry, MeasuredRow):
         row = {column.name: column.of(self) for column in COLUMNS}
         labels = {f"label_{name}": value for name, value in self.cell.labels.items()}
         first = {name: row.pop(name) for name in ("cell", "checkpoint", "weights", "reference")}
-        return first | labels | row | evidence_columns(self.evidence, self.among)
+        sure = evidence_columns(self.evidence, self.among)
+        return first | labels | row | sure | limit_numbers(self.limit)
 
     def anchor_rows(self) -> Iterator[dict[str, Any]]:
         """Yields one flat row per anchor; none without per-anchor values."""

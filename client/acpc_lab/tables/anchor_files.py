@@ -20,7 +20,6 @@ HISTORY = 3
 _NEEDED = ("frames", *(name for name in SMALL_ARRAYS if name != "trajectory_ids"))
 _OPTIONAL = ("trajectory_ids", "proprio")
 _BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
-_SKIP_BYTES = 2**20
 
 
 def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
@@ -100,7 +99,7 @@ def _of_archive(path: Path, large: str | None = "frames") -> dict[str, Any]:
 class ArchivedFrames:
     """A member of an NPZ file, of which only what is asked for is in memory.
 
-    It is read forwards; going back opens the member again. Not for several threads at a time.
+    Going back reads the member from its beginning again. Not for several threads at a time.
 
     Attributes:
         shape: Of the whole array, anchors first.
@@ -111,29 +110,22 @@ class ArchivedFrames:
     def __init__(self, path: Path, name: str = "frames") -> None:
         self._path, self._name = path, name
         self._file, self.shape, self.dtype = _open(path, name)
+        self._begin = self._file.tell()
         self._row = int(np.prod(self.shape[1:])) * self.dtype.itemsize
-        self._at = 0
 
     def __getitem__(self, part: slice, /) -> NDArray[Any]:
         """The frames of consecutive anchors. Raises ArgumentError: The file is damaged."""
         start, stop, _ = part.indices(self.shape[0])
+        place = self._begin + start * self._row
         try:
-            if start < self._at:
-                self._file.close()
-                self._file, _, _ = _open(self._path, self._name)
-                self._at = 0
-            self._skip((start - self._at) * self._row)
+            if self._file.tell() != place:  # to seek, even to here, may end the check of its CRC
+                self._file.seek(place)
             data = self._file.read((stop - start) * self._row)
-            self._at = stop
             return np.frombuffer(data, self.dtype).reshape(stop - start, *self.shape[1:])
         except _BROKEN as error:
             raise ArgumentError(
                 "path", f"{self._path}: {self._name} are damaged: {error}"
             ) from error
-
-    def _skip(self, count: int) -> None:
-        while count > 0:
-            count -= len(self._file.read(min(count, _SKIP_BYTES))) or count
 
 
 def _open(path: Path, name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:

@@ -23,8 +23,22 @@ if TYPE_CHECKING:
         frame_digests,
         has_steps,
     )
-    from acpc.contract.candidates import CandidatePool, OwnPool, PoolRequest, Proposal
-    from acpc.contract.checkpoints import Checkpoint, CheckpointState, LoadedCheckpoint, ModelCard
+    from acpc.contract.answers import (
+        CertifiedSeverity,
+        CleanGaps,
+        ErrorDrift,
+        PairComparison,
+        PairedIteration,
+        PairedPlan,
+        PairedPlans,
+        PairResult,
+        PoolCertificate,
+        PoolChoice,
+        SampledPool,
+        SelectionCertificate,
+        SoftmaxBounds,
+        ViewCertificate,
+    )
     from acpc.contract.compositions import (
         KINDS,
         Composition,
@@ -39,9 +53,10 @@ if TYPE_CHECKING:
         CoverageOutcome,
         CoverageStatement,
         CoverageStop,
+        DistanceTerm,
+        Objective,
         StepCoverage,
     )
-    from acpc.contract.datasets import DatasetFile, TaskSummary
     from acpc.contract.enums import (
         AnchorSample,
         CemReturn,
@@ -96,21 +111,22 @@ if TYPE_CHECKING:
         seed_field,
         sized,
     )
-    from acpc.contract.jobs import JobState, Progress, ScoreMetadata, StudyMetadata, StudyRows
     from acpc.contract.messages import Codec, Wire
     from acpc.contract.moments import (
+        CandidatePool,
+        OwnPool,
         PairedRequest,
         PairRequest,
         PlanFrame,
         PlannerMoment,
         PlanStart,
+        PoolRequest,
+        Proposal,
         Views,
         goal_kind,
     )
-    from acpc.contract.normal_form import normalise
-    from acpc.contract.objectives import DistanceTerm, Objective
+    from acpc.contract.normal_form import digested, follows, normalise, reading_field, resolved
     from acpc.contract.optional import load_lab, load_optional, pyarrow
-    from acpc.contract.pairs import ErrorDrift, PairComparison, PairResult
     from acpc.contract.perturbations import (
         Brightness,
         ColorJitter,
@@ -128,22 +144,8 @@ if TYPE_CHECKING:
         Shadow,
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
-    from acpc.contract.pools import (
-        CertifiedSeverity,
-        CleanGaps,
-        PairedIteration,
-        PairedPlan,
-        PairedPlans,
-        PoolCertificate,
-        PoolChoice,
-        SampledPool,
-        SelectionCertificate,
-        SoftmaxBounds,
-        ViewCertificate,
-    )
     from acpc.contract.provenance import Receipt, Timing, moment
-    from acpc.contract.readings import digested, follows, reading_field, resolved
-    from acpc.contract.record import Record
+    from acpc.contract.record import Columns, Record, Tabular, cell, html_table
     from acpc.contract.requests import (
         MAX_ANCHORS,
         MAX_HORIZON,
@@ -182,8 +184,17 @@ if TYPE_CHECKING:
         SkipReason,
         Verdict,
     )
+    from acpc.contract.served import (
+        Checkpoint,
+        CheckpointState,
+        DatasetFile,
+        LoadedCheckpoint,
+        ModelCard,
+        TaskSummary,
+    )
     from acpc.contract.severities import (
         CHOICES,
+        curve_of,
         example,
         kind_named,
         parse,
@@ -196,51 +207,19 @@ if TYPE_CHECKING:
     from acpc.contract.studies import (
         DriftStudy,
         GeometryStudy,
+        JobState,
         PlannerStudy,
+        Progress,
+        ScoreMetadata,
         ScoreRequest,
         SensitivityStudy,
         Study,
+        StudyMetadata,
         StudyRequest,
+        StudyRows,
     )
     from acpc.contract.suggestion import did_you_mean, nearest
-    from acpc.contract.tabular import Columns, Tabular, cell, html_table
     from acpc.contract.tensor import DTYPES, Array, Axes, floats, frames, read_tensor, write_tensor
     from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 else:
     __getattr__, __dir__ = lazy_face(__name__)
-
-__all__ = [
-    "CHOICES", "DIRECTIONS", "DTYPES", "KINDS", "MAX_ANCHORS", "MAX_EXTRA_ARRAYS", "MAX_HORIZON",
-    "MAX_NAME", "MAX_REQUEST_ID", "MAX_RESAMPLES", "SMALL_ARRAYS", "VIEWS", "Aborted", "AcpcError",
-    "AlreadyExists", "AnchorArray", "AnchorContents", "AnchorPreview", "AnchorPreviews",
-    "AnchorSample", "AnchorSet", "AnchorSource", "AnchorValues", "ArgumentError", "Array", "Axes",
-    "Background", "Brightness", "Cancelled", "CandidatePool", "CemBudget", "CemReturn",
-    "CertifiedSeverity", "Checkpoint", "CheckpointRef", "CheckpointScore", "CheckpointState",
-    "CleanGaps", "Codec", "ColorJitter", "Columns", "Composition", "Contrast", "CostReduction",
-    "CoverageFinding", "CoverageGoal", "CoverageOutcome", "CoverageStatement", "CoverageStop",
-    "CreateRequest", "Cutout", "DataLoss", "DatasetAnchors", "DatasetFile", "DeadlineExceeded",
-    "DefocusBlur", "DestroyedActions", "DistanceTerm", "Distractor", "Doubt", "DriftStudy",
-    "ErrorDrift", "Evidence", "EvidenceOptions", "FailedPrecondition", "FieldViolation", "Gamma",
-    "GaussianBlur", "GaussianNoise", "GeometryStudy", "GivenViews", "Haze", "Identity", "Internal",
-    "Interval", "InvalidArgument", "IrSummary", "JobState", "Jpeg", "KnockedCamera",
-    "LoadedCheckpoint", "Look", "LookStop", "ModelCard", "MotionBlur", "Norm", "NotFound",
-    "NumericMode", "Objective", "Occlusion", "OutOfRange", "Outcome", "OwnPool", "PairComparison",
-    "PairRequest", "PairResult", "PairedIteration", "PairedPlan", "PairedPlans", "PairedRequest",
-    "PartnerPast", "PermissionDenied", "Perturbation", "PerturbationSet", "PlanFrame", "PlanStart",
-    "PlannerMoment", "PlannerStudy", "PoolCertificate", "PoolChoice", "PoolRequest", "Progress",
-    "Proposal", "RandomConvolution", "RandomShift", "Reading", "Receipt", "Record", "Registered",
-    "Resize", "ResourceExhausted", "SaltAndPepper", "SampledPool", "Saturation", "Score",
-    "ScoreMetadata", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "SensitivityStudy",
-    "SequentialLooks", "Shadow", "SkipReason", "SoftmaxBounds", "Spec", "StepCoverage", "Study",
-    "StudyMetadata", "StudyRequest", "StudyRows", "Stutter", "Tabular", "TaskSummary", "Thresholds",
-    "Timing", "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "UntilDecided",
-    "UploadHeader", "Verdict", "ViewCertificate", "Views", "VisualChange", "Wire", "WireEnum",
-    "Zoom", "anchors_digest", "bounded", "bounds_of", "changed", "check", "check_extra",
-    "did_you_mean", "digested", "endpoints_at", "endpoints_digest", "example", "extra_digest",
-    "floats", "follows", "frame_digests", "frames", "from_json", "from_plain", "given", "goal_kind",
-    "grids", "has_steps", "html_table", "kind_named", "load_lab", "load_optional", "moment",
-    "nearest", "normalise", "parse", "parse_grid", "pyarrow", "read_spec", "read_tensor",
-    "reading_field", "released_future_frames", "resolved", "seed_field", "severities_up_to",
-    "severity_grid", "severity_range", "sized", "strongest_of", "to_json", "to_plain",
-    "write_tensor",
-]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 
 class WireEnum(enum.IntEnum):
@@ -15,11 +14,6 @@ class WireEnum(enum.IntEnum):
 
     def __str__(self) -> str:
         return self.name.lower()
-
-    @property
-    def wire(self) -> Any:
-        """The value on the wire."""
-        return self.value
 
 
 class NumericMode(WireEnum):

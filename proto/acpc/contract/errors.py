@@ -23,7 +23,7 @@ AcpcError
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class AcpcError(Exception):
         self.retry_after = retry_after
         self.request_id = request_id
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
         return {
             "code": self.code,

@@ -11,6 +11,7 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
+from enum import Enum
 from functools import cache
 from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -116,12 +117,12 @@ def bounded(
 
 
 def sized(
-    default: Any = MISSING,
+    default: object = MISSING,
     *,
     least: int = 0,
     most: int,
     default_factory: Any = MISSING,
-    **more: Any,
+    **more: object,
 ) -> Any:
     """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
     metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
@@ -176,69 +177,31 @@ def check(record: object, path: str = "") -> None:
 
 @cached
 def _ranges(cls: type) -> list[tuple[str, InRange, dataclasses.Field[object]]]:
-    """For each field its name and a quick test that most right values pass."""
-    found: list[tuple[str, InRange, dataclasses.Field[object]]] = []
-    for f in dataclasses.fields(cls):
-        hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
-        if hint is bool:
-            continue
-        nested = "array" in f.metadata or dataclasses.is_dataclass(hint)
-        test = _nested_test(f, hint) if nested else _quick_test(hint, bounds)
-        found.append((f.name, test, f))
-    return found
+    """For each field, bools apart, its name and a quick test that most right values pass."""
+    hints = hints_of(cls)
+    return [
+        (f.name, _quick_test(hints[f.name], f.metadata.get("bounds", ANY)), f)
+        for f in dataclasses.fields(cls)
+        if hints[f.name] is not bool
+    ]
 
 
 def _quick_test(hint: object, bounds: Bounds) -> InRange:
-    """A test of a field's value; False: it needs a closer look."""
+    """A test of a number, a text, or a sequence of numbers; False: it needs a closer look."""
     least, most = bounds.ge, bounds.le
     if hint is int:
         return lambda value: type(value) is int and least <= value <= most
     if hint is float:
         return lambda value: type(value) is float and bounds.holds(value)
-    if hint in (str, bytes):
-        shortest, longest = bounds.min_length, bounds.max_length or math.inf
-        return lambda value: type(value) is hint and shortest <= len(value) <= longest
+    if hint is str:
+        return lambda value: type(value) is str and bounds.fits(len(value))
     if get_origin(hint) is tuple:
-        return _sequence_test(frozenset(parts_of(get_args(hint)[0])), bounds)
-    return _instance_test(hint)
-
-
-def _sequence_test(items: frozenset[Any], bounds: Bounds) -> InRange:
-    """The test of a tuple of numbers, or of records that have checked themselves."""
-    if items <= {int, float}:
-        return lambda value: type(value) is tuple and bounds.hold_all(value, items)
-    if all(hasattr(item, "checks_itself") for item in items):
-        return lambda value: (
-            type(value) is tuple and bounds.fits(len(value)) and items.issuperset(map(type, value))
-        )
-    return lambda value: type(value) is tuple and not value and not bounds.min_length
-
-
-def _instance_test(hint: object) -> InRange:
-    """The test of an enum, or of a record that has checked itself."""
-    itself = frozenset(part for part in parts_of(hint) if hasattr(part, "checks_itself"))
+        items = frozenset(parts_of(get_args(hint)[0]))
+        if items <= {int, float}:
+            return lambda value: type(value) is tuple and bounds.hold_all(value, items)
     if optional(hint):
-        return lambda value: value is None or type(value) in itself
-    return lambda value: type(value) is hint or type(value) in itself
-
-
-def _nested_test(f: dataclasses.Field[object], hint: object) -> InRange:
-    """The test of an array, or of a record; raises what ``check`` raises."""
-    name: str = f.metadata.get("wire") or f.name
-    axes: Any = f.metadata.get("array")
-    may_be_none = optional(hint)
-
-    def array_in_range(value: object) -> bool:
-        if value is not None:
-            axes.check(value, name)
-        return value is not None or may_be_none
-
-    def record_in_range(value: object) -> bool:
-        if type(value) is hint:
-            check(value, name)
-        return type(value) is hint
-
-    return array_in_range if axes else record_in_range
+        return lambda value: value is None
+    return lambda value: type(value) is hint and isinstance(value, Enum)
 
 
 def parts_of(hint: object) -> tuple[Any, ...]:
@@ -278,7 +241,9 @@ def _check_field(record: object, f: dataclasses.Field[object], value: object) ->
     if value is None and optional(hint):
         return
     _check_type(value, name, hint)
-    if isinstance(value, tuple | list):
+    if axes := f.metadata.get("array"):
+        axes.check(value, name)
+    elif isinstance(value, tuple | list):
         check_length(len(value), name, bounds)
         for index, item in enumerate(value):
             if isinstance(item, int | float):

@@ -44,9 +44,9 @@ from acpc.contract.fields import ANY, Bounds, bounds_of, cached, check_length, o
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
-Fields = dict[str, Any]
+Fields = dict[str, object]
 Load = Callable[[Any], Any]
-Dump = Callable[[Any], Any]
+Dump = Callable[[Any], object]
 Write = Callable[[Any], Fields]
 
 
@@ -202,7 +202,7 @@ def _find(cls: type[Any], wire: str) -> Any:
     return message.oneofs_by_name[wire]
 
 
-def _getter(names: Iterable[str]) -> Callable[[object], tuple[Any, ...]]:
+def _getter(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
     """All attributes at once: one call into C."""
     names = tuple(names)
     match names:
@@ -219,7 +219,7 @@ def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
     return None if field.default is MISSING else lambda: field.default
 
 
-def _load_one(field: FieldDescriptor, hint: Any, strict: bool) -> Load | None:
+def _load_one(field: FieldDescriptor, hint: object, strict: bool) -> Load | None:
     """What turns one value of a field into Python's; None: nothing has to."""
     (hint, *_) = parts_of(hint)
     message = field.message_type and field.message_type.full_name
@@ -238,7 +238,7 @@ def _load_one(field: FieldDescriptor, hint: Any, strict: bool) -> Load | None:
     return load
 
 
-def _dump_one(field: FieldDescriptor, hint: Any) -> Dump | None:
+def _dump_one(field: FieldDescriptor, hint: object) -> Dump | None:
     """What turns one value into the constructor's argument; None: nothing has to."""
     (hint, *_) = parts_of(hint)
     if codec := _own_codec(hint):
@@ -279,7 +279,7 @@ _STANDARD: dict[str, tuple[Load, Dump | None]] = {
 }
 
 
-def _loader(field: FieldDescriptor, hint: Any, strict: bool, bounds: Bounds) -> Load | None:
+def _loader(field: FieldDescriptor, hint: object, strict: bool, bounds: Bounds) -> Load | None:
     """What turns the content of a field into the value; None: nothing has to."""
     if not field.is_repeated or _own_codec(hint):
         return _load_one(field, hint, strict)
@@ -298,7 +298,7 @@ def _load_counted(load: Load, bounds: Bounds, held: Sized) -> object:
     return load(held)
 
 
-def _dumper(field: FieldDescriptor, hint: Any) -> Dump | None:
+def _dumper(field: FieldDescriptor, hint: object) -> Dump | None:
     """What turns a value into the constructor's argument; None: nothing has to."""
     if _is_map(field):
         return None
@@ -337,7 +337,7 @@ def _members(oneof: OneofDescriptor, hint: object) -> dict[str, tuple[FieldDescr
     }
 
 
-def _fits(field: FieldDescriptor, part: Any) -> bool:
+def _fits(field: FieldDescriptor, part: object) -> bool:
     if field.message_type is None:
         return part in (_SCALARS.get(field.cpp_type), bytes)
     if isinstance(part, type) and issubclass(part, Wire):
@@ -357,7 +357,7 @@ _SCALARS: dict[int, type] = {
 
 def _oneof_reader(
     oneof: OneofDescriptor,
-    hint: Any,
+    hint: object,
     default: Callable[[], object] | None,
     strict: bool,
 ) -> Load:

@@ -48,7 +48,7 @@ def from_plain(cls: type[T], value: object, path: str = "") -> T:
         raise ArgumentError(path, f"found {_brief(value)}, wanted an object")
     hints = _hints(cls)
     known = {_key(f): f for f in fields(cls)}
-    read: dict[str, Any] = {}
+    read: dict[str, object] = {}
     for key, item in value.items():
         if key in known:
             read[known[key].name] = _read(hints[known[key].name], item, joined(path, key))
@@ -90,7 +90,7 @@ def _read(hint: object, value: object, path: str) -> Any:
     return _read_scalar(hint, value, path)
 
 
-def _read_union(parts: tuple[Any, ...], value: Any, path: str) -> Any:
+def _read_union(parts: tuple[Any, ...], value: object, path: str) -> Any:
     if value is None and type(None) in parts:
         return None
     members = [part for part in parts if part is not type(None)]
@@ -124,7 +124,7 @@ def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
     return hint[value.upper()]
 
 
-def _read_scalar(hint: Any, value: Any, path: str) -> Any:
+def _read_scalar(hint: Any, value: object, path: str) -> Any:
     wanted = get_origin(hint) or hint
     if wanted is bytes and isinstance(value, str):
         return _from_base64(value, path)
@@ -148,7 +148,7 @@ def _key(f: Field[object]) -> str:
     return key
 
 
-_hints: Callable[[type], dict[str, Any]] = cache(
+_hints: Callable[[type], dict[str, object]] = cache(
     partial(typing.get_type_hints, include_extras=True)
 )
 

@@ -15,7 +15,7 @@ from acpc.contract.record import Record
 from acpc.v1 import receipt_pb2
 
 
-def _load_object(held: str, *, strict: bool) -> dict[str, Any]:
+def _load_object(held: str, *, strict: bool) -> dict[str, object]:
     try:
         found = json.loads(held or "{}")
     except ValueError as error:

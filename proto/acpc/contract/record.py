@@ -1,16 +1,22 @@
-"""What every answer can do: print itself in one readable line, compare, and turn into JSON."""
+"""What answers can do: print themselves, compare, turn into JSON, a table, a picture."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import html
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from acpc.contract.optional import load_lab, load_optional
+
+if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
 
 
 class Record:
@@ -27,7 +33,7 @@ class Record:
         """Strict JSON of ``to_dict``."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
-    def _items(self) -> list[tuple[str, Any]]:
+    def _items(self) -> list[tuple[str, object]]:
         return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -42,7 +48,7 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     plain = value
     match value:
         case enum.Enum():
@@ -80,3 +86,104 @@ def _brief(value: object) -> str:
         case datetime():
             brief = value.isoformat(timespec="seconds")
     return brief
+
+
+Columns = Mapping[str, Sequence[Any]]
+MAX_SHOWN = 20
+"""Rows that a notebook shows."""
+# Loaded to draw; the lab knows this module.
+_PICTURES = "acpc_lab.report"
+
+
+class Tabular:
+    """Base of answers that are tables too."""
+
+    def table(self) -> Columns:
+        """Columns of one length, by name."""
+        raise NotImplementedError
+
+    def headline(self) -> str:
+        """The answer in a line, above its table."""
+        return type(self).__name__
+
+    def shown(self) -> Columns:
+        """What a notebook shows: the table, unless there is something shorter."""
+        return self.table()
+
+    def meaning(self) -> str:
+        """What the names in ``shown`` stand for, in a line; empty where they need no words."""
+        return ""
+
+    def to_dataframe(self) -> pandas.DataFrame:
+        """The table as a ``pandas.DataFrame``.
+
+        Raises:
+            FailedPrecondition: pandas is not installed; the message says how to install it.
+        """
+        made: pandas.DataFrame = load_optional("pandas", "pip install pandas").DataFrame(
+            dict(self.table())
+        )
+        return made
+
+    def plot(self) -> Any:
+        """A picture that a notebook shows; ``save`` writes it, ``figure`` is matplotlib's.
+
+        Raises:
+            FailedPrecondition: The lab's libraries are not installed; the message says how to.
+            ArgumentError: There is nothing to draw.
+        """
+        return load_lab(_PICTURES).picture(self)
+
+    def _repr_html_(self) -> str:
+        meaning = f"<p>{html.escape(self.meaning())}</p>" if self.meaning() else ""
+        return html_table(self.headline(), self.shown()) + meaning
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def __str__(self) -> str:
+        """The answer as a person reads it: a line, a table, and what its names stand for."""
+        parts = (self.headline(), text_table(self.shown()), self.meaning())
+        return "\n".join(filter(None, parts))
+
+
+def html_table(title: str, columns: Columns, most: int = MAX_SHOWN) -> str:
+    """A table as HTML: a title, a header, ``most`` rows, and how many there are beyond."""
+    names, rows = list(columns), list(zip(*columns.values(), strict=True))
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell(value))}</td>' for value in row)}</tr>"
+        for row in rows[:most]
+    )
+    more = f"<p>and {len(rows) - most} more rows</p>" if len(rows) > most else ""
+    return (
+        f"<div><p><b>{html.escape(title)}</b></p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>"
+    )
+
+
+def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:
+    """A table as aligned text: a header, ``most`` rows, and how many there are beyond."""
+    rows = [list(columns), *(list(map(cell, row)) for row in zip(*columns.values(), strict=True))]
+    widths = [max(map(len, column)) for column in zip(*rows[: most + 1], strict=True)]
+    lines = [
+        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows[: most + 1]
+    ]
+    return "\n".join(
+        [*lines, *([f"and {len(rows) - most - 1} more rows"] * (len(rows) > most + 1))]
+    )
+
+
+def cell(value: object) -> str:
+    """A value in a cell: four digits of a number, a dash for None and NaN, yes and no."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case float() if math.isnan(value):
+            return "-"
+        case float():
+            return f"{value:.4g}"
+    return str(value)

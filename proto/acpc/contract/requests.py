@@ -13,8 +13,7 @@ from acpc.contract.enums import AnchorSample, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Wire
-from acpc.contract.normal_form import normalise
-from acpc.contract.readings import follows, reading_field
+from acpc.contract.normal_form import follows, normalise, reading_field
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,

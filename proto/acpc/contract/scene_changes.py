@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -106,7 +105,7 @@ class Background(VisualChange, Wire[pb.Background]):
         return f"{self.kind}:" + "@".join([shown(self.strength), which, *others])
 
 
-def plate_from(path: str) -> dict[str, Any]:
+def plate_from(path: str) -> dict[str, bytes | int]:
     """Reads the parameters ``plate`` and ``plate_width`` from an .npy file, uint8 (h, w, 3).
 
     Raises:

@@ -14,9 +14,8 @@ from acpc.contract.errors import ArgumentError, FailedPrecondition
 from acpc.contract.evidence import Doubt, Evidence
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
-from acpc.contract.record import Record
+from acpc.contract.record import Columns, Record, Tabular
 from acpc.contract.requests import CheckpointRef, Thresholds
-from acpc.contract.tabular import Columns, Tabular
 from acpc.v1 import scoring_service_pb2 as pb
 
 MEANING = (
@@ -299,7 +298,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         return MEANING
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> object:
     """A per-anchor value as Python's own; an enum as its name."""
     return value.name.lower() if isinstance(value, WireEnum) else value.item()
 

@@ -58,7 +58,7 @@ def kind_named(name: str) -> str:
     return _SHORTER.get(name, name)
 
 
-def severity_grid(kind: str, values: Iterable[float], **others: Any) -> list[Perturbation]:
+def severity_grid(kind: str, values: Iterable[float], **others: object) -> list[Perturbation]:
     """One perturbation for each value of a kind's first parameter.
 
     Args:
@@ -109,6 +109,17 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
         value = float(f"{start + (last - start) * step / steps:.6g}") if step < steps else last
         made[replace(strongest, **{first: round(value) if whole else value})] = None
     return [shift for shift in made if not shift.changes_nothing]
+
+
+def curve_of(shift: Any) -> str | None:
+    """Kind and other parameters of a change, as ``motion_blur@30``; None where it has no severity.
+
+    Changes of one curve differ by their severity alone.
+    """
+    if type(shift) not in _GRADED.values() or shift.changes_nothing:
+        return None
+    kind, _, values = str(shift).partition(":")
+    return kind + "".join(values.partition("@")[1:])
 
 
 def strongest_of(kind: str) -> Perturbation:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import changed, check, sized
@@ -66,8 +66,9 @@ class VisualChange:
         """The ``PerturbationSpec`` on the wire."""
         return pb.PerturbationSpec(**{self.kind: self.to_message()})  # type: ignore[attr-defined]
 
-    def _first(self) -> Any:
-        return getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+    def _first(self) -> float:
+        first: float = getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+        return first
 
     def __str__(self) -> str:
         """The short form; ``acpc.contract.parse`` reads it."""

@@ -14,6 +14,7 @@ from acpc.datasets.formats import (
     recognise,
 )
 from acpc.datasets.labels import median_split_labels
+from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
     DrawnWindows,
     WindowIndex,
@@ -30,7 +31,6 @@ from acpc.datasets.tasks import (
     TaskPreset,
     load_preset,
     parse_task,
-    plain_yaml,
     preset_names,
 )
 

@@ -1,6 +1,5 @@
 """Task presets: which columns a dataset has, how its windows step, and its label rule, as data."""
 
-from collections import Counter
 from dataclasses import fields
 from importlib.resources import files
 from typing import Annotated, Literal
@@ -11,9 +10,9 @@ from jaxtyping import Float64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from acpc.contract import FailedPrecondition, Reading, TaskSummary, did_you_mean
+from acpc.datasets.plain_yaml import plain_yaml
 
 MAX_TASK_BYTES = 2**16
-MAX_DEPTH = 8
 
 Coordinate = Annotated[int, Field(ge=0)]
 
@@ -128,36 +127,6 @@ def load_preset(name: str) -> TaskPreset:
     return parse_task(name, (files(__package__) / "presets" / f"{name}.yaml").read_bytes())
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Safe YAML that rejects a key given twice, of which YAML would take the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key, times in Counter(keys).items():
-            if times > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is given twice", node.start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-def plain_yaml(text: str, max_depth: int = MAX_DEPTH) -> object:
-    """What YAML of plain values says; a ``YAMLError`` for what makes a small file expensive.
-
-    That is deep nesting, and aliases, which multiply; a key given twice is an error too.
-    """
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if isinstance(event, yaml.AliasEvent) or depth > max_depth:
-            fault = f"nested deeper than {max_depth}" if depth > max_depth else "aliases"
-            raise yaml.YAMLError(f"{fault}: not read")
-    return yaml.load(text, _PlainLoader)  # noqa: S506  a SafeLoader
-
-
 def parse_task(name: str, raw: bytes) -> TaskPreset:
     """The task that a YAML or JSON file holds, of which at most ``MAX_TASK_BYTES`` + 1 are given.
 
@@ -172,7 +141,7 @@ def parse_task(name: str, raw: bytes) -> TaskPreset:
         raise FailedPrecondition(f"task {name!r} is not UTF-8 text: {error}") from error
     try:
         data = plain_yaml(text)
-    except (yaml.YAMLError, ValueError) as error:
+    except yaml.YAMLError as error:
         raise FailedPrecondition(f"task {name!r} is not valid YAML or JSON: {error}") from error
     if not isinstance(data, dict):
         raise FailedPrecondition(f"task {name!r} must be a mapping of keys to values")

@@ -33,13 +33,5 @@ class AnchorSample:
 
 
 def groups(sample: AnchorSample) -> Int64[np.ndarray, "n"]:
-    """Number of each anchor's trajectory, from 0, whatever the order of the anchors.
-
-    Anchors that all come from one trajectory are told apart instead, in the order of their radius:
-    one trajectory says nothing of others.
-    """
-    found, numbers = np.unique(sample.trajectory, return_inverse=True)
-    if len(found) > 1:
-        return np.asarray(numbers, np.int64)
-    order = np.lexsort((sample.distance, sample.radius))
-    return np.argsort(order).astype(np.int64)
+    """Number of each anchor's trajectory, from 0, whatever the order of the anchors."""
+    return np.asarray(np.unique(sample.trajectory, return_inverse=True)[1], np.int64)

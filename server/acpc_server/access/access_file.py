@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from acpc.contract import did_you_mean
+from acpc.datasets import plain_yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -178,8 +179,8 @@ def read_access_file(path: Path) -> AccessFile:
     """Read and check an access file; FailedPrecondition names the place in it and the fix."""
     data = read_public(path)
     try:
-        content = yaml.safe_load(data)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        content = plain_yaml(data.decode("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         problem = " ".join(str(error).split())
         raise FailedPrecondition(f"{path}: not YAML ({problem})") from error
     try:

@@ -89,17 +89,13 @@ def _notes(sample: AnchorSample, numbers: Numbers, quantile: float, confidence: 
             f"SR rests on {eligible} eligible anchors; with fewer than {FEW_PAIRS} its interval "
             "is wide: give more anchors"
         )
-    if found == 1:
-        notes.append(
-            "all anchors come from one trajectory; the intervals take them for independent and "
-            "say nothing of other trajectories"
-        )
-    elif math.isinf(numbers.ir_raw.upper(1 - confidence)):
+    if math.isinf(numbers.ir_raw.upper(1 - confidence)):
         wanted = least_trajectories(quantile, 1 - confidence)
+        these = "one trajectory" if found == 1 else f"these {found} trajectories"
         notes.append(
             "raw IR has no upper end, relative IR none, SR perhaps no lower one: at "
-            f"{100 * confidence:g} % these {found} trajectories cannot exclude that a share of "
-            f"{1 - quantile:.2g} of all reacts more than any of them"
+            f"{100 * confidence:g} % {these} cannot exclude that a share of {1 - quantile:.2g} of "
+            "all reacts more"
             + (f"; draw anchors from {max(wanted, found + 1)} or more" if wanted else "")
         )
     ir_raw = numbers.ir_raw.point

@@ -29,7 +29,7 @@ METHOD = "joint weights of trajectories, one of them unseen"
 FEW_PAIRS = 30
 """Fewer pairs than these have a warning."""
 _FEW_PARTNERS = 5
-"""So few effective partners have their whole weight; four times as many half of it, at least."""
+"""So few effective partners are the sample; of four times as many each has half its weight."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ class _Side:
         pairs = pairs[np.argsort(sample.distance[pairs], kind="stable")]
         self._distance = sample.distance[pairs]
         self._ends = np.stack([group[pairs], group[sample.partner[pairs]]])
-        self._unseen_pairs = len(pairs) / len(np.unique(self._ends[0]))
+        samples, partners = len(np.unique(self._ends[0])), effective_groups(self._ends[1])
+        few = partners <= _FEW_PARTNERS
+        self._unseen_pairs = len(pairs) / (min(samples, partners) if few else samples)
         separated = self._distance > self.radius_at + self._margin
         self._separated = float(separated.mean())
         self._power = _partner_power(separated, self._ends)

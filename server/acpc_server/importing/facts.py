@@ -6,6 +6,7 @@ pickled, or in the run's config. What two of them say must be one number.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -85,7 +86,7 @@ def from_tensors(numbers: Numbers, tensors: Mapping[str, StoredTensor]) -> None:
     width, _, patch, _ = shape("encoder.embeddings.patch_embeddings.projection.weight", 4)
     note("encoder.hidden_size", width)
     note("encoder.patch_size", patch)
-    note("encoder.num_hidden_layers", _count(LAYER, tensors))
+    note("encoder.num_hidden_layers", count(LAYER, tensors))
     first = next(
         (name for name in tensors if re.match(FIRST_MLP, name)), "encoder.layers.0.mlp.fc1"
     )
@@ -97,7 +98,7 @@ def from_tensors(numbers: Numbers, tensors: Mapping[str, StoredTensor]) -> None:
     note("predictor.hidden_dim", hidden)
     last = "predictor.transformer.output_proj.weight"
     note("predictor.output_dim", shape(last, 2)[0] if last in tensors else hidden)
-    note("predictor.depth", _count(r"^predictor\.transformer\.layers\.(\d+)\.", tensors))
+    note("predictor.depth", count(r"^predictor\.transformer\.layers\.(\d+)\.", tensors))
     note("predictor.mlp_dim", shape("predictor.transformer.layers.0.mlp.net.1.weight", 2)[0])
     note(
         "predictor.inner_dim", shape("predictor.transformer.layers.0.attn.to_qkv.weight", 2)[0] // 3
@@ -144,13 +145,13 @@ def from_object(numbers: Numbers, root: Module) -> None:
     for key in ("num_attention_heads", "image_size", "patch_size", "hidden_size",
                 "num_hidden_layers", "intermediate_size", "layer_norm_eps"):  # fmt: skip
         numbers.add(
-            f"encoder.{key}", _plain_number(config.get(key), f"encoder.config.{key}", name), origin
+            f"encoder.{key}", plain_number(config.get(key), f"encoder.config.{key}", name), origin
         )
-    for path, module in _modules(root):
+    for path, module in modules(root):
         _check_module(numbers, path, module)
         if path.endswith(".attn") and path.startswith("predictor."):
             heads, scale = (module.attributes.get(key) for key in ("heads", "scale"))
-            numbers.add("predictor.heads", _plain_number(heads, f"{path}.heads", name), origin)
+            numbers.add("predictor.heads", plain_number(heads, f"{path}.heads", name), origin)
             width = numbers["predictor.inner_dim"][0] // max(1, numbers["predictor.heads"][0])
             if not isinstance(scale, float) or abs(scale * width**0.5 - 1) > 1e-6:
                 raise unsafe(name, f"{path}.scale is {scale!r:.40}, not {width} ** -0.5")
@@ -198,6 +199,11 @@ def as_config(numbers: Numbers, family: str, *, mask_token: bool) -> JsonObject:
         if f"{head}.input_dim" in numbers:
             tree[head] = {"_target_": f"{module}.MLP", **_head(numbers, head)}
     return tree
+
+
+def as_bytes(config: JsonObject) -> bytes:
+    """A config as ``config.json`` holds it."""
+    return json.dumps(config, indent=2).encode() + b"\n"
 
 
 def _encoder(numbers: Numbers) -> JsonObject:
@@ -287,8 +293,8 @@ def _check_module(numbers: Numbers, path: str, module: Module) -> None:
             return
 
 
-def _modules(root: Module) -> Iterator[tuple[str, Module]]:
-    """Every module below the root by its path; their number was checked with their tensors."""
+def modules(root: Module) -> Iterator[tuple[str, Module]]:
+    """Every module below the root by its path; their number was checked with their tensors'."""
     pending = [("", root)]
     while pending:
         path, module = pending.pop()
@@ -297,7 +303,8 @@ def _modules(root: Module) -> Iterator[tuple[str, Module]]:
         pending += [(f"{path}.{key}".lstrip("."), child) for key, child in module.children.items()]
 
 
-def _plain_number(value: object, name: str, filename: str) -> float | int:
+def plain_number(value: object, name: str, filename: str) -> float | int:
+    """A positive number, also as two equal sides; UnsafeCheckpoint for anything else."""
     if isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1 << 31:
@@ -305,5 +312,6 @@ def _plain_number(value: object, name: str, filename: str) -> float | int:
     return value
 
 
-def _count(pattern: str, tensors: Mapping[str, StoredTensor]) -> int:
+def count(pattern: str, tensors: Mapping[str, object]) -> int:
+    """How many layers there are whose names begin so."""
     return len({found[1] for name in tensors if (found := re.match(pattern, name))})

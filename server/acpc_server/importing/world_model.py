@@ -5,6 +5,7 @@ A file may hold the model itself, a training module or a wrapper around it, or a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from acpc_server.importing.archive import StoredTensor, unsafe
 from acpc_server.importing.inert import Made, Name
 
 PARTS = ("encoder", "predictor", "action_encoder")
+MODELS = (PARTS, ("predictor", "extra_encoders"))
 MAX_MODULES, MAX_DEPTH, MAX_NAME = 20_000, 64, 300
 WRAPPERS = ("state_dict", "model")
 ROOTS = {"encoder", "backbone"}
@@ -22,9 +24,10 @@ FOREIGN = {
     "stable_worldmodel.wm.tdmpc2.": "a TD-MPC2 agent, which plans by rewards that it learned and "
     "has no goal latent; no family here reads it",
     "stable_worldmodel.wm.gcrl.": "a goal-conditioned policy (GCRL), which predicts no latents",
-    "stable_worldmodel.wm.prejepa.": "a PreJEPA object; its backbone's class cannot be told from "
-    "it, so give the folder that save_pretrained wrote (config.json and weights)",
 }
+# Tensors that TD-MPC2 has, in its own repository and in the public library.
+TDMPC2_NAME = re.compile(r"(model\.)?_?(Qs|qs|dynamics|reward)\.")
+DINO_WM = "dino_wm's dict of modules"
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,24 @@ def as_module(value: object) -> Module | None:
     return None
 
 
+def _dino_wm(value: object, filename: str) -> Module | None:
+    """The modules of a dict that dino_wm keeps, named as PreJEPA's parts; None: another value."""
+    parts = value if isinstance(value, dict) else {}
+    if as_module(parts.get("predictor")) is None or as_module(parts.get("action_encoder")) is None:
+        return None
+    slots = Made("torch.nn.modules.container.ModuleDict", None)
+    named = {key: parts.get(f"{key}_encoder") for key in ("proprio", "action")}
+    slots.state = {"_modules": {key: one for key, one in named.items() if one is not None}}
+    children = {"predictor": parts["predictor"], "extra_encoders": slots}
+    if (encoder := as_module(parts.get("encoder"))) is not None:
+        key = encoder.attributes.get("feature_key")
+        if key != "x_norm_patchtokens" or "base_model" not in encoder.children:
+            problem = f"encoder is a {encoder.kind!r:.80} of {key!r:.40}, not DINOv2's patch tokens"
+            raise unsafe(filename, problem)
+        children["backbone"] = dict(_dict(encoder.attributes, "_modules"))["base_model"]
+    return Module(DINO_WM, {"_modules": children})
+
+
 def find(stored: object, filename: str) -> Found:
     """The world model of a file; UnsafeCheckpoint says what the file holds instead."""
     epoch = stored.get("epoch") if isinstance(stored, dict) else None
@@ -87,12 +108,12 @@ def _find_module(stored: object, filename: str) -> Found | None:
             if id(value) in seen or len(seen) > MAX_MODULES:
                 continue
             seen.add(id(value))
-            module = as_module(value)
+            module = as_module(value) or _dino_wm(value, filename)
             holds_module |= module is not None
             for prefix, problem in FOREIGN.items():
                 if module is not None and module.kind.startswith(prefix):
                     raise unsafe(filename, problem)
-            if module is not None and set(PARTS) <= module.children.keys():
+            if module is not None and any(set(x) <= module.children.keys() for x in MODELS):
                 hits.append(Found({}, module, path, beside))
                 continue
             following.extend(_within(path, value))
@@ -192,6 +213,11 @@ def _find_tensors(stored: object, filename: str) -> Found:
     keep = ""
     if not beside & ROOTS:  # what losses keep lies beside the model's own, and is left out
         keep = next((x for x in PREFIXES if any(name.startswith(x) for name in names)), "")
+    if any(map(TDMPC2_NAME.match, names)):
+        raise unsafe(filename, FOREIGN["stable_worldmodel.wm.tdmpc2."])
+    if isinstance(stored.get("predictor"), dict):
+        problem = "state dicts by part, as jepa-wms saves them; examples/jepa_wms/convert.py takes"
+        raise unsafe(filename, f"{problem} its DINO-WM and JEPA-WM")
     tensors: dict[str, StoredTensor] = {}
     for key in names:
         if key.startswith(keep) and inner[key] is not None:

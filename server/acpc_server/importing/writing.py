@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from acpc_server.errors import AlreadyExists, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
 from acpc_server.importing.facts import (
     Numbers,
+    as_bytes,
     as_config,
     block_width,
     check_classes,
@@ -25,6 +24,7 @@ from acpc_server.importing.facts import (
     from_object,
     from_tensors,
 )
+from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patches
 from acpc_server.importing.reading import WeightsFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
 from acpc_server.importing.sources import Run
@@ -34,22 +34,27 @@ from acpc_server.models import (
     ModelCard,
     StateReader,
     load_checkpoint,
+    new_folder,
     save_weights,
 )
 
 SOURCE_NAME = "source.json"
 PARTS = ("encoder.", "predictor.", "action_encoder.", "projector.", "pred_proj.")
 CPU = torch.device("cpu")
+Held = TypeVar("Held")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an import would write: a config, as bytes, and what is known of the model."""
+    """What an import would write: a config, as bytes, and what is known of the model.
+
+    ``finish`` makes those that are stored of a file's tensors.
+    """
 
     config: bytes
     family: str
     numbers: Numbers
-    verbatim: bool = False
+    finish: Finish = lambda state: state
 
 
 def plan_import(
@@ -68,15 +73,20 @@ def plan_import(
     """
     numbers = Numbers(run.files[0].name)
     tree = read_run_config(run.config) if run.config is not None else {}
+    origin = run.config.name if run.config is not None else ""
+    for name in ("frameskip", "action_dim"):
+        numbers.add(name, asked.get(name), f"--{name.replace('_', '-')}")
     if run.config is not None and "_target_" in tree:
-        for name, value in asked.items():
-            numbers.add(name, value, f"--{name.replace('_', '-')}")
-        return Plan(run.config.read_bytes(), str(tree["_target_"]), numbers, verbatim=True)
+        return Plan(run.config.read_bytes(), str(tree["_target_"]), numbers)
+    if bare := [file.path.name for file in files if file.found is None]:
+        raise UnsafeCheckpoint(f"{bare[0]}: safetensors without a config.json beside it")
+    if any(is_patch_model(file) for file in files):
+        config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
+        return Plan(config, "prejepa", numbers, finish)
     said = {str(asked["family"]): "--family"} if asked.get("family") else {}
     tensors: Mapping[str, StoredTensor] = {}
     for file in files:
-        if file.found is None:
-            raise UnsafeCheckpoint(f"{file.path.name}: safetensors without a config.json beside it")
+        assert file.found is not None  # noqa: S101 - as checked above
         numbers.filename = file.path.name
         if file.found.root is not None:
             check_classes(file.found.root, file.path.name)
@@ -86,20 +96,16 @@ def plan_import(
             from_object(numbers, file.found.root)
         if family := family_of(file.found):
             said.setdefault(family, file.path.name)
-    for name in ("frameskip", "action_dim"):
-        numbers.add(name, asked.get(name), f"--{name.replace('_', '-')}")
-    if run.config is not None:
-        from_run_config(numbers, tree, run.config.name)
+    from_run_config(numbers, tree, origin)
     if len(said) > 1:
-        both = " and ".join(f"{family} by {origin}" for family, origin in said.items())
+        both = " and ".join(f"{family} by {place}" for family, place in said.items())
         raise unsafe(numbers.filename, f"the family is {both}")
-    family, origin = next(
-        iter(said.items()), ("lewm", "nothing says PLDM, whose inference is the same")
-    )
-    numbers.add("family", family, origin)
+    unsaid = ("lewm", "nothing says PLDM, whose inference is the same")
+    family, place = next(iter(said.items()), unsaid)
+    numbers.add("family", family, place)
     block_width(numbers)
-    config = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return Plan(json.dumps(config, indent=2).encode() + b"\n", family, numbers)
+    made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
+    return Plan(as_bytes(made), family, numbers, _model_tensors)
 
 
 def write_import(
@@ -117,12 +123,7 @@ def write_import(
         UnsafeCheckpoint: The server would reject what was written.
         OSError: It cannot be written.
     """
-    if target.exists():
-        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        folder = Path(scratch, "checkpoint")
-        folder.mkdir()
+    with new_folder(target) as folder:
         written: dict[str, JsonObject] = {}
         by_digest: dict[str, str] = {}
         for place, file in enumerate(files, 1):
@@ -137,14 +138,17 @@ def write_import(
                 raise InvalidArgument("source", f"{both} are one epoch and differ; name one file")
             written[file.target] = record
             save_weights(state, folder / file.target)
+        if len(written) == 1 and not any(file.epoch for file in files):
+            (name, record), plain = *written.items(), "weights.pt"
+            (folder / name).rename(folder / plain)
+            written = {plain: record}
         (folder / SOURCE_NAME).write_text(
             json.dumps(_record(run, plan, written), indent=2, default=str) + "\n"
         )
         (folder / CONFIG_NAME).write_bytes(plan.config)
         for name in written:
             report(f"checking {name}")
-            card = load_checkpoint(Path(scratch), folder.name, name, device=CPU).card
-        folder.rename(target)
+            card = load_checkpoint(folder.parent, folder.name, name, device=CPU).card
     return card
 
 
@@ -175,12 +179,10 @@ def _read(file: WeightsFile, plan: Plan) -> tuple[dict[str, Tensor], JsonObject]
         state, size = StateReader(file.path.name, data, {}).tensors, len(data)
         digest = hashlib.sha256(data).hexdigest()
     else:
-        tensors: Mapping[str, StoredTensor] = file.found.tensors
-        if not plan.verbatim:
-            tensors = _model_tensors(tensors)
-        state = OrderedDict((name, _tensor(file, tensor)) for name, tensor in tensors.items())
+        tensors = file.found.tensors
+        state = {name: _tensor(file, tensor) for name, tensor in tensors.items()}
         size, digest = file.archive.size, file.archive.digest()
-    sha = hashlib.sha256()
+    state, sha = plan.finish(state), hashlib.sha256()
     for name, tensor in state.items():
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -197,6 +199,6 @@ def _tensor(file: WeightsFile, stored: StoredTensor) -> Tensor:
     return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor
 
 
-def _model_tensors(tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+def _model_tensors(tensors: Mapping[str, Held]) -> dict[str, Held]:
     """Those of the parts that predict; what a training model holds besides is left out."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}

@@ -2,7 +2,13 @@
 
 from acpc_server.models.config import CONFIG_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
-from acpc_server.models.convert import Container, DtypeName, convert_weights, save_weights
+from acpc_server.models.convert import (
+    Container,
+    DtypeName,
+    convert_weights,
+    new_folder,
+    save_weights,
+)
 from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
@@ -34,7 +40,7 @@ __all__ = [
     "CONFIG_NAME", "PACKED_TOLERANCES", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
     "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
     "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
-    "list_checkpoints", "list_others", "load_checkpoint", "packs", "read_config", "rollout",
-    "rollout_pool", "sample_model", "save_weights", "tried_products", "with_proprio",
+    "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "packs", "read_config",
+    "rollout", "rollout_pool", "sample_model", "save_weights", "tried_products", "with_proprio",
     "wrong_products",
 ]  # fmt: skip

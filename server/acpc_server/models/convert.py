@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -64,13 +66,27 @@ def write_folder(
 ) -> ModelCard:
     """Write a folder and load it once; an error leaves nothing behind.
 
-    Empties ``state`` when it is written, for the loaded model takes as much memory. A killed
-    process leaves a folder ``tmp*`` beside ``destination``.
+    Empties ``state`` when it is written, for the loaded model takes as much memory.
 
     Raises:
         AlreadyExists: ``destination`` exists.
         UnsafeCheckpoint: The server would reject the folder.
         OSError: It cannot be written.
+    """
+    with new_folder(destination) as folder:
+        save_weights(state, folder / f"weights.{container}")
+        if options:
+            (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
+        (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
+        cpu = torch.device("cpu")
+        return load_checkpoint(folder.parent, folder.name, device=cpu, limits=limits).card
+
+
+@contextmanager
+def new_folder(destination: Path) -> Iterator[Path]:
+    """A folder that takes its place when all went well; AlreadyExists where there is one.
+
+    A killed process leaves a folder ``tmp*`` beside ``destination``.
     """
     if destination.exists():
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
@@ -78,14 +94,8 @@ def write_folder(
     with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
         folder = Path(scratch, "checkpoint")
         folder.mkdir()
-        save_weights(state, folder / f"weights.{container}")
-        if options:
-            (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
-        (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
-        cpu = torch.device("cpu")
-        loaded = load_checkpoint(Path(scratch), folder.name, device=cpu, limits=limits)
+        yield folder
         folder.rename(destination)
-    return loaded.card
 
 
 def save_weights(state: StateDict, file: Path) -> None:

@@ -61,5 +61,5 @@ def _look_at_config(folder: int, weights: list[str], imports: str) -> Look | Non
     if not plain:
         return Look(f"{weights[0]} alone, a pickled model", imports)
     if len(plain) > 1 and "weights.pt" not in plain:
-        return Look(f"{len(plain)} epochs; a request names one", f"--weights {plain[-1]}")
+        return Look(f"{len(plain)} epochs; a request names one", f"--weights-file {plain[-1]}")
     return None

@@ -81,7 +81,7 @@ def test_an_interrupted_upload_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", ARRAYS["frames"][:3].nbytes)
-    monkeypatch.setattr("acpc_client.uploads.upload.STREAM_BYTES", 1)
+    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 1)
 
     def interrupt(stored: int) -> None:
         if stored == 6:

@@ -160,3 +160,19 @@ def test_a_gate_takes_one_of_two_names() -> None:
         score.gated("sure")
     with pytest.raises(FailedPrecondition, match="no evidence"):
         score.gated("confident")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"), [(("PASSED", "FAILED"), 3), (("PASSED", "PASSED"), 0)], ids=str
+)
+def test_a_grid_of_shifts_is_one_table_of_jobs(
+    outcomes: tuple[str, str], code: int, acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    found = [getattr(pb, f"OUTCOME_{name}") for name in outcomes]
+    counterparty.script += [ended(one, one) for one in found]
+    answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine")
+    assert answer.exit_code == code, answer.output
+    assert "of 2 measurements" in " ".join(answer.stdout.split())
+    asked = counterparty.requests["ScoreCheckpoint"]
+    assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
+    assert acpc(*SCORE, "--shift", "everyday", "--output", "one.json").exit_code == 2

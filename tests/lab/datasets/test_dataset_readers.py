@@ -16,7 +16,7 @@ from acpc.contract import SMALL_ARRAYS, AcpcError, AnchorSource, FailedPrecondit
 from acpc_client import AnchorArrays, DatasetAnchors
 from acpc_client.anchor_arrays import digest_of
 from acpc_client.errors import ArgumentError
-from acpc_lab.datasets import drawn_from, recognise
+from acpc_lab.datasets import drawn_from, lerobot, recognise
 from acpc_server.data import DatasetStore
 from lerobot_folder import CAMERA, write_lerobot, write_video
 from PIL import Image
@@ -225,6 +225,15 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
     "endless": ("v2.1", write(LISTED, '{"episode_index": 0, "length": 1e999}'), "no readable list"),
     "huge": ("v2.1", write(LISTED, f'{{"episode_index": 0, "length": {10**30}}}'), "no readable l"),
     "no list": ("v2.1", each(LISTED, gone), "no readable list"),
+    "more than memory": (
+        "v2.1",
+        write(LISTED, "".join(f'{{"episode_index": {n}, "length": {2**27}}}\n' for n in (0, 1))),
+        r"of its \d+ rows does not fit",
+    ),
+    "a name of a gigabyte": ("v2.1", info(data_path="{episode_index:9999999999}"),
+                             "is no template"),
+    "a name that looks inside": ("v2.1", info(data_path="{episode_index.__class__}"),
+                                 "is no template"),
     "no times": ("v3.0", each("data/*/*", timeless), r"row 0: has no frame at nan s of the video"),
     "no camera": ("v3.0", edit("meta/info.json", lambda d: d["features"].pop(CAMERA)),
                   "'observation.images.top' does not exist; did"),
@@ -251,6 +260,15 @@ def test_what_is_wrong_is_said_precisely(made: Path, tmp_path: Path, fault: str)
     with pytest.raises(FailedPrecondition, match=message) as caught:
         draw(tmp_path / name, task)
     assert caught.value.message.startswith(f"dataset {name!r}")
+
+
+def test_more_numbers_than_are_read_are_seen_before_they_are(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of some kilobytes may hold billions of equal ones."""
+    monkeypatch.setattr(lerobot, "MAX_ROWS", 100)
+    with pytest.raises(FailedPrecondition, match="'episode_index' cannot be read: holds 103 num"):
+        lerobot.LeRobotDataset(made / "v3.0")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
 from acpc_client.errors import ArgumentError, NotFound
 from acpc_lab.integrations import EpochScore, ScoreCheckpointCallback, ScreenFailed
-from client_messages import score_response
+from client_messages import score_response, sure
 
 pytestmark = pytest.mark.process  # it loads Lightning
 
@@ -47,6 +47,26 @@ def ended(scores: list[EpochScore], **options: Any) -> list[str]:
         warnings.simplefilter("always")
         callback.on_train_end(TRAINER, None)
     return [str(item.message) for item in caught]
+
+
+def test_an_epoch_of_several_severities_logs_up_to_which_it_passes() -> None:
+    """With the last of them, and nothing of a kind that has one alone."""
+    shifts = [GaussianNoise(0.02), GaussianBlur(5), GaussianNoise(0.08)]
+    arrived, logged = [], []
+    for shift, outcome in zip(shifts, (PASSED, PASSED, FAILED), strict=True):
+        message = score_response(outcome, sr_passed=outcome == PASSED, evidence=sure(outcome))
+        score = Score.from_message(message)
+        arrived.append(EpochScore(3, 7, CheckpointRef("a"), shift, "operations/a", score, None))
+    callback = ScoreCheckpointCallback("localhost:1", ANCHORS, shifts, export=lambda *_: None)
+    callback._scorer = SimpleNamespace(arrived=lambda: arrived)
+    logger = SimpleNamespace(log_metrics=lambda found, step: logged.append((step, found)))
+    callback._log(SimpleNamespace(loggers=[logger]))
+    assert [step for step, _ in logged] == [7] * 4
+    assert logged[-1][1] == {
+        "acpc/gaussian_noise/limit": pytest.approx(0.05),
+        "acpc/gaussian_noise/limit_lower": 0.02,
+        "acpc/gaussian_noise/limit_upper": 0.08,
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from programs import missing
 from report_samples import HOSTILE
 from waiting import wait_until
@@ -52,15 +52,8 @@ class Visit:
         self.tab: Page = self.context.new_page()
         self.requests: list[str] = []
         self.said: list[str] = []
-
-        def asked(request: Request) -> None:
-            self.requests.append(request.url)
-
-        def spoke(message: ConsoleMessage) -> None:
-            self.said.append(message.text)
-
-        self.tab.on("request", asked)
-        self.tab.on("console", spoke)
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.on("console", lambda message: self.said.append(message.text))
         self.tab.on("pageerror", lambda error: self.said.append(str(error)))
         self.tab.on("dialog", lambda dialog: self.said.append(dialog.message))
         self.tab.goto(location)
@@ -83,14 +76,10 @@ def visit(browser: Browser, location: str, size: str, scheme: str) -> Iterator[V
     opened.context.close()
 
 
-def test_it_asks_for_nothing_and_complains_about_nothing(visit: Visit, location: str) -> None:
+def test_it_asks_for_nothing_and_fits_into_the_window(visit: Visit, location: str) -> None:
     """No request but the file itself, no error, no dialog from a hostile name."""
     outside = [url for url in visit.requests if url != location and not url.startswith("data:")]
-    assert outside == []
-    assert visit.said == []
-
-
-def test_nothing_is_wider_than_the_window(visit: Visit) -> None:
+    assert outside == [] == visit.said
     widths = visit.tab.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert widths[0] <= widths[1]
 
@@ -185,11 +174,8 @@ def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
         assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
     ground = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(ground) < 0.1) == (scheme == "dark")
-
-
-def test_figures_follow_the_theme(visit: Visit, scheme: str) -> None:
     fill = visit.tab.evaluate("getComputedStyle(document.querySelector('.figure text')).fill")
-    assert (luminance(fill) > 0.3) == (scheme == "dark")
+    assert (luminance(fill) > 0.3) == (scheme == "dark")  # figures follow the theme
 
 
 def shown(tab: Page, column: int) -> list[str]:

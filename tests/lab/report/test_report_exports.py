@@ -55,12 +55,12 @@ def test_cells_carry_every_number(small: ReportData, folder: Path) -> None:
     found = rows(folder, "cells")
     assert len(found) == len(small.cells)
     for row, cell in zip(found, small.cells, strict=True):
-        assert cell.score is not None
+        assert cell.score is not None and cell.evidence is not None and cell.sure is not None
         assert float(row["sr"]) == cell.score.checkpoint.sr
         assert float(row["ir_relative"]) == cell.score.verdict.ir_relative
+        assert float(row["threshold_sr"]) == cell.score.verdict.thresholds.sr
         assert row["outcome"] == cell.score.verdict.outcome.name.lower()
         assert row["checkpoint_digest"] == cell.score.receipt.checkpoint_digest
-        assert cell.evidence is not None and cell.sure is not None
         assert float(row["sr_lower"]) == cell.evidence.sr.lower
         assert float(row["p_passed"]) == cell.evidence.p_passed
         assert row["confident_outcome"] == cell.sure.name.lower()
@@ -72,28 +72,20 @@ def test_anchors_give_back_ir_and_sr(small: ReportData, folder: Path) -> None:
     """Whoever has the CSV alone finds the reported numbers."""
     found = rows(folder, "anchors")
     for cell in small.cells:
-        assert cell.score is not None
-        mine = [r for r in found if (r["checkpoint"], r["shift"]) == (cell.name, cell.shift)]
+        mine = [row for row in found if row["checkpoint"] == cell.name]
         ir_raw = np.quantile([float(row["radius"]) for row in mine], 0.9)
-        assert ir_raw == pytest.approx(cell.score.checkpoint.ir_raw, rel=1e-12)
+        assert ir_raw == pytest.approx(cell.value("ir_raw"), rel=1e-12)
         apart = [row["different_state_distance"] for row in mine]
         tested = [float(value) for value in apart if value]
-        beyond = sum(value > ir_raw + 0.1 for value in tested)
-        assert beyond / len(tested) == cell.score.checkpoint.sr
+        assert sum(value > ir_raw + 0.1 for value in tested) / len(tested) == cell.value("sr")
 
 
 def test_steps_are_quantiles_over_anchors(small: ReportData, folder: Path) -> None:
     first = small.cells[0]
-    assert first.score and first.score.checkpoint.anchor_values
-    steps = first.score.checkpoint.anchor_values.step_radius
-    assert steps is not None
-    mine = [
-        row
-        for row in rows(folder, "steps")
-        if (row["checkpoint"], row["shift"]) == (first.name, first.shift)
-    ]
-    assert [int(row["step"]) for row in mine] == list(range(1, steps.shape[1] + 1))
-    for row, column in zip(mine, steps.T, strict=True):
+    assert first.steps is not None
+    mine = [row for row in rows(folder, "steps") if row["checkpoint"] == first.name]
+    assert [int(row["step"]) for row in mine] == list(range(1, first.steps.shape[1] + 1))
+    for row, column in zip(mine, first.steps.T, strict=True):
         assert float(row["q50"]) == pytest.approx(np.median(column))
         assert float(row["q90"]) == pytest.approx(np.quantile(column, 0.9))
 

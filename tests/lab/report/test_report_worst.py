@@ -73,3 +73,7 @@ def test_an_anchor_is_shown_once_among_the_levels_of_a_shift() -> None:
         shown = [anchor.identity for item in mine for anchor in item.anchors]
         assert len(shown) == len(set(shown))
         assert {again for item in mine for again in item.again} <= set(shown)
+        for item in mine:
+            assert item.cell.values is not None
+            worst = {anchor.identity for anchor in worst_anchors(item.cell, item.cell.values)}
+            assert {anchor.identity for anchor in item.anchors} == worst - set(item.again)

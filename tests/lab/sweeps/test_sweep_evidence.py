@@ -77,6 +77,20 @@ def test_every_format_holds_them(run: Callable[..., Sweep], tmp_path: Path) -> N
     assert first["score"]["evidence"]["confident_outcome"] == "passed"
 
 
+def test_several_severities_show_up_to_which_a_checkpoint_passes(
+    run: Callable[..., Sweep],
+) -> None:
+    """S is the same at both here, so the limit is in their middle; the ends were scored."""
+    results = run(PASSES, FAILS).results()
+    (limit,) = results.limits
+    assert (limit.holds, limit.breaks, limit.broken_by) == (0.02, 0.08, "both")
+    for row in results.rows():
+        assert (row["limit_lower"], row["limit_upper"]) == (0.02, 0.08)
+        assert row["limit"] == pytest.approx(0.05)
+    document = checked(results.result().to_dict())
+    assert document["answer"]["limits"][0]["strongest"] == "gaussian_noise:0.08"
+
+
 def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     run: Callable[..., Sweep],
 ) -> None:
@@ -84,7 +98,7 @@ def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     older, newer = run(OLDER, PASSES).results().rows()
     assert older["outcome"] == "passed" and older["sr"] == 0.97
     assert older["confident_outcome"] is older["sr_lower"] is older["family_wise_outcome"] is None
-    assert newer["family_wise_outcome"] == "passed"
+    assert newer["family_wise_outcome"] == "passed" and newer["limit"] is None
 
 
 def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
@@ -167,6 +181,7 @@ def test_the_table_shows_intervals_and_both_verdicts(
     assert "0.1 to 0.15" in row and "0.93 to 0.99" in row
     assert row.index("UNDECIDED") < row.rindex("PASSED")  # among all, then one by one
     assert "95 % sure: of 1 checkpoint" in answer.stdout
+    assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
     alone = acpc("status", "--offline", "--family-wise", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 

@@ -261,8 +261,8 @@ REFUSED: list[tuple[str, int | None, str, str]] = [
     ("server: {host: a}", 4, "server.host", "known keys: target, tls, token_file"),
     ("seeds: 1\nseeds: 2", 5, "seeds", "stands here a second time"),
     ("seeds: [1", None, "", "is no YAML"),
-    ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "", "levels deep"),
-    ("protocol: " + "[" * 50_000, None, "", "levels deep"),
+    ("protocol: " + "{a: " * 30 + "1" + "}" * 30, None, "", "nested deeper than 20 levels"),
+    ("protocol: " + "[" * 50_000, None, "", "nested deeper than 20 levels"),
     ("description: " + _bomb(6), None, "", "more than 100000 values"),
 ]  # fmt: skip
 

@@ -37,6 +37,15 @@ def test_intervals_hold_and_verdicts_are_right_as_often_as_they_say(name: str) -
         assert found["verdicts"][f"{said} at both"] <= 0.05 + 2 * (0.05 * 0.95 / 800) ** 0.5
 
 
+@pytest.mark.parametrize("hubs", [1, 3])
+def test_few_partners_of_all_are_a_sample_of_few(hubs: int) -> None:
+    """Whatever three partners say, at 95 % a fifth of all others may say the opposite."""
+    own, other = experiment(Population(hubs=hubs, distance=50.0), np.random.default_rng(3))
+    found = judge(own, other, PROTOCOL, Thresholds(), EvidenceOptions())
+    assert found.sr.lower < 0.05 ** (1 / hubs) + 0.05
+    assert found.confident_outcome is not Outcome.PASSED
+
+
 SHORT = {
     "bad": (Population(per_trajectory=2, within=0.3, bad=0.1), 0.9),
     "hubs": (Population(hubs=6), 0.5),

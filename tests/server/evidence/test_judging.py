@@ -174,7 +174,9 @@ def test_little_to_go_by_is_said_in_words() -> None:
     assert found.unseen == pytest.approx(1 - 0.05 ** (1 / 6))
     assert found.blind_spot == "6 trajectories: up to 39 % of episodes may be of a kind not here"
     alone = [replace(s, trajectory=np.zeros(12, np.int64)) for s in (own, other)]
-    assert any("one trajectory" in n for n in judge(*alone, PROTOCOL, Thresholds(), FEW).notes)
+    single = judge(*alone, PROTOCOL, Thresholds(), FEW)
+    assert any("one trajectory" in note for note in single.notes)
+    assert single.confident_outcome is Outcome.UNDECIDED and single.unseen == pytest.approx(0.95)
     rough = replace(own, rounding_floor=1.0)
     assert any("rounding" in n for n in judge(rough, other, PROTOCOL, Thresholds(), FEW).notes)
     plenty = drawn(2, Population(distance=3.0))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import paper_runs
@@ -14,6 +16,9 @@ import torch
 from acpc_server.cli import app
 from acpc_server.importing import find_run, read_run
 from acpc_server.models import VIT_SIZES, load_checkpoint
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
+from dino_wm_reference import DinoWm
+from jepa_wms import tiny
 from paper_runs import (
     FLAT,
     Family,
@@ -25,6 +30,7 @@ from paper_runs import (
     wrapped,
 )
 from public_checkpoint import public_config, random_state_dict, with_old_names, write_checkpoint
+from public_library import public_module
 from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
@@ -226,6 +232,9 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         "linear_object.ckpt": (nn.Linear(2, 2), "without a module of children"),
         "two_object.ckpt": ({"a": world_model(), "b": world_model()}, "two world models, a and b"),
         "tensors.ckpt": ({"x.weight": torch.ones(2)}, "found: x"),
+        "td.pt": ({"model": {"_Qs.params.0": torch.ones(2)}}, "a TD-MPC2 agent"),
+        "swm.ckpt": ({"state_dict": {"model.qs.0.0.weight": torch.ones(2)}}, "a TD-MPC2 agent"),
+        "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "jepa_wms/convert.py takes"),
     }
     for name, (stored, words) in cases.items():
         torch.save(stored, tmp_path / name)
@@ -237,23 +246,102 @@ def test_other_files_are_named(tmp_path: Path) -> None:
     assert "does not exist" in rejected(tmp_path / "gone", tmp_path / "new")
 
 
+def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
+    """The file is of dino_wm's own classes; its backbone lies in another, as it always does."""
+    sizes, file = paper_runs.DINO_WM, FILES / "dino-wm/checkpoints/model_3.pth"
+    backbone = tmp_path / "dinov2_tiny_pretrain.pth"
+    torch.save(tiny.backbone_state(sizes), backbone)
+    asked = rejected(FILES / "dino-wm", tmp_path / "new")
+    assert "'dinov2_vits14' by the run's config; give its weights with --backbone" in asked
+    folder = imported(FILES / "dino-wm", "--backbone", backbone, tmp_path / "new")
+    told = source(folder)["numbers"]
+    assert told["predictor.num_patches"] == {"value": 9, "from": "the object's mask"}
+    assert [told[x]["value"] for x in ("frameskip", "action_dim")] == [3, 2]
+    assert [*source(folder)["weights"]] == ["weights_epoch_3.pt"]
+    torch.manual_seed(3)
+    (read,) = read_run(find_run(file))
+    assert read.found is not None and read.archive is not None
+    wanted, model = DinoWm(sizes), load_checkpoint(tmp_path, "new", device=CPU)
+    for name, stored in read.found.tensors.items():
+        values = torch.from_numpy(read.archive.array(stored))
+        part, _, key = name.replace("extra_encoders.", "", 1).partition(".")
+        kind = part if part == "predictor" else f"{part}_encoder"
+        wanted.parts[kind][key] = values.double()
+        assert torch.equal(torch.load(folder / "weights_epoch_3.pt")[name], values)
+    read.archive.close()
+    pixels, proprio, blocks = torch.rand(2, 3, 12, 12), torch.randn(2, 4), torch.randn(2, 6)
+    scale = (sizes.grid**2 * sizes.width) ** -0.5
+    mean, std = (torch.tensor(x)[:, None, None] for x in (IMAGENET_MEAN, IMAGENET_STD))
+    kinds = (model.in_float64(), torch.float64, 1e-12), (model, torch.float32, 1e-6)  # type: ignore[attr-defined]
+    for ours, kind, tolerance in kinds:
+        latents = ours.encode(((pixels.double() - mean) / std).to(kind))
+        visual = latents[:, : -sizes.slot].unflatten(1, (9, -1)) / scale
+        # The patch projection, which undoes a normalisation, and positions are stored in float32.
+        torch.testing.assert_close(visual.double(), wanted.encode(pixels), rtol=1e-5, atol=1e-6)
+        slots = ours.embed_proprio(proprio.to(kind))
+        full = torch.cat([latents[:, : -sizes.slot], slots], dim=1)
+        future = ours.unroll(full[None], blocks[None, :1].to(kind), blocks[None, None, 1:].to(kind))
+        predicted = future[0, 0, 0, : -sizes.slot].unflatten(0, (9, -1)) / scale
+        last = wanted.unroll(visual.double(), proprio, blocks, window=2)["visual"][-1]
+        torch.testing.assert_close(predicted.double(), last, rtol=tolerance, atol=tolerance)
+
+
+def _wider_mask(parts: dict[str, Any]) -> None:
+    parts["predictor"].transformer.layers[0][0].bias = torch.ones(1, 1, 9, 9)
+
+
+PATCH_EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "no actions": (lambda p: p.pop("action_encoder"), "without a module of children"),
+    "mask": (_wider_mask, "is no mask of 18 tokens"),
+    "eps": (lambda p: setattr(p["predictor"].transformer.norm, "eps", 1e-6), "not 1e-05"),
+    "class": (lambda p: p.update(action_encoder=nn.Linear(2, 2)), "which is not known here"),
+    "encoder": (lambda p: p.update(encoder=nn.Linear(2, 2)), "not DINOv2's patch tokens"),
+}
+
+
+@pytest.mark.parametrize("what", PATCH_EDITS)
+def test_a_dino_wm_that_computes_otherwise_is_turned_down(tmp_path: Path, what: str) -> None:
+    edit, words = PATCH_EDITS[what]
+    module = public_module("wm.prejepa.module")
+    kinds = {}
+    for name, kind in (("vit.ViTPredictor", "CausalPredictor"),
+                       ("proprio.ProprioceptiveEmbedding", "Embedder")):  # fmt: skip
+        place, _, old = f"models.{name}".rpartition(".")
+        kinds[kind] = type(old, (getattr(module, kind),), {"__module__": place})
+    sizes = {"num_patches": 9, "num_frames": 2, "dim": 20, "depth": 1, "heads": 2, "mlp_dim": 8}
+    slots = {"in_chans": 6, "emb_dim": 4}
+    parts = {"epoch": 1, "predictor": kinds["CausalPredictor"](**sizes, dim_head=4),
+             "action_encoder": kinds["Embedder"](**slots)}  # fmt: skip
+    edit(parts)
+    names = ("models", *(kind.__module__ for kind in kinds.values()))
+    places = {name: ModuleType(name) for name in names}
+    for kind in kinds.values():
+        setattr(places[kind.__module__], kind.__name__, kind)
+    with pytest.MonkeyPatch.context() as patch:
+        for place, made in places.items():
+            patch.setitem(sys.modules, place, made)
+        torch.save(parts, tmp_path / "model_1.pth")
+    assert words in rejected(tmp_path / "model_1.pth", "--frameskip", 3, tmp_path / "new")
+
+
 def test_a_hub_cache_with_its_links(tmp_path: Path) -> None:
     """The folder that huggingface_hub keeps, and configs whose tree lies under ``model``."""
     cache = tmp_path / "models--user--lewm"
-    plain = write_checkpoint(tmp_path / "plain")
+    origin = write_checkpoint(tmp_path / "plain")
     state = with_old_names(dict(random_state_dict(public_config())))
     snapshot = cache / "snapshots" / ("a" * 40)
     for folder in (cache / "blobs", cache / "refs", snapshot):
         folder.mkdir(parents=True)
     (cache / "refs" / "main").write_text("a" * 40)
     torch.save(state, cache / "blobs" / "w")
-    (cache / "blobs" / "c").write_bytes((plain / "config.json").read_bytes())
+    (cache / "blobs" / "c").write_bytes((origin / "config.json").read_bytes())
     for name, blob in (("weights.pt", "w"), ("config.json", "c")):
         (snapshot / name).symlink_to(os.path.relpath(cache / "blobs" / blob, snapshot))
     folder = imported(cache, tmp_path / "new")
     frames = torch.randn(2, 3, 28, 28)
-    wanted = load_checkpoint(tmp_path, "plain", device=CPU).encode(frames)
-    assert torch.equal(load_checkpoint(tmp_path, "new", device=CPU).encode(frames), wanted)
+    plain, new = (load_checkpoint(tmp_path, name, device=CPU) for name in ("plain", "new"))
+    assert torch.equal(new.encode(frames), plain.encode(frames))
+    assert new.card.model_digest == plain.card.model_digest  # beside transformers 5's names
     assert (
         source(folder)["weights"]["weights.pt"]["bytes"] == (snapshot / "weights.pt").stat().st_size
     )

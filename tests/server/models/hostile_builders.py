@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
+from payload import Payload
 from public_checkpoint import (
     OLD_NAMES,
     public_config,
@@ -25,6 +26,7 @@ from torch import Tensor, nn
 
 WITNESS = "EXECUTED"
 NAME = "victim"
+DROP = object()
 QKV = "predictor.transformer.layers.0.attn.to_qkv.weight"
 
 
@@ -35,28 +37,18 @@ class Ref(NamedTuple):
     weights: str = ""
 
 
-class Payload:
-    """Runs a shell command when unpickled without restrictions."""
-
-    def __init__(self, root: Path) -> None:
-        self.command = f"touch '{root / WITNESS}'"
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, (self.command,)
-
-
-def config_edit(*path: str, value: object = ..., drop: str = "") -> Callable[[Path], Ref]:
-    """A sound folder but for one config key, set to ``value`` or, under ``drop``, absent."""
+def config_edit(path: str, value: object) -> Callable[[Path], Ref]:
+    """A sound folder but for one config key, ``encoder.size``, set to ``value``, or absent."""
 
     def build(root: Path) -> Ref:
         config = public_config()
+        *steps, last = path.split(".")
         node: Any = config
-        for step in path[: len(path) if drop else -1]:
+        for step in steps:
             node = node[step]
-        if drop:
-            del node[drop]
-        else:
-            node[path[-1]] = value
+        node[last] = value
+        if value is DROP:
+            del node[last]
         write_checkpoint(root / NAME, config, random_state_dict(public_config()))
         return Ref(NAME)
 
@@ -140,33 +132,28 @@ def reference(name: str, weights: str = "") -> Callable[[Path], Ref]:
     return build
 
 
-def rewrite_archive(data: bytes, *, compression: int, data_pkl: bytes | None = None) -> bytes:
-    """The same archive, compressed, or with another pickle."""
+def rewrite_archive(data: bytes, compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    """The same archive, compressed, or with other members (``data.pkl``)."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(buffer, "w", compression) as new:
         for entry in old.namelist():
-            replaced = data_pkl is not None and entry.endswith("data.pkl")
-            new.writestr(entry, data_pkl if replaced and data_pkl else old.read(entry))
+            new.writestr(entry, members.get(entry.partition("/")[2], old.read(entry)))
     return buffer.getvalue()
+
+
+def with_pickle(data: bytes, pickled: bytes) -> bytes:
+    return rewrite_archive(data, **{"data.pkl": pickled})
 
 
 def pickled_bytearray(data: bytes) -> bytes:
     """The same archive, whose pickle makes 64 bytes out of a number that could be any."""
     made = b"\x80\x02c__builtin__\nbytearray\nK\x40\x85R."
-    return rewrite_archive(data, compression=zipfile.ZIP_STORED, data_pkl=made)
+    return with_pickle(data, made)
 
 
 def zip_bomb(data: bytes) -> bytes:
     """A few kilobytes that unpack to 64 MiB."""
-    buffer = io.BytesIO()
-    with (
-        zipfile.ZipFile(io.BytesIO(data)) as old,
-        zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as new,
-    ):
-        for entry in old.namelist():
-            zeros = entry.endswith("data/0")
-            new.writestr(entry, bytes(64 << 20) if zeros else old.read(entry))
-    return buffer.getvalue()
+    return rewrite_archive(data, zipfile.ZIP_DEFLATED, **{"data/0": bytes(64 << 20)})
 
 
 def overlapping_entries(data: bytes) -> bytes:
@@ -189,40 +176,33 @@ def inflated_storage(root: Path) -> Ref:
         pickled = archive.read(entry)
     million = b"J" + struct.pack("<i", 1 << 20)
     pickled = pickled.replace(b"K\x04tq", million + b"tq").replace(b"K\x04\x85", million + b"\x85")
-    file.write_bytes(
-        rewrite_archive(file.read_bytes(), compression=zipfile.ZIP_STORED, data_pkl=pickled)
-    )
+    file.write_bytes(with_pickle(file.read_bytes(), pickled))
     return Ref(NAME)
 
 
 def pickled_in_archive(root: Path) -> Ref:
     """A torch archive whose pickle calls os.system."""
-    file = write_checkpoint(root / NAME) / "weights.pt"
-    payload = pickle.dumps({"state_dict": Payload(root)}, protocol=2)
-    file.write_bytes(
-        rewrite_archive(file.read_bytes(), compression=zipfile.ZIP_STORED, data_pkl=payload)
-    )
-    return Ref(NAME)
+    payload = pickle.dumps({"state_dict": Payload(root / WITNESS)}, protocol=2)
+    return weights_bytes(lambda data: with_pickle(data, payload))(root)
 
 
 def pickled_tensor_value(root: Path) -> Ref:
     """A full state dict, one value of which runs a command."""
-    state: dict[str, object] = {**random_state_dict(public_config()), "bonus": Payload(root)}
+    state: dict[str, object] = {
+        **random_state_dict(public_config()),
+        "bonus": Payload(root / WITNESS),
+    }
     write_checkpoint(root / NAME, state=state)
     return Ref(NAME)
 
 
 def bare_pickle(root: Path) -> Ref:
-    write_checkpoint(root / NAME)
-    (root / NAME / "weights.pt").write_bytes(pickle.dumps(Payload(root)))
-    return Ref(NAME)
+    return weights_bytes(lambda _: pickle.dumps(Payload(root / WITNESS)))(root)
 
 
 def hidden_in_safetensors(root: Path) -> Ref:
     """A pickle under the suffix of the safe format."""
-    ref = safetensors_bytes(lambda data: data)(root)
-    (root / NAME / "weights.safetensors").write_bytes(pickle.dumps(Payload(root)))
-    return ref
+    return safetensors_bytes(lambda _: pickle.dumps(Payload(root / WITNESS)))(root)
 
 
 def object_checkpoint(root: Path) -> Ref:

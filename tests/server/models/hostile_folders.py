@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from hostile_builders import (
+    DROP,
     NAME,
     QKV,
     WITNESS,
@@ -70,221 +71,163 @@ INVALID = "INVALID_ARGUMENT"
 DENIED = "PERMISSION_DENIED"
 ABSENT = "NOT_FOUND"
 
-HOSTILE_FOLDERS = [
-    # Code in the weights.
-    HostileFolder("pickle-in-archive", pickled_in_archive, UNSAFE, "system"),
-    HostileFolder("pickle-as-value", pickled_tensor_value, UNSAFE, "system"),
-    HostileFolder("pickle-allocates", weights_bytes(pickled_bytearray), UNSAFE, "bytearray of any"),
-    HostileFolder("bare-pickle", bare_pickle, UNSAFE, "not an archive of torch.save"),
-    HostileFolder("pickle-as-safetensors", hidden_in_safetensors, UNSAFE, "weights.safetensors"),
-    HostileFolder(
-        "pickled-module", state_edit(lambda _: nn.Linear(2, 2)), UNSAFE, "pickled Python object"
-    ),
-    HostileFolder(
-        "object-ckpt", object_checkpoint, UNSAFE, "acpc-server import lewm_object.ckpt NEW_FOLDER"
-    ),
-    # Code in the config.
-    HostileFolder("target-model", config_edit("_target_", value="os.system"), UNSAFE, "_target_"),
-    HostileFolder("target-unhashable", config_edit("_target_", value=["a"]), UNSAFE, "_target_"),
-    HostileFolder("target-absent", config_edit(drop="_target_"), UNSAFE, "_target_"),
-    HostileFolder(
-        "target-encoder",
-        config_edit("encoder", "_target_", value="os.system"),
-        UNSAFE,
+# Edits of config.json: the key, its value (or DROP it), and words of the answer.
+CONFIG_EDITS: dict[str, tuple[str, object, str]] = {
+    "target-model": ("_target_", "os.system", "_target_"),
+    "target-unhashable": ("_target_", ["a"], "_target_"),
+    "target-absent": ("_target_", DROP, "_target_"),
+    "target-encoder": (
+        "encoder._target_",
+        "os.system",
         "encoder._target_: 'os.system' is not a known target",
     ),
-    HostileFolder(
-        "target-norm",
-        config_edit("projector", "norm_fn", value={**EVIL, "_partial_": True}),
-        UNSAFE,
+    "target-norm": (
+        "projector.norm_fn",
+        {**EVIL, "_partial_": True},
         "projector.norm_fn._target_: 'os.system'",
     ),
-    HostileFolder(
-        "target-extra",
-        config_edit("predictor", "warm_up", value=EVIL),
-        UNSAFE,
-        "predictor.warm_up: unknown key",
-    ),
-    HostileFolder(
-        "target-value", config_edit("predictor", "depth", value=EVIL), UNSAFE, "predictor.depth"
-    ),
-    HostileFolder(
-        "hydra-args", config_edit("encoder", "_args_", value=[1]), UNSAFE, "encoder._args_"
-    ),
-    # Config text.
-    HostileFolder("json-invalid", config_text('{"_target_": '), UNSAFE, "not valid JSON"),
-    HostileFolder("json-binary", config_text(b"\xff\xfe\x00"), UNSAFE, "not valid JSON"),
-    HostileFolder("json-array", config_text("[1, 2]"), UNSAFE, "a JSON object is wanted"),
-    HostileFolder("json-nan", config_text('{"a": NaN}'), UNSAFE, "NaN is not JSON"),
-    HostileFolder(
-        "json-duplicate", config_text('{"a": 1, "a": 2}'), UNSAFE, "'a' is written twice"
-    ),
-    HostileFolder("json-deep", config_text(nested(40)), UNSAFE, "nested deeper"),
-    HostileFolder("json-very-deep", config_text(nested(50_000)), UNSAFE, "nested deeper"),
-    HostileFolder("json-long-number", config_text(f'{{"a": {"9" * 5000}}}'), UNSAFE, "JSON"),
-    HostileFolder("json-huge", sparse("config.json", 2 << 20), UNSAFE, "above the limit"),
-    HostileFolder("json-empty", config_text(""), UNSAFE, "config.json: empty file"),
-    # Config values.
-    HostileFolder(
-        "key-missing",
-        config_edit("predictor", drop="num_frames"),
-        UNSAFE,
-        "predictor.num_frames: required",
-    ),
-    HostileFolder("part-missing", config_edit(drop="encoder"), UNSAFE, "encoder: required"),
-    HostileFolder("part-list", config_edit("encoder", value=[]), UNSAFE, "encoder"),
-    HostileFolder(
-        "number-as-text", config_edit("predictor", "depth", value="2"), UNSAFE, "predictor.depth"
-    ),
-    HostileFolder(
-        "number-as-bool", config_edit("predictor", "depth", value=True), UNSAFE, "predictor.depth"
-    ),
-    HostileFolder(
-        "history-zero",
-        config_edit("predictor", "num_frames", value=0),
-        UNSAFE,
-        "predictor.num_frames",
-    ),
-    HostileFolder(
-        "depth-absurd",
-        config_edit("predictor", "depth", value=10**9),
-        UNSAFE,
+    "target-extra": ("predictor.warm_up", EVIL, "predictor.warm_up: unknown key"),
+    "target-value": ("predictor.depth", EVIL, "predictor.depth"),
+    "hydra-args": ("encoder._args_", [1], "encoder._args_"),
+    "key-missing": ("predictor.num_frames", DROP, "predictor.num_frames: required"),
+    "part-missing": ("encoder", DROP, "encoder: required"),
+    "part-list": ("encoder", [], "encoder"),
+    "number-as-text": ("predictor.depth", "2", "predictor.depth"),
+    "number-as-bool": ("predictor.depth", True, "predictor.depth"),
+    "history-zero": ("predictor.num_frames", 0, "predictor.num_frames"),
+    "depth-absurd": (
+        "predictor.depth",
+        10**9,
         "predictor.depth: Input should be less than or equal to 256",
     ),
-    HostileFolder(
-        "width-absurd",
-        config_edit("encoder", "hidden_size", value=3 * 10**12),
-        UNSAFE,
-        "encoder.hidden_size",
-    ),
-    HostileFolder(
-        "parameters-absurd",
-        config_edit("predictor", "mlp_dim", value=65536),
-        UNSAFE,
+    "width-absurd": ("encoder.hidden_size", 3 * 10**12, "encoder.hidden_size"),
+    "parameters-absurd": (
+        "predictor.mlp_dim",
+        65536,
         "predictor.transformer.layers.0.mlp.net.1.weight: shape",
     ),
-    HostileFolder(
-        "parameters-over-limit",
-        config_edit("predictor", "hidden_dim", value=16384),
-        UNSAFE,
-        "parameters, above the limit of ",
-    ),
-    HostileFolder(
-        "heads",
-        config_edit("encoder", "num_attention_heads", value=5),
-        UNSAFE,
-        "5 heads do not divide the width 24",
-    ),
-    HostileFolder(
-        "patch", config_edit("encoder", "patch_size", value=29), UNSAFE, "encoder.patch_size"
-    ),
-    HostileFolder(
-        "size-unknown", config_edit("encoder", "size", value="enormous"), UNSAFE, "encoder.size"
-    ),
-    HostileFolder(
-        "activation", config_edit("encoder", "hidden_act", value="relu"), UNSAFE, "hidden_act"
-    ),
-    HostileFolder(
-        "embedder-width",
-        config_edit("action_encoder", "emb_dim", value=8),
-        UNSAFE,
+    "parameters-over-limit": ("predictor.hidden_dim", 16384, "parameters, above the limit of "),
+    "heads": ("encoder.num_attention_heads", 5, "5 heads do not divide the width 24"),
+    "patch": ("encoder.patch_size", 29, "encoder.patch_size"),
+    "size-unknown": ("encoder.size", "enormous", "encoder.size"),
+    "activation": ("encoder.hidden_act", "relu", "hidden_act"),
+    "embedder-width": (
+        "action_encoder.emb_dim",
+        8,
         "action_encoder.emb_dim: 8, but predictor.input_dim is 16",
     ),
-    HostileFolder(
-        "embedder-input",
-        config_edit("action_encoder", "input_dim", value=4),
-        UNSAFE,
+    "embedder-input": (
+        "action_encoder.input_dim",
+        4,
         "action_encoder.patch_embed.weight: shape (10, 10, 1), but the config wants (10, 4, 1)",
     ),
-    HostileFolder(
-        "projector-input",
-        config_edit("projector", "input_dim", value=23),
-        UNSAFE,
+    "projector-input": (
+        "projector.input_dim",
+        23,
         "projector.input_dim: 23, but the encoder's width is 24",
     ),
-    HostileFolder(
-        "latents-differ",
-        config_edit("pred_proj", "output_dim", value=8),
-        UNSAFE,
+    "latents-differ": (
+        "pred_proj.output_dim",
+        8,
         "pred_proj.output_dim: 8, but the latents' width is 16",
     ),
-    # Tensors.
-    HostileFolder("tensor-missing", drop_tensor(QKV), UNSAFE, f"{QKV}: missing"),
-    HostileFolder(
-        "tensor-extra", set_tensor("encoder.pooler.weight", torch.ones(1)), UNSAFE, "no such tensor"
+}
+
+# By code: what builds the folder, and words of the answer.
+OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
+    UNSAFE: {
+        "pickle-in-archive": (pickled_in_archive, "system"),
+        "pickle-as-value": (pickled_tensor_value, "system"),
+        "pickle-allocates": (weights_bytes(pickled_bytearray), "bytearray of any"),
+        "bare-pickle": (bare_pickle, "not an archive of torch.save"),
+        "pickle-as-safetensors": (hidden_in_safetensors, "weights.safetensors"),
+        "pickled-module": (state_edit(lambda _: nn.Linear(2, 2)), "pickled Python object"),
+        "object-ckpt": (object_checkpoint, "acpc-server import lewm_object.ckpt NEW_FOLDER"),
+        "json-invalid": (config_text('{"_target_": '), "not valid JSON"),
+        "json-binary": (config_text(b"\xff\xfe\x00"), "not valid JSON"),
+        "json-array": (config_text("[1, 2]"), "a JSON object is wanted"),
+        "json-nan": (config_text('{"a": NaN}'), "NaN is not JSON"),
+        "json-duplicate": (config_text('{"a": 1, "a": 2}'), "'a' is written twice"),
+        "json-deep": (config_text(nested(40)), "nested deeper"),
+        "json-very-deep": (config_text(nested(50_000)), "nested deeper"),
+        "json-long-number": (config_text(f'{{"a": {"9" * 5000}}}'), "JSON"),
+        "json-huge": (sparse("config.json", 2 << 20), "above the limit"),
+        "json-empty": (config_text(""), "config.json: empty file"),
+        "tensor-missing": (drop_tensor(QKV), f"{QKV}: missing"),
+        "tensor-extra": (set_tensor("encoder.pooler.weight", torch.ones(1)), "no such tensor"),
+        "tensor-shape": (set_tensor(QKV, torch.ones(3, 3)), f"{QKV}: shape"),
+        "tensor-expanded": (
+            set_tensor(QKV, torch.ones(1).expand(48, 16)),
+            "larger than its stored data",
+        ),
+        "tensor-sparse": (set_tensor(QKV, torch.eye(3).to_sparse()), "dense CPU"),
+        "tensor-integer": (set_tensor(QKV, torch.ones(48, 16, dtype=torch.int32)), "int32"),
+        "tensor-double": (set_tensor(QKV, torch.ones(48, 16, dtype=torch.float64)), "float64"),
+        "tensor-complex": (set_tensor(QKV, torch.ones(48, 16, dtype=torch.complex64)), "complex64"),
+        "tensor-is-number": (set_tensor(QKV, 3.0), "a float, not a tensor"),
+        "tensor-name-number": (state_edit(lambda s: s.update({7: torch.ones(1)})), "strings"),
+        "nan": (poke(QKV, float("nan")), f"{QKV}: holds values"),
+        "infinity": (poke("encoder.layernorm.bias", float("inf")), "not finite"),
+        "negative-variance": (
+            poke("projector.net.1.running_var", -1.0),
+            "projector.net.1.running_var: holds a negative variance",
+        ),
+        "state-list": (state_edit(lambda s: list(s.values())), "holds a list"),
+        "state-empty": (state_edit(lambda _: {}), "holds no tensors"),
+        "both-generations": (state_edit(both_generations), "a second time"),
+        "truncated": (weights_bytes(lambda data: data[: len(data) // 2]), "trunc"),
+        "garbage": (weights_bytes(lambda _: b"PK garbage" * 9), "damaged archive"),
+        "empty-weights": (weights_bytes(lambda _: b""), "empty file"),
+        "zip-bomb": (weights_bytes(zip_bomb), "compressed"),
+        "zip-overlap": (weights_bytes(overlapping_entries), "entries claim"),
+        "storage-inflated": (inflated_storage, "damaged: record size"),
+        "legacy-format": (legacy_format, "older than torch 1.6"),
+        "weights-huge": (sparse("weights.pt", 5 << 30), "above the limit"),
+        "st-header": (safetensors_bytes(huge_header), "safetensors"),
+        "st-offsets": (safetensors_bytes(overlong_offsets), "safetensors"),
+        "st-truncated": (safetensors_bytes(lambda data: data[:-5]), "safetensors"),
+        "weights-folder": (odd_file("weights.pt", Path.mkdir), "not a regular"),
+        "weights-pipe": (odd_file("weights.pt", os.mkfifo), "not a regular"),
+        "config-pipe": (odd_file("config.json", os.mkfifo), "not a regular"),
+    },
+    DENIED: {
+        "link-folder": (linked_folder, "symbolic link"),
+        "link-parent": (linked_parent, "symbolic link"),
+        "link-weights": (linked_file("weights.pt"), "symbolic link"),
+        "link-config": (linked_file("config.json"), "symbolic link"),
+    },
+    ABSENT: {
+        "folder-empty": (empty_folder, "config.json"),
+        "folder-is-file": (plain_file, "not a folder"),
+        "config-absent": (without("config.json"), "config.json"),
+        "weights-absent": (without("weights.pt"), "no weights file"),
+        "name-unknown": (reference("nobody"), "does not exist"),
+        "weights-unknown": (reference(NAME, "weights_epoch_9.pt"), "epoch_9"),
+    },
+    INVALID: {
+        "weights-several": (several_epochs, "weights_epoch_1.pt, weights_epoch"),
+        "name-empty": (reference(""), "checkpoint.name"),
+        "name-absolute": (reference("/etc"), "absolute"),
+        "name-dots": (reference("../root/victim"), "'..'"),
+        "name-inner-dots": (reference("victim/../victim"), "'..'"),
+        "name-dot": (reference("."), "'.'"),
+        "name-slash": (reference("victim//"), "checkpoint.name"),
+        "name-nul": (reference("victim\0"), "unprintable"),
+        "name-long": (reference("v" * 300), "longer than 255"),
+        "weights-dots": (reference(NAME, "../x.pt"), "checkpoint.weights"),
+        "weights-absolute": (reference(NAME, "/x.pt"), "checkpoint.weights"),
+        "weights-suffix": (reference(NAME, "config.json"), "no weights file"),
+    },
+}
+
+HOSTILE_FOLDERS = [
+    *(
+        HostileFolder(key, config_edit(path, value), UNSAFE, words)
+        for key, (path, value, words) in CONFIG_EDITS.items()
     ),
-    HostileFolder("tensor-shape", set_tensor(QKV, torch.ones(3, 3)), UNSAFE, f"{QKV}: shape"),
-    HostileFolder(
-        "tensor-expanded",
-        set_tensor(QKV, torch.ones(1).expand(48, 16)),
-        UNSAFE,
-        "larger than its stored data",
+    *(
+        HostileFolder(key, build, code, words)
+        for code, cases in OTHERS.items()
+        for key, (build, words) in cases.items()
     ),
-    HostileFolder("tensor-sparse", set_tensor(QKV, torch.eye(3).to_sparse()), UNSAFE, "dense CPU"),
-    HostileFolder(
-        "tensor-integer", set_tensor(QKV, torch.ones(48, 16, dtype=torch.int32)), UNSAFE, "int32"
-    ),
-    HostileFolder(
-        "tensor-double", set_tensor(QKV, torch.ones(48, 16, dtype=torch.float64)), UNSAFE, "float64"
-    ),
-    HostileFolder(
-        "tensor-complex",
-        set_tensor(QKV, torch.ones(48, 16, dtype=torch.complex64)),
-        UNSAFE,
-        "complex64",
-    ),
-    HostileFolder("tensor-is-number", set_tensor(QKV, 3.0), UNSAFE, "a float, not a tensor"),
-    HostileFolder(
-        "tensor-name-number", state_edit(lambda s: s.update({7: torch.ones(1)})), UNSAFE, "strings"
-    ),
-    HostileFolder("nan", poke(QKV, float("nan")), UNSAFE, f"{QKV}: holds values"),
-    HostileFolder("infinity", poke("encoder.layernorm.bias", float("inf")), UNSAFE, "not finite"),
-    HostileFolder(
-        "negative-variance",
-        poke("projector.net.1.running_var", -1.0),
-        UNSAFE,
-        "projector.net.1.running_var: holds a negative variance",
-    ),
-    HostileFolder("state-list", state_edit(lambda s: list(s.values())), UNSAFE, "holds a list"),
-    HostileFolder("state-empty", state_edit(lambda _: {}), UNSAFE, "holds no tensors"),
-    HostileFolder("both-generations", state_edit(both_generations), UNSAFE, "a second time"),
-    # Containers.
-    HostileFolder("truncated", weights_bytes(lambda data: data[: len(data) // 2]), UNSAFE, "trunc"),
-    HostileFolder("garbage", weights_bytes(lambda _: b"PK garbage" * 9), UNSAFE, "damaged archive"),
-    HostileFolder("empty-weights", weights_bytes(lambda _: b""), UNSAFE, "empty file"),
-    HostileFolder("zip-bomb", weights_bytes(zip_bomb), UNSAFE, "compressed"),
-    HostileFolder("zip-overlap", weights_bytes(overlapping_entries), UNSAFE, "entries claim"),
-    HostileFolder("storage-inflated", inflated_storage, UNSAFE, "damaged: record size"),
-    HostileFolder("legacy-format", legacy_format, UNSAFE, "older than torch 1.6"),
-    HostileFolder("weights-huge", sparse("weights.pt", 5 << 30), UNSAFE, "above the limit"),
-    HostileFolder("st-header", safetensors_bytes(huge_header), UNSAFE, "safetensors"),
-    HostileFolder("st-offsets", safetensors_bytes(overlong_offsets), UNSAFE, "safetensors"),
-    HostileFolder("st-truncated", safetensors_bytes(lambda data: data[:-5]), UNSAFE, "safetensors"),
-    # The file system.
-    HostileFolder("link-folder", linked_folder, DENIED, "symbolic link"),
-    HostileFolder("link-parent", linked_parent, DENIED, "symbolic link"),
-    HostileFolder("link-weights", linked_file("weights.pt"), DENIED, "symbolic link"),
-    HostileFolder("link-config", linked_file("config.json"), DENIED, "symbolic link"),
-    HostileFolder("weights-folder", odd_file("weights.pt", Path.mkdir), UNSAFE, "not a regular"),
-    HostileFolder("weights-pipe", odd_file("weights.pt", os.mkfifo), UNSAFE, "not a regular"),
-    HostileFolder("config-pipe", odd_file("config.json", os.mkfifo), UNSAFE, "not a regular"),
-    HostileFolder("folder-empty", empty_folder, ABSENT, "config.json"),
-    HostileFolder("folder-is-file", plain_file, ABSENT, "not a folder"),
-    HostileFolder("config-absent", without("config.json"), ABSENT, "config.json"),
-    HostileFolder("weights-absent", without("weights.pt"), ABSENT, "no weights file"),
-    HostileFolder("weights-several", several_epochs, INVALID, "weights_epoch_1.pt, weights_epoch"),
-    # References.
-    HostileFolder("name-unknown", reference("nobody"), ABSENT, "does not exist"),
-    HostileFolder("name-empty", reference(""), INVALID, "checkpoint.name"),
-    HostileFolder("name-absolute", reference("/etc"), INVALID, "absolute"),
-    HostileFolder("name-dots", reference("../root/victim"), INVALID, "'..'"),
-    HostileFolder("name-inner-dots", reference("victim/../victim"), INVALID, "'..'"),
-    HostileFolder("name-dot", reference("."), INVALID, "'.'"),
-    HostileFolder("name-slash", reference("victim//"), INVALID, "checkpoint.name"),
-    HostileFolder("name-nul", reference("victim\0"), INVALID, "unprintable"),
-    HostileFolder("name-long", reference("v" * 300), INVALID, "longer than 255"),
-    HostileFolder("weights-unknown", reference(NAME, "weights_epoch_9.pt"), ABSENT, "epoch_9"),
-    HostileFolder("weights-dots", reference(NAME, "../x.pt"), INVALID, "checkpoint.weights"),
-    HostileFolder("weights-absolute", reference(NAME, "/x.pt"), INVALID, "checkpoint.weights"),
-    HostileFolder("weights-suffix", reference(NAME, "config.json"), INVALID, "no weights file"),
 ]

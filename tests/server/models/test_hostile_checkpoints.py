@@ -126,7 +126,7 @@ def test_a_large_file_is_refused_by_its_ends(root: Path, filename: str, looks_ri
 
 
 def test_unknown_target_wins_over_other_complaints(root: Path) -> None:
-    config_edit("encoder", value={"_target_": "os.system", "command": "true"})(root)
+    config_edit("encoder", {"_target_": "os.system", "command": "true"})(root)
     with pytest.raises(UnsafeCheckpoint, match=r"encoder\._target_: 'os.system'"):
         load_checkpoint(root, NAME, device=CPU)
 

@@ -31,6 +31,7 @@ from acpc_server.scheduling import (
 from waiting import GENEROUS_SECONDS
 
 SHORT, LONG = "ComparePair", "PlanPaired"
+Asks = tuple[str, float, str]  # method, seconds, caller
 
 
 def context(seconds: float | None = None, caller: str = "") -> RequestContext:
@@ -85,61 +86,40 @@ def test_no_more_than_the_limit_are_under_way() -> None:
     assert rejection(admission, SHORT, 60.0) is None
 
 
-def test_a_request_that_would_be_late_is_rejected_and_one_with_time_is_not() -> None:
-    admission = knowing(ComparePair=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 4)
-        late = rejection(admission, SHORT, 2.0)
-        assert late is not None
-        assert late.reason == "DEADLINE_CANNOT_BE_MET"
-        assert late.retry_after == pytest.approx(5.0, rel=0.01)
-        assert rejection(admission, SHORT, 100.0) is None
+# Seconds each method takes alone; what is under way; who asks, with too few seconds; how long it
+# would take; and how many seconds are enough. Callers and requests take turns on the device.
+LATE: dict[str, tuple[dict[str, float], list[tuple[str, int, str]], Asks, float, float]] = {
+    "of its method": ({SHORT: 1.0}, [(SHORT, 4, "")], (SHORT, 2.0, ""), 5.0, 100.0),
+    "of another method": (
+        {SHORT: 1.0, "CertifyPool": 1.0}, [("CertifyPool", 4, "")], (SHORT, 2.0, ""), 5.0, 100.0,
+    ),
+    "behind long ones it waits its own length each": (
+        {SHORT: 0.1, LONG: 100.0}, [(LONG, 3, "")], (SHORT, 0.5, ""), 0.4, 5.0,
+    ),
+    "behind short ones it waits theirs": (
+        {SHORT: 0.1, LONG: 1.0}, [(SHORT, 5, "")], (LONG, 1.0, ""), 1.5, 5.0,
+    ),
+    "its caller's own are all ahead": (
+        {SHORT: 1.0}, [(SHORT, 7, "many")], (SHORT, 5.0, "many"), 8.0, 100.0,
+    ),
+    "a newcomer's wait for one of the other each": (
+        {SHORT: 1.0}, [(SHORT, 7, "many"), (SHORT, 2, "new")], (SHORT, 5.0, "new"), 6.0, 100.0,
+    ),
+}  # fmt: skip
 
 
-def test_methods_that_share_the_device_are_counted_together() -> None:
-    """What another method has under way makes a request late as much as its own would."""
-    admission = knowing(ComparePair=1.0, CertifyPool=1.0)
+@pytest.mark.parametrize("case", LATE)
+def test_a_request_that_would_be_late_is_rejected_and_one_with_time_is_not(case: str) -> None:
+    alone, under_way, (method, seconds, caller), takes, enough = LATE[case]
+    admission = knowing(**alone)
     with ExitStack() as entered:
-        enter(entered, admission, "CertifyPool", 4)
-        late = rejection(admission, SHORT, 2.0)
+        for given in under_way:
+            enter(entered, admission, *given)
+        late = rejection(admission, method, seconds, caller)
+        assert rejection(admission, method, enough, caller) is None
     assert late is not None
-    assert late.retry_after == pytest.approx(5.0, rel=0.01)
-
-
-def test_a_short_request_does_not_wait_for_the_whole_of_long_ones() -> None:
-    """Requests take turns on the device: behind long ones a short one waits its own length each."""
-    admission = knowing(ComparePair=0.1, PlanPaired=100.0)
-    with ExitStack() as entered:
-        enter(entered, admission, LONG, 3)
-        late = rejection(admission, SHORT, 0.5)
-        assert rejection(admission, SHORT, 5.0) is None
-    assert late is not None
-    assert late.retry_after == pytest.approx(0.4, rel=0.01)
-
-
-def test_a_long_request_waits_for_no_more_than_the_short_ones_take() -> None:
-    admission = knowing(ComparePair=0.1, PlanPaired=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 5)
-        late = rejection(admission, LONG, 1.0)
-        assert rejection(admission, LONG, 5.0) is None
-    assert late is not None
-    assert late.retry_after == pytest.approx(1.5, rel=0.01)
-
-
-def test_a_newcomer_is_not_behind_the_whole_backlog_of_one_caller() -> None:
-    """Callers take turns: each request of it waits for one of the other."""
-    admission = knowing(ComparePair=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 7, caller="many")
-        late = rejection(admission, SHORT, 5.0, "many")
-        entered.enter_context(admission.request(SHORT, context(5.0, "newcomer")))
-        enter(entered, admission, SHORT, 1, caller="newcomer")
-        later = rejection(admission, SHORT, 5.0, "newcomer")
-    assert late is not None
-    assert late.retry_after == pytest.approx(8.0, rel=0.01), "its own are all ahead"
-    assert later is not None
-    assert later.retry_after == pytest.approx(2 + 3 + 1, rel=0.01)
+    assert late.reason == "DEADLINE_CANNOT_BE_MET"
+    assert late.retry_after == pytest.approx(takes, rel=0.01)
 
 
 def test_the_last_places_are_not_for_whoever_has_most() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from acpc_lab.report.figures.distributions import distributions, steps
 from acpc_lab.report.figures.levels import factors, levels
+from acpc_lab.report.figures.limits import limits
 from acpc_lab.report.figures.plane import plane
 from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
 from acpc_lab.report.model import ReportData
@@ -16,6 +17,7 @@ def plates(data: ReportData) -> list[Plate]:
     drawn = [
         factors(data),
         *(levels(data, shift) for shift in shifts if data.has_levels),
+        limits(data),
         plane(data),
         *(distributions(data, shift) for shift in shifts),
         *(steps(data, shift) for shift in shifts),

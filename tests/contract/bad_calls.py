@@ -1,0 +1,257 @@
+"""Bad requests that no good one is a part of: names, pages, sessions, and what a set has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import given_wire as given
+import planning_wire as planning
+import wire
+from acpc.v1 import anchor_service_pb2 as anchors
+from acpc.v1 import checkpoint_service_pb2 as checkpoints
+from acpc.v1 import dataset_service_pb2 as datasets
+from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1 import scoring_service_pb2 as scoring
+from acpc.v1 import study_service_pb2
+from bad_cases import PLAN, study
+from declared import Case, Rows, Rules, broken
+from google.longrunning import operations_pb2 as operations
+from google.protobuf.duration_pb2 import Duration
+from rules import ABSENT, HUGE, LATE, LONG, ONE, UNICODE, floats
+
+OPERATIONS = {
+    "Operations.GetOperation": operations.GetOperationRequest,
+    "Operations.CancelOperation": operations.CancelOperationRequest,
+    "Operations.DeleteOperation": operations.DeleteOperationRequest,
+    "Operations.WaitOperation": operations.WaitOperationRequest,
+    "ScoringService.WatchOperation": scoring.WatchOperationRequest,
+    "ScoringService.PreviewAnchors": scoring.PreviewAnchorsRequest,
+}
+LISTS = {
+    "Operations.ListOperations": operations.ListOperationsRequest,
+    "CheckpointService.ListCheckpoints": checkpoints.ListCheckpointsRequest,
+    "DatasetService.ListDatasets": datasets.ListDatasetsRequest,
+    "DatasetService.ListTasks": datasets.ListTasksRequest,
+    "AnchorService.ListAnchorSets": anchors.ListAnchorSetsRequest,
+}
+LOADS = {
+    "CheckpointService.GetCheckpoint": checkpoints.GetCheckpointRequest,
+    "CheckpointService.LoadCheckpoint": checkpoints.LoadCheckpointRequest,
+    "CheckpointService.UnloadCheckpoint": checkpoints.UnloadCheckpointRequest,
+}
+SETS = {
+    "AnchorService.GetAnchorSet": anchors.GetAnchorSetRequest,
+    "AnchorService.DeleteAnchorSet": anchors.DeleteAnchorSetRequest,
+}
+NAMED = [
+    *(({"name": name}, "name") for name in ("", "operations/", "jobs/1", UNICODE * 20_000)),
+    *(
+        ({"name": f"operations/{name}"}, "", ABSENT)
+        for name in ("nobody", LONG, "a\0b", "' OR 1=1 --")
+    ),
+]
+TOKENS = ("x", "-1", "1.5", "9" * 30, str(2**31 + 1), "\u0661", "1" * 100_000)
+PAGED = [
+    ({"page_size": 1001}, "page_size"),
+    *(({"page_token": token}, "page_token") for token in TOKENS),
+]
+REFS = [
+    ({}, "checkpoint.name"),
+    ({"checkpoint": wire.checkpoint("/etc")}, "checkpoint.name"),
+    ({"checkpoint": wire.checkpoint("nobody")}, "", ABSENT),
+    ({"checkpoint": wire.checkpoint(weights="../x.pt")}, "checkpoint.weights"),
+    ({"checkpoint": wire.checkpoint(UNICODE * 20_000)}, "checkpoint"),
+]
+DIGESTS = [
+    *(
+        ({"digest": digest}, "digest")
+        for digest in ("", "../" * 21 + "a", "\0" * 64, UNICODE * 9**5)
+    ),
+    ({"digest": "0" * 64}, "", ABSENT),
+]
+LONG_ID = ({"checkpoint": wire.checkpoint(), "request_id": "x" * 129}, "request_id")
+
+
+def _of(methods: dict[str, Any], rows: list[tuple[Any, ...]]) -> list[Case]:
+    """Every row as the request of every method."""
+    return [
+        Case(f"{method}-{number}", method, kind(**fields), *rest)
+        for method, kind in methods.items()
+        for number, (fields, *rest) in enumerate(rows)
+    ]
+
+
+def _only(method: str, kind: Any, rows: list[tuple[Any, ...]]) -> list[Case]:  # noqa: ANN401
+    return [Case(f"{case.id}-own", *case[1:]) for case in _of({method: kind}, rows)]
+
+
+def _creates() -> list[Case]:
+    def created(source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+        named = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4, **(source or {})}
+        return {"source": named, "history": 3, "horizon": 4, **fields}
+
+    rows: list[tuple[Any, ...]] = [
+        (created({"dataset": ""}), "source.dataset"),
+        (created({"task": ""}), "source.task"),
+        (created({"count": HUGE}), "source.count"),
+        (created({"frameskip": HUGE}), "source.count"),
+        (created(horizon=256), "source.count"),
+        (created(history=0), "history"),
+        (created(horizon=0), "horizon"),
+    ]
+    return _of({"AnchorService.CreateAnchorSet": anchors.CreateAnchorSetRequest}, rows)
+
+
+BAD_CALLS = [
+    *_of(OPERATIONS, NAMED),
+    *_of(LISTS, PAGED),
+    *_of(LOADS, REFS),
+    *_of(SETS, DIGESTS),
+    *_creates(),
+    *_only(
+        "Operations.ListOperations",
+        operations.ListOperationsRequest,
+        [
+            ({"page_size": -1}, "page_size"),
+            ({"name": "jobs"}, "name"),
+            *(({"filter": text}, "filter") for text in ("done", "state=odd", UNICODE * 20_000)),
+        ],
+    ),
+    *_only(
+        "CheckpointService.ListCheckpoints",
+        checkpoints.ListCheckpointsRequest,
+        [({"page_size": HUGE}, "page_size")],
+    ),
+    *_only(
+        "CheckpointService.LoadCheckpoint",
+        checkpoints.LoadCheckpointRequest,
+        [LONG_ID, ({"checkpoint": wire.checkpoint(digest="0" * 64)}, "", LATE)],
+    ),
+    *_only("CheckpointService.UnloadCheckpoint", checkpoints.UnloadCheckpointRequest, [LONG_ID]),
+    *_only(
+        "Operations.WaitOperation",
+        operations.WaitOperationRequest,
+        [({"name": "operations/x", "timeout": Duration(seconds=-5)}, "timeout")],
+    ),
+    *_of(
+        {"AnchorService.GetUpload": anchors.GetUploadRequest},
+        [
+            ({}, "request_id"),
+            ({"request_id": "x" * 129}, "request_id"),
+            ({"request_id": "nobody"}, "", ABSENT),
+        ],
+    ),
+]
+
+
+def _case(label: str, request: Any, field: str) -> Case:  # noqa: ANN401
+    return Case(f"study-{label}", "StudyService.RunStudy", request, field)
+
+
+def _counted(count: int, **fields: object) -> dict[str, Any]:
+    return {"dataset": {"dataset": "tworoom.h5", "task": "tworoom", "count": count, **fields}}
+
+
+BAD_STUDIES = [
+    _case("none", study_service_pb2.RunStudyRequest(checkpoint=wire.checkpoint()), "drift"),
+    _case("no-windows", study("geometry", {"horizon": 100}), "dataset.count"),
+    _case("episodes", study("drift", **_counted(5)), "dataset.count"),
+    _case("bf16", study("sensitivity", numeric_mode=3), "numeric_mode"),
+    _case("fp64", study("sensitivity", numeric_mode=4), "numeric_mode"),
+    _case(
+        "large",
+        study("geometry", {"draws": 1000, "shifts": [wire.noise()]}, **_counted(500)),
+        "geometry.draws",
+    ),
+    _case("probes", study("sensitivity", {"probes": 1000}, **_counted(1000)), "sensitivity.probes"),
+]  # fmt: skip
+
+
+def _moves() -> list[Case]:
+    """Frames after a session whose start has proprioception, or views of the caller's."""
+    start, pool, *_ = given.session()
+    goal = {"frame": wire.tensor(wire.frames(1, seed=3)[0])}
+    own = {"proprio": floats(wire.HISTORY, given.PROPRIO)}
+    rows: Rows = [
+        ("goal-proprio-missing", {"goal": goal, **own}, "goal_proprio"),
+        ("goal-proprio-alone", {**own, "goal_proprio": floats(given.PROPRIO)}, "goal_proprio"),
+        (
+            "goal-size",
+            {**own, "goal": {"frame": wire.tensor(wire.frames(1, height=27)[0])}},
+            "goal.frame.shape",
+        ),
+    ]
+    found = [
+        (label, [start, pool, planning.moved(**changed)], f"frame.{field}")
+        for label, changed, field in rows
+    ]
+    views = wire.frames(wire.HISTORY, seed=5)[None]
+    shown = planning.start(explicit_views=wire.tensor(views))
+    for label, after in {"few": views[:, :2], "size": views[:, :, :27], "rank": views[0]}.items():
+        moved = planning.moved()
+        moved.frame.explicit_views.CopyFrom(wire.tensor(after))
+        found.append((f"views-{label}", [shown, moved], "frame.explicit_views.shape"))
+    return [Case(f"move-{label}", PLAN, messages, field) for label, messages, field in found]
+
+
+def _orders() -> list[Case]:
+    """Messages that come at the wrong time, and what is learnt of a start by its first pool."""
+    start, good, empty = planning.start(), planning.proposed(), pb.PlanRequest()
+    frame = pb.PlanRequest(frame=pb.PlanFrame(history=ONE, keep=99))
+    steps = {"objective": {"terms": [{}, {"step_weights": [1.0, 2.0]}]}}
+    rows: list[tuple[str, list[Any], str]] = [
+        ("none", [], "start"),
+        ("empty-first", [empty], "start"),
+        ("pool-first", [good], "start"),
+        ("frame-first", [frame], "start"),
+        ("start-twice", [start, start], "pool"),
+        ("empty-later", [start, good, empty], "pool"),
+        ("empty-frame", [start, pb.PlanRequest(frame={})], "frame.history.dtype"),
+        ("frame-keeps-more", [start, frame], "frame.keep"),
+        ("late-elites", [planning.start(elite_count=12), good], "start.elite_count"),
+        ("late-weights", [planning.start(weights=[0.5, 0.5]), good], "start.weights"),
+        ("late-steps", [planning.start(**steps), good], "start.objective.terms[1].step_weights"),
+        ("proposal-few", [start, planning.proposed(candidates=3)], "start.elite_count"),
+    ]
+    return [Case(f"order-{label}", PLAN, *rest) for label, *rest in rows]
+
+
+BAD_ORDERS = [*_moves(), *_orders()]
+
+
+def jobs(stored: str) -> list[Case]:
+    """Jobs on the set of ``given_wire.upload`` that ask for what it has not."""
+    group, own = "given_views.group", {"dataset": None, "anchor_set": stored}
+    names = ("noon", "", "*", "views/night", "light", "night\n", "n" * 101)
+    dataset, dino = _counted(4), wire.checkpoint(given.CHECKPOINT)
+    scores: Rows = [
+        *((f"group-{name!r:.9}", {"perturbation": given.given(name)}, f"perturbation.{group}")
+          for name in names),
+        ("of-a-dataset", dataset, f"perturbation.{group}"),
+        ("draws", {"protocol": {"draws": given.VIEWS + 1}}, "protocol.draws"),
+        ("draws-default", {"protocol": {}}, "protocol.draws"),
+        ("horizon", {"protocol": {"draws": 1, "horizon": wire.HORIZON + 1}}, "anchor_set"),
+        ("proprio", {**dataset, "checkpoint": dino, "perturbation": wire.noise()}, "dataset.task"),
+    ]  # fmt: skip
+    good = wire.score(**own, perturbation=given.given(), protocol={"draws": 2})
+    rules: Rules = {"ScoreCheckpointRequest": scores}
+    found = [
+        Case(label, "ScoringService.ScoreCheckpoint", *rest)
+        for label, path, bad, code in broken(good, rules, only="nothing")
+        for rest in [(bad, path, code)]
+    ]
+    night, noon, many, most = given.given(), given.given("noon"), given.VIEWS + 1, given.PROBES
+    studies: list[tuple[str, dict[str, Any], str]] = [
+        ("drift", {"shifts": [night, noon], "draws": 2, "horizon": 2}, f"shifts[1].{group}"),
+        ("geometry", {"shifts": [night], "draws": many, "horizon": 2}, "draws"),
+        ("planner", {"shifts": [night], "draws": many}, "draws"),
+        *(
+            ("sensitivity", {"directions": name, "probes": 1, "horizon": 2}, "directions")
+            for name in ("dusk", "night", "*")
+        ),
+        ("sensitivity", {"directions": "light", "probes": most + 1, "horizon": 2}, "probes"),
+    ]  # fmt: skip
+    return found + [
+        _case(f"{kind}-{number}", study(kind, fields, **own), f"{kind}.{field}")
+        for number, (kind, fields, field) in enumerate(studies)
+    ]

@@ -1,0 +1,49 @@
+"""The report's table and figure of the severity up to which each checkpoint passes."""
+
+from __future__ import annotations
+
+from acpc_lab.report import Measurement, ReportData, render
+from acpc_lab.report.figures import plates
+from acpc_lab.report.limits import limit_table
+from report_samples import T_IR, judged, side
+
+SEVERITIES = (0.02, 0.05, 0.08, 0.12)
+# Where relative IR reaches its threshold, in proportion to the severity.
+BREAKS_AT = {"two-a": 0.06, "two-b": 0.5}
+
+
+def measured() -> ReportData:
+    reference = side("two-base", 1.0, 50.0)
+    at = [(f"gaussian_noise:{x}", x) for x in SEVERITIES] + [("blur:5", 0.05)]
+    cells = [
+        Measurement(
+            name=name,
+            shift=shift,
+            score=judged(side(name, T_IR * x / limit, 50.0), reference, shift=shift, sure=True),
+        )
+        for name, limit in BREAKS_AT.items()
+        for shift, x in at
+    ]
+    return ReportData(title="Limits", cells=tuple(cells))
+
+
+def test_a_checkpoint_has_a_row_and_a_kind_of_several_severities_a_column() -> None:
+    data = measured()
+    table = limit_table(data)
+    assert table is not None and table.curves == ("gaussian_noise",)
+    (first, (breaks,)), (second, (holds,)) = table.rows
+    assert (first, second) == tuple(BREAKS_AT)
+    assert breaks is not None and breaks.broken_by == "IR"
+    assert breaks.estimate is not None and 0.05 < breaks.estimate < 0.07
+    assert breaks.holds < 0.06 < (breaks.breaks or 0)
+    assert holds is not None and holds.brief == "0.12 or more"
+    page = render(data)
+    assert "Up to which severity" in page and breaks.interval in page
+    (plate,) = (plate for plate in plates(data) if plate.key == "limits")
+    assert [key.text for key in plate.legend[:2]] == list(BREAKS_AT)
+
+
+def test_one_severity_of_a_kind_has_no_limit() -> None:
+    data = measured()
+    single = data.with_(cells=tuple(c for c in data.cells if c.shift == "blur:5"))
+    assert limit_table(single) is None and "Up to which severity" not in render(single)
