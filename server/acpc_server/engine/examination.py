@@ -27,12 +27,14 @@ from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.device import PREPARED
 from acpc_server.engine.rates import (
     FAILS,
+    LOW,
     OK,
     UNTRIED,
     Examined,
     Trial,
     apart,
     examine_fast_path,
+    examine_products,
     examine_rates,
 )
 from acpc_server.errors import AcpcError, FailedPrecondition
@@ -90,6 +92,7 @@ def examine(
     yield from examine_modes(engine, model, exact)
     if device.type == "cpu":
         yield from _products()
+        yield from examine_products()
     yield _numbers(device)
     yield from _draws(device)
     if fast_path:
@@ -144,6 +147,9 @@ def _failing(engine: DeviceClient, make: MakeModel) -> list[Examined]:
     for one in found:
         if one.verdict == UNTRIED:
             log.warning("numeric_mode_not_tried", mode=one.what, why=one.measured, hint=one.advice)
+    for one in examine_products() if engine.device.type == "cpu" else ():
+        if one.verdict == LOW:
+            log.warning("products_slow", what=one.what, measured=one.measured, hint=one.advice)
     failed = [one for one in found if one.failed]
     log.info("device_examined", seconds=time.perf_counter() - started, failed=len(failed))
     return failed

@@ -5,6 +5,7 @@ A low rate is reported with what to do about it. It fails nothing: a machine may
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.fast_paths import TOLERANCE
 from acpc_server.engine.sizes import frames_per_call
-from acpc_server.models import FrozenWorldModel, rollout_pool
+from acpc_server.models import FrozenWorldModel, Linear, rollout_pool
 from acpc_server.scheduling import Priority, RequestContext
 
 FRAMES, STEPS, CANDIDATES = 4, 3, 8
@@ -29,6 +30,9 @@ INTERACTIVE = RequestContext(Priority.INTERACTIVE)
 # Shares of the matrix product's rate, and bytes a second, below which something is in the way.
 LOW_ENCODE, LOW_POOL, LOW_COPY = 0.25, 0.05, 4e9
 POOL = 64
+# Two frames' tokens through the wide map of a ViT-tiny block; turns that count, and how much slower
+# than the other a product is called slower.
+PUBLISHED, ROWS, TURNS, SLOWER = (192, 768), 514, 9, 1.1
 BUSY = "end what else computes here, look at clocks and power limits, and try again"
 NARROW = "look at the card's slot (lanes, generation) and at the limit of locked memory"
 DTYPES = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
@@ -129,6 +133,41 @@ def examine_rates(
             share = work[name] / seconds / peak
             yield _share(f"{name} {mode!s} of matmul", share, low, judged=judged)
     yield from _copies(device)
+
+
+def examine_products() -> list[Examined]:
+    """Set packed float32 against plain, and bfloat16 against the better, by processor time.
+
+    Alternated in maps of the published encoder's size; wall time would tell how busy others are.
+    """
+    kinds = {"plain": torch.float32, "packed": torch.float32, "bf16": torch.bfloat16}
+    with torch.random.fork_rng(devices=[]):  # nobody's random numbers change
+        maps = {name: Linear(*PUBLISHED, dtype=kind) for name, kind in kinds.items()}
+    for name in ("packed", "bf16"):
+        maps[name].pack()
+    rows = torch.linspace(-1, 1, ROWS * PUBLISHED[0]).view(ROWS, -1)
+    inputs = {name: rows.to(kind) for name, kind in kinds.items()}
+    spent: dict[str, list[float]] = {name: [] for name in kinds}
+    with torch.inference_mode():
+        for _ in range(TURNS + 1):
+            for name, product in maps.items():
+                started = time.process_time()
+                product.gelu(inputs[name])
+                spent[name].append(time.process_time() - started)
+    better = min(("plain", "packed"), key=lambda name: statistics.median(spent[name][1:]))
+    return [
+        _against("packed fp32 against plain", spent["packed"], spent["plain"]),
+        _against(f"bf16 against {better} fp32", spent["bf16"], spent[better]),
+    ]
+
+
+def _against(what: str, times: list[float], others: list[float]) -> Examined:
+    ratios = sorted(a / max(b, 1e-9) for a, b in zip(times[1:], others[1:], strict=True))
+    value = statistics.median(ratios)
+    measured = f"{value:.2f} x the processor time ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+    advice = "it takes longer on this processor: ask for bf16 for its rounding alone"
+    verdict = (LOW, advice if what.startswith("bf16") else "") if value > SLOWER else (OK, "")
+    return Examined(what, measured, f"at most {SLOWER:g} x", *verdict, value)
 
 
 def _share(what: str, share: float, low: float, *, judged: bool) -> Examined:

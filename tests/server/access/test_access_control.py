@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +110,9 @@ def test_credentials_that_do_not_count(keys: Path) -> None:
     text = make_key(keys)
     access = control(keys_file=keys)
     assert reason(access, []) == "NO_CREDENTIALS"
-    assert reason(access, [("authorization", text)]) == "BAD_CREDENTIALS"
-    assert reason(access, [("authorization", f"Basic {text}")]) == "BAD_CREDENTIALS"
     assert reason(access, bearer(text) * 2) == "BAD_CREDENTIALS"
-    assert reason(access, bearer("")) == "BAD_CREDENTIALS"
-    assert reason(access, bearer("é")) == "BAD_CREDENTIALS"
-    assert reason(access, [("authorization", b"Bearer \xff")]) == "BAD_CREDENTIALS"
+    for value in (text, f"Basic {text}", "Bearer ", "Bearer \u00e9", b"Bearer \xff"):
+        assert reason(access, [("authorization", value)]) == "BAD_CREDENTIALS"
     assert reason(access, bearer(token(KEY))) == "BAD_CREDENTIALS"
     assert admit(access, GET, [("authorization", f"bearer  {text} ")], {}).name == "ci"
 
@@ -131,8 +129,6 @@ def test_an_unknown_key_and_a_wrong_secret_are_told_alike(keys: Path) -> None:
 
 
 def test_an_expired_key(keys: Path) -> None:
-    from datetime import UTC, datetime
-
     past = datetime(2020, 1, 1, tzinfo=UTC)
     text = create_key(keys, principal="ci", tenant="", roles=frozenset(Role), expires=past)
     assert reason(control(keys_file=keys), bearer(text)) == "EXPIRED_CREDENTIALS"
@@ -261,17 +257,14 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
     kept = keys.read_text()
     keys.write_text("broken")
 
-    def failures() -> float | None:
-        labels = {"what": "keys", "result": "failed"}
-        return metrics.registry.get_sample_value("acpc_access_reloads_total", labels)
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, {"what": "keys", **labels})
 
-    wait_until(failures)
+    wait_until(lambda: value("acpc_access_reloads_total", result="failed"))
     assert admitted(access, second)
-    assert metrics.registry.get_sample_value("acpc_access_stale", {"what": "keys"}) == 1
+    assert value("acpc_access_stale") == 1
     keys.write_text(kept)
-    wait_until(
-        lambda: metrics.registry.get_sample_value("acpc_access_stale", {"what": "keys"}) == 0
-    )
+    wait_until(lambda: value("acpc_access_stale") == 0)
     access.stop()
 
 

@@ -18,7 +18,7 @@ from acpc_server.engine import (
     turn_off_failing,
 )
 from acpc_server.engine.examination import KINDS
-from acpc_server.engine.rates import examine_fast_path, examine_rates
+from acpc_server.engine.rates import examine_fast_path, examine_products, examine_rates
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, check_model, packs, products, rollout_pool, sample_model
 from acpc_server.observe import Metrics
@@ -262,3 +262,14 @@ def test_a_low_share_is_told_and_fails_nothing(
     pool = found["pool fp32 of matmul"]
     assert (pool.verdict, bool(pool.advice)) == (verdict, verdict == "low")
     assert not any(one.failed for one in found.values())
+
+
+def test_products_are_compared_by_processor_time() -> None:
+    """Which wins is the processor's; a verdict is its ratio's, and none is a failure."""
+    drawn = torch.random.get_rng_state()
+    packed, reduced = examine_products()
+    assert torch.equal(torch.random.get_rng_state(), drawn)
+    assert packed.what == "packed fp32 against plain" and reduced.what.startswith("bf16 against ")
+    for one in (packed, reduced):
+        assert one.value is not None and one.value > 0
+        assert one.verdict == ("low" if one.value > 1.1 else "ok") and not one.failed
