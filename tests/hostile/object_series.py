@@ -102,6 +102,7 @@ class Series:
         self.faults: list[str] = []
         self.executed: list[str] = []
         self.slowest, self.watching, self.last = 0.0, False, ""
+        self.messages: dict[str, str] = {}  # of the first files
         sys.addaudithook(self._audit)
 
     def _audit(self, event: str, _: object) -> None:
@@ -117,6 +118,8 @@ class Series:
         except AcpcError as error:
             outcome = "rejected"
             self.last = error.message
+            if len(self.messages) < 100:
+                self.messages.setdefault(name, error.message[:200])
             if not 10 < len(error.message) < 1500:
                 self.faults.append(f"{name}: message of {len(error.message)} letters")
         except BaseException as error:  # noqa: BLE001 - that is what is looked for
@@ -192,6 +195,8 @@ def main() -> None:
         "faults": series.faults[:20],
         "executed": series.executed[:9],
     }
+    told["messages"] = series.messages
+    told["read"] = [name for name, _ in read][:9]
     told["witness"] = Path("EXECUTED").exists()
     print(json.dumps(told))
 

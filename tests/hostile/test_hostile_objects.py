@@ -15,6 +15,17 @@ from hostile_objects import HOSTILE_OBJECTS, WITNESS
 SERIES = Path(__file__).with_name("object_series.py")
 BASE = Path(__file__).parents[1] / "server/importing/files/paper-run/lewm_epoch_2_object.ckpt"
 
+# Files that several guards would reject: which of them it is.
+WORDS = {
+    "two-pickles": "two members are named 'data.pkl'", "deflated": "compressed or encrypted",
+    "overlapping": "members that share bytes", "torchscript": "a TorchScript program",
+    "big-endian": "big-endian order", "large-pickle": "a pickle of", "long1": "a whole number of",
+    "sharing": "bytes, but it holds", "named-often": "bytes of tensors come from",
+    "storage-lies": "is not as long as its tensors say",
+    "shared-modules": "more than 20000 modules",
+    "not-persistent": "not a Predictor that is known", "far-offset": "past the end",
+}  # fmt: skip
+
 
 def series(folder: Path, *arguments: object) -> dict[str, Any]:
     """What a process of its own tells of a series, read in ``folder``."""
@@ -37,9 +48,10 @@ def test_hand_made_files_run_nothing(tmp_path: Path) -> None:
     told = series(tmp_path, "hostile")
     check(told, tmp_path)
     assert len(HOSTILE_OBJECTS) >= 30
-    assert told["outcomes"]["rejected"] == len(
-        HOSTILE_OBJECTS
-    )  # that reads is rejected by its plan
+    # One reads, a state dict without a name of the network, which its plan rejects.
+    assert told["read"] == ["not-persistent"]
+    assert told["outcomes"]["rejected"] == len(HOSTILE_OBJECTS)
+    assert {name for name, words in WORDS.items() if words not in told["messages"][name]} == set()
 
 
 @pytest.mark.parametrize(

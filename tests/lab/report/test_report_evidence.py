@@ -108,6 +108,10 @@ def test_bars_of_the_runs_of_a_level_stand_beside_one_another(data: ReportData) 
         axis = panel(plate.panels[0].draw, size=plate.size, rows=plate.rows).axes[0]
     places = [line.get_xdata()[0] for line in axis.lines if _is_bar(line)]
     assert len(set(places)) == len(places) == len(RUNS) * len(LEVELS)
+    (means,) = (line for line in axis.lines if len(line.get_xdata()) == len(LEVELS))
+    cells = [cell for cell in data.cells if cell.shift == plate.shift]
+    runs = [[c.value("ir_relative") for c in cells if c.level == level] for level in LEVELS]
+    assert list(means.get_ydata()) == pytest.approx([sum(of) / len(of) for of in runs])
 
 
 @pytest.mark.process
@@ -212,7 +216,9 @@ def test_a_single_measurement_says_it_in_a_sentence(changes: dict[str, object], 
     assert [figure.interval for figure in said.figures] == [
         "0.100 to 0.150", "0.930 to 0.990", "\N{MINUS SIGN}0.02 to +0.04"
     ]  # fmt: skip
-    assert said.figures[1].standing is not None and said.figures[1].standing.symbol == "left"
+    assert [figure.standing.symbol for figure in said.figures] == ["full", "left", "left"]
+    sure_of_sr = headline(single(sr=Interval(0.96, 0.99, "made up")))
+    assert sure_of_sr.figures[1].standing.symbol == "full"
 
 
 @pytest.mark.process

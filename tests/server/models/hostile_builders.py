@@ -188,12 +188,7 @@ def pickled_in_archive(root: Path) -> Ref:
 
 def pickled_tensor_value(root: Path) -> Ref:
     """A full state dict, one value of which runs a command."""
-    state: dict[str, object] = {
-        **random_state_dict(public_config()),
-        "bonus": Payload(root / WITNESS),
-    }
-    write_checkpoint(root / NAME, state=state)
-    return Ref(NAME)
+    return set_tensor("bonus", Payload(root / WITNESS))(root)
 
 
 def bare_pickle(root: Path) -> Ref:
