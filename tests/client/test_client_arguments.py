@@ -18,6 +18,7 @@ from acpc.contract import (
     GaussianNoise,
     GeometryStudy,
     MotionBlur,
+    NumericMode,
     PerturbationSet,
     PlannerStudy,
     Registered,
@@ -28,6 +29,7 @@ from acpc.contract import (
     check,
 )
 from acpc_client.calls import diagnostics, jobs
+from acpc_client.inputs import Pair
 
 RECORDS: list[type[Any]] = [
     DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
@@ -131,3 +133,11 @@ def test_nothing_given_to_a_call_is_the_default() -> None:
     options = dict.fromkeys(("protocol", "thresholds", "numeric_mode", "reference"))
     sent: Any = _score(request_id="r", **options)
     assert sent.request == jobs.score_checkpoint("a", ANCHORS, NOISE, request_id="r").request
+
+
+def test_everything_of_a_streamed_pair_is_sent() -> None:
+    own = Pair(HISTORY, BLOCKS, NOISE, None, 2, 3, 4, weights=(0.25, 0.75), pair_id="mine")
+    sent = diagnostics.stream_item("a", own, NumericMode.FP32)
+    drawn = sent.pair.perturbations
+    assert (sent.pair_id, drawn.draws, drawn.seed, drawn.anchor) == ("mine", 2, 3, 4)
+    assert (list(sent.pair.weights), sent.pair.numeric_mode) == ([0.25, 0.75], NumericMode.FP32)

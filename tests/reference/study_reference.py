@@ -17,7 +17,7 @@ import torch
 from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.updates import pool_normals
 from acpc_server.perturb import DrawKey, Draws
-from acpc_server.studies import drift as controls
+from acpc_server.studies import drift
 from numpy.typing import NDArray
 from reference_model import ReferenceModel
 from score_reference import Anchors
@@ -59,14 +59,14 @@ def drift_rows(
     h = given.history
     horizon = len(given.anchors.frames[0]) - h
     weights = metrics.uniform(horizon)
-    partners = controls.swapped_partners(np.array(given.trajectories), seed)
+    partners = drift.swapped_partners(np.array(given.trajectories), seed)
     seen = list(dict.fromkeys(given.trajectories))
     rows = []
     for index, (identity, frames, blocks) in enumerate(given):
         images = pixels.model_input(frames, model.image_size)
         clean = model.encode(images)
         past, future = blocks[: h - 1], blocks[h - 1 :]
-        order = controls.shuffled_order(horizon, seed=seed, anchor=identity)
+        order = drift.shuffled_order(horizon, seed=seed, anchor=identity)
         actions = {
             "acpc": blocks,
             "acpc_zeroed": np.concatenate([past, np.zeros_like(future)]),

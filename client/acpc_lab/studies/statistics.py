@@ -19,6 +19,7 @@ from acpc_lab.tables import groups as groups_of
 
 Mask = NDArray[np.bool_]
 Item = TypeVar("Item")
+Ratio = TypeVar("Ratio", Fraction, float)
 SLACK = 1e-9
 """Percentage points by which rounding may miss a cutoff: 3 of 5 is 60 % in any arithmetic."""
 
@@ -102,10 +103,10 @@ class Confusion:
         return mean
 
 
-def mean_defined(values: Sequence[Fraction | None]) -> Fraction | None:
+def mean_defined(values: Sequence[Ratio | None]) -> Ratio | None:
     """Mean of the values that are defined; None when none is."""
     defined = [value for value in values if value is not None]
-    return sum(defined, Fraction(0)) / len(defined) if defined else None
+    return sum(defined[1:], defined[0]) / len(defined) if defined else None
 
 
 def as_float(value: Fraction | None) -> float | None:

@@ -169,9 +169,7 @@ class ThresholdSummary(Record):
 
     Attributes:
         choices: Most frequent first, family by family.
-        single_source: Over the splits with one source task; None with several families.
-        several_sources: Over the splits with more; None with two tasks or several families.
-        families: The same averages of each family.
+        families: Averages over the splits of each family.
         onset_unit: Of mismatches: ``"grid steps"``, or ``"levels"``, differences of levels.
     """
 
@@ -181,8 +179,6 @@ class ThresholdSummary(Record):
     runs: tuple[RunRecovery, ...]
     splits: tuple[Split, ...]
     choices: tuple[Choice, ...]
-    single_source: SplitMean | None
-    several_sources: SplitMean | None
     families: tuple[FamilyMean, ...]
     onset_unit: str
 

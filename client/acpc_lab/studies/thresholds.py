@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -36,6 +36,7 @@ from acpc_lab.studies.statistics import (
     Interval,
     Spread,
     as_float,
+    mean_defined,
     records,
     success_intervals,
 )
@@ -134,7 +135,6 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         ]
         splits += mine
         choices += _choices(family, mine, held)
-    alone = means[0] if len(means) == 1 else None
     return ThresholdSummary(
         checkpoints=len(rows),
         levels=sweep.levels,
@@ -142,8 +142,6 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         runs=tuple(_run(run, sweep.levels, parameters.clean_loss) for run in sweep.runs),
         splits=tuple(splits),
         choices=tuple(choices),
-        single_source=alone.single_source if alone else None,
-        several_sources=alone.several_sources if alone else None,
         families=tuple(means),
         onset_unit="grid steps" if parameters.no_onset == PAST else "levels",
     )
@@ -239,16 +237,11 @@ def mean_of(splits: Sequence[Split]) -> SplitMean:
         balanced_accuracy=sum(accuracies) / len(splits),
         lowest_balanced_accuracy=min(accuracies),
         highest_balanced_accuracy=max(accuracies),
-        precision=_mean_held(split.precision for split in splits),
-        recall=_mean_held(split.recall for split in splits),
+        precision=mean_defined([split.precision for split in splits]),
+        recall=mean_defined([split.recall for split in splits]),
         mismatch=sum(split.mismatch for split in splits) / len(splits),
         worst_mismatch=max(split.worst_mismatch for split in splits),
     )
-
-
-def _mean_held(values: Iterable[float | None]) -> float | None:
-    held = [value for value in values if value is not None]
-    return sum(held) / len(held) if held else None
 
 
 def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:

@@ -169,6 +169,8 @@ def test_only_what_the_file_means_is_scored(at: Scene) -> None:
     at.run(checkpoints=[group])
     assert at.seen == [("runs/1", "weights_epoch_1.pt", Outcome.PASSED)]
     assert at.told[0].results[0].cell.labels == {"run": 1, "step": 1}
+    journal = at.file.with_name("gate.watch") / "journal.jsonl"
+    assert "last.pt" not in journal.read_text(), "what is not meant is not read either"
 
 
 def test_a_checkpoint_waits_for_its_reference(at: Scene) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
@@ -22,29 +22,33 @@ from acpc_server.scheduling import (
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
 # Longer than any test waits, and long enough to see that something is delayed.
 EVER, SOON, A_WHILE = 60.0, 10.0, 0.05
-Take = Callable[[], Future[list[Chunk]]]
+
+
+class Line:
+    """A queue, and what takes from it in a thread of its own."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.limiter, self.admission = ConcurrencyLimiter(1), AdmissionController()
+        self.queue = BatchQueue(Metrics(), self.admission, self.limiter)
+        self._pool = pool
+
+    def put(self, *chunks: Chunk) -> None:
+        for one in chunks:
+            self.queue.put(one)
+
+    def take(self) -> Future[list[Chunk]]:
+        return self._pool.submit(self.queue.take)
+
+    def at_work(self) -> AbstractContextManager[None]:
+        return self.limiter.slot(RequestContext(INTERACTIVE, EVER))
 
 
 @pytest.fixture
-def limiter() -> ConcurrencyLimiter:
-    return ConcurrencyLimiter(1)
-
-
-@pytest.fixture
-def admission() -> AdmissionController:
-    return AdmissionController()
-
-
-@pytest.fixture
-def queue(limiter: ConcurrencyLimiter, admission: AdmissionController) -> BatchQueue:
-    return BatchQueue(Metrics(), admission, limiter)
-
-
-@pytest.fixture
-def take(queue: BatchQueue) -> Iterator[Take]:
+def line() -> Iterator[Line]:
     with ThreadPoolExecutor(1) as pool:
-        yield lambda: pool.submit(queue.take)
-        queue.close()
+        made = Line(pool)
+        yield made
+        made.queue.close()
 
 
 @pytest.fixture
@@ -65,96 +69,79 @@ def chunk(
     return Chunk("encode", "kind", None, 1, list, context, mergeable, max_rows)
 
 
-def put(queue: BatchQueue, *chunks: Chunk) -> None:
-    for one in chunks:
-        queue.put(one)
-
-
-def at_work(limiter: ConcurrencyLimiter) -> AbstractContextManager[None]:
-    return limiter.slot(RequestContext(INTERACTIVE, EVER))
-
-
 def assert_delayed(taken: Future[list[Chunk]]) -> None:
     with pytest.raises(TimeoutError):
         taken.result(A_WHILE)
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_what_is_being_prepared_joins_until_the_call_is_full(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
-) -> None:
+def test_what_is_being_prepared_joins_until_the_call_is_full(line: Line) -> None:
     chunks = [chunk(max_rows=3) for _ in range(4)]
-    with at_work(limiter):
-        put(queue, chunks[0])
-        taken = take()
+    with line.at_work():
+        line.put(chunks[0])
+        taken = line.take()
         assert_delayed(taken)
-        put(queue, chunks[1])
+        line.put(chunks[1])
         assert_delayed(taken)
-        put(queue, chunks[2])
+        line.put(chunks[2])
         assert taken.result(SOON) == chunks[:3]
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_nothing_is_delayed_once_nobody_is_at_work(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
-) -> None:
+def test_nothing_is_delayed_once_nobody_is_at_work(line: Line) -> None:
     first, second = chunk(), chunk()
-    put(queue, first)
-    assert take().result(SOON) == [first]
-    with at_work(limiter):
-        put(queue, second)
-        taken = take()
+    line.put(first)
+    assert line.take().result(SOON) == [first]
+    with line.at_work():
+        line.put(second)
+        taken = line.take()
         assert_delayed(taken)
     assert taken.result(SOON) == [second]
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_what_cannot_be_shared_is_not_delayed(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
-) -> None:
+def test_what_cannot_be_shared_is_not_delayed(line: Line) -> None:
     lone = chunk(mergeable=False)
-    with at_work(limiter):
-        put(queue, lone)
-        assert take().result(SOON) == [lone]
+    with line.at_work():
+        line.put(lone)
+        assert line.take().result(SOON) == [lone]
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_a_job_does_not_wait_for_a_call_that_is_delayed(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take
-) -> None:
+def test_a_job_does_not_wait_for_a_call_that_is_delayed(line: Line) -> None:
     first, job = chunk(), chunk(JOB, mergeable=False)
-    with at_work(limiter):
-        put(queue, first)
-        taken = take()
+    with line.at_work():
+        line.put(first)
+        taken = line.take()
         assert_delayed(taken)
-        put(queue, job)
+        line.put(job)
         assert taken.result(SOON) == [first]
-        assert take().result(SOON) == [job]
+        assert line.take().result(SOON) == [job]
 
 
 @pytest.mark.usefixtures("no_limits")
 def test_a_request_at_work_goes_before_a_job_that_waits_already(
-    limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch
+    line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
     job, first = chunk(JOB, mergeable=False), chunk()
-    with at_work(limiter):
-        put(queue, job)
-        taken = take()
+    with line.at_work():
+        line.put(job)
+        taken = line.take()
         assert_delayed(taken)
-        put(queue, first)
+        line.put(first)
     assert taken.result(SOON) == [first]
-    assert take().result(SOON) == [job]
+    assert line.take().result(SOON) == [job]
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_closing_ends_the_delay(limiter: ConcurrencyLimiter, queue: BatchQueue, take: Take) -> None:
+def test_closing_ends_the_delay(line: Line) -> None:
     first = chunk()
-    with at_work(limiter):
-        put(queue, first)
-        taken = take()
+    with line.at_work():
+        line.put(first)
+        taken = line.take()
         assert_delayed(taken)
-        queue.close()
+        line.queue.close()
         assert taken.result(SOON) == [first]
 
 
@@ -168,9 +155,7 @@ def test_closing_ends_the_delay(limiter: ConcurrencyLimiter, queue: BatchQueue, 
     ],
 )
 def test_nothing_is_delayed_for_long(
-    limiter: ConcurrencyLimiter,
-    queue: BatchQueue,
-    take: Take,
+    line: Line,
     monkeypatch: pytest.MonkeyPatch,
     priority: Priority,
     limit: str,
@@ -179,83 +164,75 @@ def test_nothing_is_delayed_for_long(
     """Each limit alone is enough."""
     monkeypatch.setattr(f"acpc_server.scheduling.queue.{other}", EVER)
     waiting = chunk(priority, mergeable=priority is INTERACTIVE)
-    with at_work(limiter):
-        put(queue, waiting)
-        assert take().result(SOON) == [waiting], limit
+    with line.at_work():
+        line.put(waiting)
+        assert line.take().result(SOON) == [waiting], limit
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_a_request_that_is_under_way_and_not_in_line_is_waited_for(
-    admission: AdmissionController, queue: BatchQueue, take: Take
-) -> None:
+def test_a_request_that_is_under_way_and_not_in_line_is_waited_for(line: Line) -> None:
     first, second = chunk(), chunk()
-    requests = [admission.request("ComparePair", one.context) for one in (first, second)]
+    requests = [line.admission.request("ComparePair", one.context) for one in (first, second)]
     with requests[0], requests[1]:
-        put(queue, first)
-        taken = take()
+        line.put(first)
+        taken = line.take()
         assert_delayed(taken)
-        put(queue, second)
+        line.put(second)
         assert taken.result(SOON) == [first, second], "nobody else is under way"
 
 
 @pytest.mark.parametrize("hurried", [0, 1])
-def test_nobody_joins_a_call_that_this_could_make_late(
-    admission: AdmissionController, queue: BatchQueue, take: Take, hurried: int
-) -> None:
+def test_nobody_joins_a_call_that_this_could_make_late(line: Line, hurried: int) -> None:
     chunks = [chunk(seconds=3 * EVER if index == hurried else None) for index in range(3)]
     for one in chunks:
-        queue.put(one)
+        line.queue.put(one)
     for _ in range(200):
-        admission.latency.learn(Work("kind", 1), EVER)
+        line.admission.latency.learn(Work("kind", 1), EVER)
     calls = [[chunks[0]], chunks[1:]] if hurried == 0 else [[chunks[0], chunks[2]], [chunks[1]]]
-    assert [take().result(SOON) for _ in calls] == calls
+    assert [line.take().result(SOON) for _ in calls] == calls
 
 
 @pytest.fixture
-def beside(queue: BatchQueue, take: Take, monkeypatch: pytest.MonkeyPatch) -> BatchQueue:
-    """A queue whose device computes for a job that has not waited long."""
+def beside(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
+    """One whose device computes for a job that has not waited long."""
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
-    put(queue, chunk(JOB, mergeable=False))
-    take().result(SOON)
-    return queue
+    line.put(chunk(JOB, mergeable=False))
+    line.take().result(SOON)
+    return line
 
 
-def test_what_waits_goes_in_the_middle_of_a_jobs_call_and_shares_its_own(
-    beside: BatchQueue,
-) -> None:
-    assert beside.take_between() == []
-    put(beside, chunk(JOB, mergeable=False))
-    assert beside.take_between() == []
+def test_what_waits_goes_in_the_middle_of_a_jobs_call_and_shares_its_own(beside: Line) -> None:
+    assert beside.queue.take_between() == []
+    beside.put(chunk(JOB, mergeable=False))
+    assert beside.queue.take_between() == []
     requests = [chunk(max_rows=2) for _ in range(3)]
-    put(beside, *requests)
-    assert [beside.take_between() for _ in range(3)] == [requests[:2], requests[2:], []]
+    beside.put(*requests)
+    assert [beside.queue.take_between() for _ in range(3)] == [requests[:2], requests[2:], []]
 
 
 def test_nothing_goes_between_where_a_job_has_waited_long(
-    beside: BatchQueue, monkeypatch: pytest.MonkeyPatch
+    beside: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(beside, chunk())
+    beside.put(chunk())
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", 0.0)
-    assert beside.take_between() == []
+    assert beside.queue.take_between() == []
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_a_job_computes_while_others_may_come_to_share_a_call(
-    limiter: ConcurrencyLimiter, beside: BatchQueue
-) -> None:
+def test_a_job_computes_while_others_may_come_to_share_a_call(beside: Line) -> None:
     first, lone = chunk(), chunk(mergeable=False)
-    with at_work(limiter):
-        put(beside, first)
-        assert beside.take_between() == []
-    assert beside.take_between() == [first]
-    with at_work(limiter):
-        put(beside, lone)
-        assert beside.take_between() == [lone]
+    with beside.at_work():
+        beside.put(first)
+        assert beside.queue.take_between() == []
+    assert beside.queue.take_between() == [first]
+    with beside.at_work():
+        beside.put(lone)
+        assert beside.queue.take_between() == [lone]
 
 
-def test_what_went_between_is_answered_when_the_device_fails(beside: BatchQueue) -> None:
+def test_what_went_between_is_answered_when_the_device_fails(beside: Line) -> None:
     one = chunk()
-    put(beside, one)
-    assert beside.take_between() == [one]
-    beside.fail("broken")
+    beside.put(one)
+    assert beside.queue.take_between() == [one]
+    beside.queue.fail("broken")
     assert isinstance(one.future.exception(SOON), DeviceFailed)
