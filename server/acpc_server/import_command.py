@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -144,11 +144,22 @@ def _imported(run: Run, target: Path) -> bool:
 
 def answered(app: typer.Typer) -> None:
     """Run a command line; what it rejects is one line and exit code 1."""
+    command: Any = typer.main.get_command(app)
+    _plain_flags(command)
     try:
-        app(prog_name="acpc-server")
+        command(prog_name="acpc-server")
     except AcpcError as error:
         ERR.print(f"{error.code}: {error.message}")
         sys.exit(1)
+
+
+def _plain_flags(command: Any) -> None:  # noqa: ANN401 - of the click that typer brings
+    """Leave out of helps that a flag is a truth value, which newer releases of typer write."""
+    for param in command.get_params(command.context_class(command)):
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    for inner in getattr(command, "commands", {}).values():
+        _plain_flags(inner)
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
+from acpc.extras import install_line
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Shifts, Shown, read_grid
@@ -63,7 +64,7 @@ def _draw(file: Path, output: Path, image_size: int, shift: list[str]) -> None:
     program = Path(sys.executable).with_name("acpc-server")
     if not program.exists():
         raise typer.BadParameter(
-            "the server's package draws; install it here: pip install 'acpc[server]'",
+            f"the server's package draws; install it here: {install_line('server')}",
             param_hint="--preview",
         )
     asked = [part for text in shift for part in ("--shift", text)]

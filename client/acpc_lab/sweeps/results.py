@@ -195,21 +195,25 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @property
     def inconsistencies(self) -> tuple[str, ...]:
-        """What changed at the server while the sweep ran, so that cells do not compare."""
-        seen: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """What changed at the server while the sweep ran, so that cells do not compare.
+
+        Jobs until decided may stop at different anchors, whose digests differ.
+        """
+        seen: dict[tuple[str, str, int], set[str]] = defaultdict(set)
         for item in self.cells:
             if item.score is not None:
                 receipt, cell = item.score.receipt, item.cell
-                seen["anchors of", str(cell.anchors)].add(receipt.anchors_digest)
+                count = item.score.checkpoint.anchors
+                seen["anchors of", str(cell.anchors), count].add(receipt.anchors_digest)
                 measured = f"{cell.checkpoint}{cell.content}"
-                seen["checkpoint", measured].add(receipt.checkpoint_digest)
+                seen["checkpoint", measured, 0].add(receipt.checkpoint_digest)
                 if cell.reference is not None and receipt.reference_digest:
-                    seen["checkpoint", str(cell.reference)].add(receipt.reference_digest)
-                seen["server", "releases"].add(receipt.code_version)
+                    seen["checkpoint", str(cell.reference), 0].add(receipt.reference_digest)
+                seen["server", "releases", 0].add(receipt.code_version)
         return tuple(
             f"the {what} {which} changed during the sweep: its cells saw {len(digests)} different "
             f"ones ({', '.join(sorted(digest[:12] for digest in digests))})"
-            for (what, which), digests in seen.items()
+            for (what, which, _), digests in seen.items()
             if len(digests) > 1
         )
 

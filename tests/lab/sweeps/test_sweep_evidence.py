@@ -101,6 +101,17 @@ def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     assert newer["family_wise_outcome"] == "passed" and newer["limit"] is None
 
 
+def test_cells_that_stopped_at_different_anchors_compare(run: Callable[..., Sweep]) -> None:
+    """The digest is of the anchors that were evaluated, which are fewer where a look decided."""
+    sooner = pb.ScoreCheckpointResponse()
+    sooner.CopyFrom(PASSES)
+    sooner.checkpoint.anchors = 1
+    sooner.receipt.anchors_digest = "c" * 64
+    results = run(sooner, PASSES).results()
+    assert results.inconsistencies == ()
+    assert len(results.limits) == 1
+
+
 def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
     own = pb.ScoreCheckpointResponse()
     own.CopyFrom(FAILS)

@@ -12,20 +12,7 @@ import numpy as np
 import processes
 import pytest
 import torch
-from acpc.contract import (
-    ColorJitter,
-    Gamma,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    Jpeg,
-    Occlusion,
-    RandomShift,
-    Resize,
-    Shadow,
-    VisualChange,
-    parse,
-)
+from acpc.contract import KINDS, GaussianNoise, VisualChange, example, parse
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics import normals_from, philox_words
 from acpc_server.perturb import DrawKey, Draws, perturb_frames, perturb_histories
@@ -173,14 +160,14 @@ def test_a_plug_ins_own_stream_has_none_of_the_words_of_the_draw() -> None:
     assert not {*own.tolist()} & {*itertools.islice(words64("gaussian_noise", 1, 2, 3), 4000)}
 
 
-NEWER = (
-    "saturation:-0.5", "cutout:0.2", "distractor:0.4", "background:1@808080", "zoom:0.3",
-    "random_convolution:0.5", "knocked_camera:5", "haze:0.5", "salt_and_pepper:0.2", "stutter:0.5",
-)  # fmt: skip
-SPECS: list[VisualChange] = [
-    Identity(), GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3),
-    ColorJitter(strength=0.7), GaussianBlur(kernel_size=5), Resize(scale=0.3), Jpeg(quality=30),
-    Shadow(strength=0.5), Gamma(exponent=2.2), *map(parse, NEWER),
+FITTED = ("gaussian_blur", "random_shift")  # to the frames below
+DRAWN = tuple(
+    example(cls)
+    for kind, cls in KINDS.items()
+    if kind not in ("registered", "composition", "given_views")
+)
+SPECS = [parse(text) for text in DRAWN if text.partition(":")[0] not in FITTED] + [
+    parse("gaussian_blur:5"), parse("random_shift:3"),
 ]  # fmt: skip
 
 
@@ -242,13 +229,7 @@ from acpc_server.perturb import perturb_frames
 torch.set_num_threads({threads})
 frames = torch.linspace(-2, 2, 3 * 3 * 40 * 56).reshape(3, 3, 40, 56)
 digest = hashlib.sha256()
-for spec in (
-    GaussianNoise(sigma=0.08), GaussianBlur(kernel_size=15), Resize(scale=0.25),
-    Brightness(change=0.3), Contrast(change=-0.3), ColorJitter(strength=0.5), Jpeg(quality=20),
-    Occlusion(size=0.3), RandomShift(pixels=4), DefocusBlur(radius=3.5),
-    MotionBlur(length=9.0, angle=30.0), Shadow(strength=0.5), Gamma(exponent=2.2),
-    *map(parse, {newer}),
-):
+for spec in map(parse, {drawn}):
     view = perturb_frames(frames, spec, seed=11, anchor=12, draw=3)
     digest.update(view.numpy().tobytes())
 print(digest.hexdigest())
@@ -258,7 +239,7 @@ print(digest.hexdigest())
 @pytest.mark.process
 def test_another_process_with_other_threads_draws_the_same_bits() -> None:
     outputs = {
-        processes.run([sys.executable, "-c", PROGRAM.format(threads=threads, newer=NEWER)]).stdout
+        processes.run([sys.executable, "-c", PROGRAM.format(threads=threads, drawn=DRAWN)]).stdout
         for threads in (1, 3)
     }
     assert len(outputs) == 1

@@ -2,94 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
+from math import isfinite
+from typing import Any, get_type_hints
+
 import numpy as np
 import pytest
 import torch
 from acpc.contract import (
     Background,
-    Brightness,
     ColorJitter,
-    Contrast,
-    Cutout,
-    DefocusBlur,
-    Distractor,
-    Gamma,
-    GaussianBlur,
-    GaussianNoise,
-    Haze,
-    Identity,
-    Jpeg,
-    KnockedCamera,
-    MotionBlur,
     Occlusion,
     Perturbation,
-    RandomConvolution,
     RandomShift,
-    Resize,
-    SaltAndPepper,
-    Saturation,
     Shadow,
     Stutter,
-    Zoom,
+    bounds_of,
     from_plain,
+    parse,
     to_plain,
-)
+)  # fmt: skip
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import is_stochastic, perturb_frames, resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HEIGHT, WIDTH = 12, 15
-UINT64 = st.integers(0, 2**64 - 1)
-SIGNED = st.floats(-1, 1)
-PART = st.floats(0, 1)
+UINT64, PART = st.integers(0, 2**64 - 1), st.floats(0, 1)
 # Strong enough that every one of them changes random frames, whatever the draw.
-STRONG: list[Perturbation] = [
-    GaussianNoise(sigma=0.3), GaussianBlur(kernel_size=5), Resize(scale=0.3),
-    Brightness(change=-0.5), Contrast(change=-0.5), ColorJitter(strength=1.0), Jpeg(quality=10),
-    Occlusion(size=0.5), RandomShift(pixels=11), DefocusBlur(radius=2.0),
-    MotionBlur(length=5.0, angle=30.0), Shadow(strength=1.0), Gamma(exponent=3.0),
-    Saturation(-1.0), Cutout(0.5), Distractor(1.0), Background(1.0, "808080", 1.0),
-    RandomConvolution(1.0), Zoom(0.8), KnockedCamera(15.0), Haze(1.0), SaltAndPepper(0.9),
-    Stutter(1.0),
-]  # fmt: skip
-ZEROS: list[Perturbation] = [
-    Identity(), GaussianNoise(sigma=0.0), GaussianBlur(kernel_size=1), Resize(scale=1.0),
-    Brightness(change=0.0), Contrast(change=0.0), ColorJitter(strength=0.0), Jpeg(quality=100),
-    Occlusion(size=0.0), RandomShift(pixels=0), DefocusBlur(radius=0.0),
-    MotionBlur(length=0.0, angle=30.0), Shadow(strength=0.0), Gamma(exponent=1.0),
-    Saturation(0.0), Cutout(0.0), Distractor(0.0), Background(0.0, "808080"),
-    RandomConvolution(0.0), Zoom(0.0), KnockedCamera(0.0), Haze(0.0), SaltAndPepper(0.0),
-    Stutter(0.0),
-]  # fmt: skip
+STRONG: list[Perturbation] = [*map(parse, (
+    "gaussian_noise:0.3", "gaussian_blur:5", "resize:0.3", "brightness:-0.5", "contrast:-0.5",
+    "color_jitter:1", "jpeg:10", "occlusion:0.5", "random_shift:11", "defocus_blur:2",
+    "motion_blur:5@30", "shadow:1", "gamma:3", "saturation:-1", "cutout:0.5", "distractor:1",
+    "background:1@808080@1", "random_convolution:1", "zoom:0.8", "knocked_camera:15", "haze:1",
+    "salt_and_pepper:0.9", "stutter:1",
+))]  # fmt: skip
+ZERO = {"gaussian_blur": 1, "resize": 1.0, "gamma": 1.0, "jpeg": 100}
+ZEROS = [replace(spec, **{fields(spec)[0].name: ZERO.get(spec.kind, 0)}) for spec in STRONG] + [
+    parse("identity")
+]
 # A frame's view depends on its place in the history; of a stutter, on the frames before it.
 PLACED = {"gaussian_noise", "salt_and_pepper", "distractor", "stutter"}
 ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind not in PLACED]
-specs = st.one_of(
-    st.builds(GaussianNoise, sigma=PART),
-    st.builds(GaussianBlur, kernel_size=st.integers(1, 23)),
-    st.builds(Resize, scale=st.floats(0.01, 1)),
-    st.builds(Brightness, change=SIGNED),
-    st.builds(Contrast, change=SIGNED),
-    st.builds(ColorJitter, strength=PART),
-    st.builds(Jpeg, quality=st.integers(1, 100)),
-    st.builds(Occlusion, size=PART),
-    st.builds(RandomShift, pixels=st.integers(0, 11)),
-    st.builds(DefocusBlur, radius=st.floats(0, 11)),
-    st.builds(MotionBlur, length=st.floats(0, 22), angle=st.floats(0, 180, exclude_max=True)),
-    st.builds(Shadow, strength=PART, softness=PART),
-    st.builds(Gamma, exponent=st.floats(0.1, 10)),
-    st.builds(Saturation, change=SIGNED),
-    st.builds(Cutout, size=PART, patches=st.integers(1, 16)),
-    st.builds(Distractor, size=PART, speed=PART),
-    st.builds(Background, PART, st.from_regex("[0-9a-f]{6}", fullmatch=True), st.floats(0.01, 1)),
-    st.builds(RandomConvolution, strength=PART),
-    st.builds(Zoom, cut=st.floats(0, 0.9)),
-    st.builds(KnockedCamera, degrees=st.floats(0, 15), field_of_view=st.floats(10, 90)),
-    st.builds(Haze, strength=PART),
-    st.builds(SaltAndPepper, share=PART),
-    st.builds(Stutter, chance=PART),
-)
+# What fits the frames, of parameters whose declared ranges go beyond.
+FITTING = {"kernel_size": 23, "pixels": 11, "radius": 11, "length": 22}
+
+
+def within(cls: type[Perturbation]) -> st.SearchStrategy[Perturbation]:
+    """Changes of a kind with every number within its declared range."""
+    types, ranges = get_type_hints(cls), dict[str, st.SearchStrategy[Any]]()
+    for name, bound in bounds_of(cls).items():
+        least, most = (bound.ge if isfinite(bound.ge) else 0.01), min(bound.le, bound.lt)
+        most = FITTING.get(name, most)
+        if types[name] is int:
+            ranges[name] = st.integers(int(least), int(most))
+        elif types[name] is float:
+            ranges[name] = st.floats(least, most, exclude_max=most == bound.lt)
+    if cls is Background:
+        ranges |= {"key": st.from_regex("[0-9a-f]{6}", fullmatch=True), "plate_width": st.just(0)}
+    return st.builds(cls, **ranges)
+
+
+specs = st.one_of(*(within(type(spec)) for spec in STRONG))
 by_kind = pytest.mark.parametrize("spec", STRONG, ids=lambda spec: spec.kind)
 
 
@@ -113,6 +87,18 @@ def test_zero_severity_changes_no_bit(spec: Perturbation, dtype: torch.dtype) ->
     view = perturb_frames(frames, spec, seed=1, anchor=2, draw=3)
     assert torch.equal(view.view(torch.uint8), frames.view(torch.uint8))
     assert view.data_ptr() != frames.data_ptr()
+
+
+@by_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_shape_and_dtype_stay_and_the_input_is_untouched(
+    spec: Perturbation, dtype: torch.dtype
+) -> None:
+    frames = photos().to(dtype)
+    before = frames.clone()
+    view = perturb_frames(frames, spec, seed=1, anchor=2, draw=3)
+    assert (view.shape, view.dtype) == (frames.shape, dtype)
+    assert torch.equal(frames, before) and view.data_ptr() != frames.data_ptr()
 
 
 @by_kind

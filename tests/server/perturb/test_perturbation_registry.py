@@ -9,38 +9,22 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
-    Background,
-    Brightness,
-    ColorJitter,
-    Contrast,
-    Cutout,
-    DefocusBlur,
-    Distractor,
-    Gamma,
+    KINDS,
     GaussianBlur,
     GaussianNoise,
-    Haze,
     Identity,
-    Jpeg,
-    KnockedCamera,
-    MotionBlur,
-    Occlusion,
     Perturbation,
-    RandomConvolution,
-    RandomShift,
     Registered,
     Resize,
-    SaltAndPepper,
-    Saturation,
-    Shadow,
-    Stutter,
-    Zoom,
+    example,
     from_plain,
-)
+    parse,
+)  # fmt: skip
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
 from pydantic import BaseModel, Field
 
+APART = {"registered", "composition", "given_views"}
 KEY = {"seed": 1, "anchor": 2, "draw": 3}
 FRAMES = torch.linspace(-1, 1, 2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
 PLUG_IN = """
@@ -268,42 +252,33 @@ def test_an_even_kernel_rounds_up_and_shares_the_digest() -> None:
     assert GaussianBlur(kernel_size=13).digest != GaussianBlur(kernel_size=15).digest
 
 
-def test_severity_grows_with_strength() -> None:
-    assert Identity().severity == 0.0
-    assert GaussianNoise(sigma=0.08).severity == 0.08
-    assert GaussianBlur(kernel_size=15).severity == 15.0
-    assert Resize(scale=1.0).severity == 0.0
-    assert Resize(scale=0.25).severity == 0.75
-    assert Brightness(change=-0.3).severity == Brightness(change=0.3).severity == 0.3
-    assert Contrast(change=-0.3).severity == Contrast(change=0.3).severity == 0.3
-    assert ColorJitter(strength=0.4).severity == 0.4
-    assert Jpeg(quality=30).severity == 70.0
-    assert Occlusion(size=0.2).severity == 0.2
-    assert RandomShift(pixels=4).severity == 4.0
-    assert DefocusBlur(radius=2.5).severity == 2.5
-    assert MotionBlur(length=9.0, angle=30.0).severity == 9.0
-    assert Shadow(strength=0.4).severity == 0.4
-    assert Gamma(exponent=0.5).severity == Gamma(exponent=2).severity == 1.0
-    assert Saturation(change=-0.3).severity == 0.3
-    assert Background(0.4, "808080").severity == 0.4
+@pytest.mark.parametrize(
+    ("text", "severity"),
+    [
+        ("identity", 0), ("gaussian_noise:0.08", 0.08), ("gaussian_blur:15", 15), ("resize:1", 0),
+        ("resize:0.25", 0.75), ("brightness:-0.3", 0.3), ("brightness:0.3", 0.3),
+        ("contrast:-0.3", 0.3), ("color_jitter:0.4", 0.4), ("jpeg:30", 70), ("occlusion:0.2", 0.2),
+        ("random_shift:4", 4), ("defocus_blur:2.5", 2.5), ("motion_blur:9@30", 9),
+        ("shadow:0.4", 0.4), ("gamma:0.5", 1), ("gamma:2", 1), ("saturation:-0.3", 0.3),
+        ("background:0.4@808080", 0.4),
+    ],
+)  # fmt: skip
+def test_severity_grows_with_strength(text: str, severity: float) -> None:
+    assert parse(text).severity == severity
+
+
+def test_severity_of_a_plug_in_is_its_parameter_of_that_name() -> None:
     assert Registered(name="fog", parameters={"severity": 3.0}).severity == 3.0
     assert Registered(name="fog").severity == 0.0
 
 
 def test_only_what_is_random_needs_more_than_one_draw() -> None:
-    random = [
-        GaussianNoise(sigma=0.08), ColorJitter(strength=0.4), Occlusion(size=0.2),
-        RandomShift(pixels=4), Shadow(strength=0.5), Cutout(0.1), Distractor(0.1),
-        Background(0.1, "808080"), RandomConvolution(0.1), Zoom(0.1), KnockedCamera(1), Haze(0.1),
-        SaltAndPepper(0.1), Stutter(0.1),
-    ]  # fmt: skip
-    certain = [
-        Identity(), GaussianBlur(kernel_size=3), Resize(scale=0.5), Brightness(change=0.1),
-        Contrast(change=0.1), Jpeg(quality=3), DefocusBlur(radius=1.0), MotionBlur(length=3.0),
-        Gamma(exponent=2.0), Saturation(change=-0.5),
-    ]  # fmt: skip
-    assert all(is_stochastic(spec) for spec in random)
-    assert not any(is_stochastic(spec) for spec in certain)
+    certain = {
+        "identity", "gaussian_blur", "resize", "brightness", "contrast", "jpeg", "defocus_blur",
+        "motion_blur", "gamma", "saturation",
+    }  # fmt: skip
+    drawn = [parse(example(cls)) for kind, cls in KINDS.items() if kind not in APART]
+    assert {spec.kind for spec in drawn if not is_stochastic(spec)} == certain
 
 
 def test_what_a_plug_in_does_is_not_known_to_be_nothing() -> None:
