@@ -153,7 +153,7 @@ def from_object(numbers: Numbers, root: Module) -> None:
             heads, scale = (module.attributes.get(key) for key in ("heads", "scale"))
             numbers.add("predictor.heads", plain_number(heads, f"{path}.heads", name), origin)
             width = numbers["predictor.inner_dim"][0] // max(1, numbers["predictor.heads"][0])
-            if not isinstance(scale, float) or abs(scale * width**0.5 - 1) > 1e-6:
+            if not isinstance(scale, float) or not abs(scale * width**0.5 - 1) <= 1e-6:
                 raise unsafe(name, f"{path}.scale is {scale!r:.40}, not {width} ** -0.5")
         if re.fullmatch(WANTED[4][0], path):
             numbers.add(f"{path.partition('.')[0]}.norm_fn", module.kind.rpartition(".")[2], origin)

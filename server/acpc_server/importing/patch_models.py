@@ -94,7 +94,7 @@ def plan_patches(
     for key, name in KEYS.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     for key, wanted in ALWAYS.items():
-        if (said := lookup(tree, key)) not in {None, wanted}:
+        if (said := lookup(tree, key)) not in (None, wanted):
             raise unsafe(numbers.filename, f"{origin}: {key} is {said!r:.20}, not {wanted}")
     block_width(numbers)
     encoder, finish = _backbone(root, numbers, backbone, lookup(tree, "encoder.name"))
@@ -126,9 +126,9 @@ def _check_classes(root: Module, filename: str) -> None:
             if re.fullmatch(pattern, path) and not re.fullmatch(kinds, module.kind):
                 raise unsafe(filename, f"{path} is a {module.kind!r:.80}, which is not known here")
         eps, approximate = (module.attributes.get(key) for key in ("eps", "approximate"))
-        if approximate not in {None, "none"}:
+        if approximate not in (None, "none"):
             raise unsafe(filename, f"{path} is a GELU approximated by {approximate!r:.20}")
-        if path.startswith("predictor.") and eps not in {None, 1e-5}:
+        if path.startswith("predictor.") and eps not in (None, 1e-5):
             raise unsafe(filename, f"{path}.eps is {eps!r:.40}, not 1e-05")
 
 
@@ -157,10 +157,11 @@ def _note(
         heads = plain_number(heads, f"{path}.heads", numbers.filename)
         numbers.add("predictor.heads", heads, "the object")
         width = int(inner // heads)
-        if not isinstance(scale, float) or abs(scale * width**0.5 - 1) > 1e-6:
+        if not isinstance(scale, float) or not abs(scale * width**0.5 - 1) <= 1e-6:
             raise unsafe(numbers.filename, f"{path}.scale is {scale!r:.40}, not {width} ** -0.5")
         numbers.add("predictor.dim_head", width, "its tensors and heads")
-        mask = dict(module.attributes.get("_buffers") or {}).get("bias")
+        buffers = module.attributes.get("_buffers")
+        mask = buffers.get("bias") if isinstance(buffers, dict) else None
         mask = module.attributes.get("bias") if mask is None else mask
         if not isinstance(mask, StoredTensor) or mask.shape != (1, 1, tokens, tokens):
             raise unsafe(numbers.filename, f"{path}.bias is no mask of {tokens} tokens")
@@ -216,9 +217,10 @@ def _prepared(filename: str, tensors: State, side: int) -> State:
 def _trained(held: Module, numbers: Numbers, side: int) -> JsonObject:
     """The config of a DINOv2 that was trained too, and so lies in the file."""
     slots = sum(value for name, (value, _) in numbers.items() if name.endswith(".emb_dim"))
-    width, blocks = numbers["predictor.dim"][0] - slots, held.children["blocks"].children
-    heads = {block.children["attn"].attributes.get("num_heads") for block in blocks.values()}
-    if heads != {width // DIM_HEAD}:
+    width = numbers["predictor.dim"][0] - slots
+    blocks = held.children.get("blocks", held).children
+    held_heads = (one.children.get("attn", held).attributes for one in blocks.values())
+    if any(one.get("num_heads") != width // DIM_HEAD for one in held_heads):
         raise unsafe(numbers.filename, f"heads of the encoder are not of {DIM_HEAD} coordinates")
     patch = plain_number(held.attributes.get("patch_size"), "encoder.patch_size", numbers.filename)
     shape = {

@@ -294,6 +294,7 @@ PATCH_EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no actions": (lambda p: p.pop("action_encoder"), "without a module of children"),
     "mask": (_wider_mask, "is no mask of 18 tokens"),
     "eps": (lambda p: setattr(p["predictor"].transformer.norm, "eps", 1e-6), "not 1e-05"),
+    "a dict": (lambda p: setattr(p["predictor"].transformer.norm, "eps", {}), "not 1e-05"),
     "class": (lambda p: p.update(action_encoder=nn.Linear(2, 2)), "which is not known here"),
     "encoder": (lambda p: p.update(encoder=nn.Linear(2, 2)), "not DINOv2's patch tokens"),
 }

@@ -10,19 +10,13 @@ import numpy_reference as metrics
 import pytest
 import torch
 from acpc.contract import (
-    Brightness,
-    DefocusBlur,
-    GaussianBlur,
     GaussianNoise,
     Identity,
-    Jpeg,
-    Occlusion,
     PairRequest,
-    RandomShift,
     Registered,
-    Resize,
     VisualChange,
-)
+    parse,
+)  # fmt: skip
 from acpc_server.engine import equal_rows
 from acpc_server.interactive.certify import ViewCertificate, certify_pool
 from acpc_server.interactive.compare import PairComparer
@@ -34,17 +28,12 @@ from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool
 from pydantic import BaseModel
 
 UNCHANGING: list[VisualChange] = [
-    Identity(),
-    GaussianNoise(sigma=0.0),
-    GaussianBlur(kernel_size=1),
-    Resize(scale=1.0),
-    Brightness(change=0.0),
-    Jpeg(quality=100),
-    Occlusion(size=0.0),
-    RandomShift(pixels=0),
-    DefocusBlur(radius=0.0),
+    *map(parse, (
+        "identity", "gaussian_noise:0", "blur:1", "resize:1", "brightness:0", "jpeg:100",
+        "occlusion:0", "random_shift:0", "defocus_blur:0",
+    )),
     Registered(name="test_untouched"),
-]
+]  # fmt: skip
 
 
 class Nothing(BaseModel):
