@@ -75,8 +75,9 @@ def numbers(field: FieldDescriptor, bounds: Bounds) -> Iterator[float]:
         return
     kind = np.float32 if field.cpp_type == FieldDescriptor.CPPTYPE_FLOAT else np.float64
     edges = (bounds.ge, -math.inf), (bounds.le, math.inf)
-    beyond = {float(np.nextafter(kind(edge), kind(way))) for edge, way in edges}
-    for value in {*beyond, bounds.gt, bounds.lt, NAN, INF, -INF}:
+    beyond = [float(np.nextafter(kind(edge), kind(way))) for edge, way in edges]
+    # In one order in every process: a set's depends on where NaN lies in memory.
+    for value in dict.fromkeys([*beyond, bounds.gt, bounds.lt, NAN, INF, -INF]):
         if not bounds.holds(value):
             yield value
 
