@@ -163,7 +163,7 @@ import sys, time, pathlib
 import numpy as np
 from acpc_client import AcpcClient, AnchorArrays, anchor_arrays, uploads
 target, folder, name = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-anchor_arrays.CUT_BYTES, uploads.upload.STREAM_BYTES = 20_000, 100_000
+anchor_arrays.CUT_BYTES, uploads.STREAM_BYTES = 20_000, 100_000
 given = dict(np.load(folder / "windows.npz"))
 views = given.pop("views")
 
