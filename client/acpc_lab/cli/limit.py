@@ -48,7 +48,7 @@ def limit(
         int, typer.Option(min=1, help="Severities that are scored at most.")
     ] = 6,
     request_id: Annotated[
-        str | None, typer.Option(help="A name for the search; another one scores everything anew.")
+        str | None, typer.Option(help="A name for the search; another one scores everything again.")
     ] = None,
     output: Annotated[
         Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
