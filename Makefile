@@ -87,7 +87,7 @@ test-all: export TIERS := not unit and not nightly
 test-all: $(READY) ## Everything that test does, and the slow tests; COVERAGE=--cov for unmet lines
 	@$(BESIDE)
 
-test-fast: $(READY) ## Run the unit tests alone (two minutes)
+test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(PYTEST) -m unit
 
 tests: $(READY) ## Run the unit tests, then those of TIERS
