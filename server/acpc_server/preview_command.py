@@ -11,7 +11,7 @@ import torch
 import typer
 from acpc.contract import VisualChange, parse_grid
 from jaxtyping import UInt8
-from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont
 
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.numerics import to_model_input, to_pixels
@@ -44,7 +44,10 @@ def preview_shifts(
     if len(rows[0]) == 1:  # one frame: as many changes side by side
         cells = [row[0] for row in rows]
         rows = [cells[start : start + 4] for start in range(0, len(cells), 4)]
-    sheet(rows).save(output)
+    try:
+        sheet(rows).save(output)
+    except (OSError, ValueError) as error:  # no folder or no room; no format of this name
+        raise typer.BadParameter(f"cannot be written: {error}", param_hint="--output") from error
     typer.echo(f"{output}: {len(shifts)} changes")
 
 
@@ -55,7 +58,7 @@ def read_frames(file: Path) -> UInt8[np.ndarray, "n h w 3"]:
             frames: np.ndarray = np.load(file, allow_pickle=False)
         else:
             frames = np.asarray(Image.open(file).convert("RGB"))
-    except (ValueError, EOFError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+    except (ValueError, EOFError, OSError, MemoryError, Image.DecompressionBombError) as error:
         raise InvalidArgument("file", f"{file} cannot be read: {error}") from error
     frames = frames[None] if frames.ndim == 3 else frames
     if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[3] != 3:

@@ -177,10 +177,12 @@ def test_changes_are_drawn_on_the_callers_own_frames(tmp_path: Path) -> None:
     np.save(tmp_path / "history.npy", frames)
     Image.fromarray(frames[0]).save(tmp_path / "frame.png")
     np.save(tmp_path / "other.npy", frames[..., 0])
+    whole = (tmp_path / "frame.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     out = str(tmp_path / "out.png")
 
-    def preview(file: str, shift: str) -> Result:
-        arguments = ["preview-shifts", str(tmp_path / file), "--output", out, "--shift", shift]
+    def preview(file: str, shift: str, to: str = out) -> Result:
+        arguments = ["preview-shifts", str(tmp_path / file), "--output", to, "--shift", shift]
         return CliRunner().invoke(app, [*arguments, "--image-size", "40"])
 
     assert preview("history.npy", "stutter:1").exit_code == 0
@@ -193,8 +195,12 @@ def test_changes_are_drawn_on_the_callers_own_frames(tmp_path: Path) -> None:
     assert Image.open(out).height == 3 * 63 + 6
     for file, shift, words in (
         ("other.npy", "haze:1", "wanted uint8"),
+        ("cut.png", "haze:1", "cannot be read"),
         ("frame.png", "fog:1", "no shift is called"),
         ("frame.png", "blur:99", "allow at most 79"),
     ):
         failed = preview(file, shift)
+        assert failed.exit_code == 2 and words in " ".join(failed.output.split())
+    for to, words in ((str(tmp_path / "none" / "out.png"), "No such file"), (f"{out}x", "unknown")):
+        failed = preview("frame.png", "haze:1", to)
         assert failed.exit_code == 2 and words in " ".join(failed.output.split())
