@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import (
     DIRECTIONS,
     SMALL_ARRAYS,
@@ -17,7 +18,6 @@ from acpc.contract import (
     extra_digest,
     frame_digests,
 )
-from numpy.typing import NDArray
 
 from acpc_client.errors import ArgumentError
 

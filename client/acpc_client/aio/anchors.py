@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
-from numpy.typing import NDArray
 
 from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.resources import Resource

@@ -10,9 +10,9 @@ from dataclasses import replace
 import grpc
 import grpc.aio
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import AnchorSet
 from acpc.v1 import diagnostic_service_pb2 as pb
-from numpy.typing import NDArray
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.anchor_arrays import AnchorArrays, Frames

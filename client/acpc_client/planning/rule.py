@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Any, Literal
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import Array, PoolCertificate, Record, SelectionCertificate
-from numpy.typing import NDArray
 
 from acpc_client.calls import CertifyOptions
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import AnchorPreview, ArgumentError, Columns, Record, Tabular
-from numpy.typing import NDArray
 
 from acpc_client.results.answers import Operation
 from acpc_client.results.documents import Result, score_of

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
-from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls

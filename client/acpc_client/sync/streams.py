@@ -10,9 +10,9 @@ from queue import SimpleQueue
 
 import grpc
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import AnchorSet
 from acpc.v1 import diagnostic_service_pb2 as pb
-from numpy.typing import NDArray
 
 from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
 from acpc_client.calls import anchors as calls

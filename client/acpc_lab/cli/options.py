@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from acpc.arrays import NDArray
 from acpc.contract import parse, parse_grid
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access, read_npz
 from acpc_client.errors import AcpcError, ArgumentError
-from numpy.typing import NDArray
 
 from acpc_lab.cli import progress, render
 from acpc_lab.cli.commands import PROTOCOL, SERVER

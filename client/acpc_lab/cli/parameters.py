@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from acpc.arrays import NDArray
 from acpc.contract import (
     PairedRequest,
     PairRequest,
@@ -27,7 +28,6 @@ from acpc.contract import (
     from_json,
 )
 from acpc_client import CemBudget, CheckpointRef, CoverageGoal, DatasetAnchors, Objective
-from numpy.typing import NDArray
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
 from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 from acpc_lab.datasets.tables import (
     Damaged,

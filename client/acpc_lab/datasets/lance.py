@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import load_optional
 from acpc.datasets import LANCE_SUFFIX, MAX_ROWS
 from acpc.extras import install_line
-from numpy.typing import NDArray
 
 from acpc_lab.datasets.tables import (
     Damaged,

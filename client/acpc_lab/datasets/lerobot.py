@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.datasets import MAX_ROWS
-from numpy.typing import NDArray
 
 from acpc_lab.datasets.tables import (
     Damaged,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import load_optional
 from acpc.datasets import MAX_FRAME_SIDE, Dataset, DatasetColumn
 from acpc.extras import install_line
 from acpc_client.errors import FailedPrecondition
-from numpy.typing import NDArray
 
 from acpc_lab.extras import load
 

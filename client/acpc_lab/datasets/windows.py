@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import did_you_mean, load_optional
 from acpc.datasets import (
     FORMATS,
@@ -27,7 +28,6 @@ from acpc.datasets import (
 from acpc.extras import install_line
 from acpc_client import AnchorArrays, DatasetAnchors, Reading
 from acpc_client.errors import ArgumentError, FailedPrecondition
-from numpy.typing import NDArray
 
 OnRead = Callable[[int, int], object]
 _READERS = {

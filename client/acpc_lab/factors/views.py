@@ -13,9 +13,9 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AnchorArrays
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 LEVELS = (1 / 3, 2 / 3, 1.0)
 """Levels of a factor where nothing says which: weak, medium, strong."""

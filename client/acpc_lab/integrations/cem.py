@@ -60,10 +60,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import Record
 from acpc_client import PlanSession, PoolCertificate
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
-from numpy.typing import NDArray
 
 from acpc_lab.integrations.breaker import CircuitBreaker
 from acpc_lab.integrations.solvers import Solver, SolverHook, integers

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 
 class Solver(Protocol):

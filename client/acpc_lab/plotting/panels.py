@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 from acpc_lab.extras import load
 from acpc_lab.plotting.palette import INK, KINDS, MARKERS, RULE, SOFT, light

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AnchorValues, GivenViews, Interval, Outcome, Score, ScoreProtocol
-from numpy.typing import NDArray
 
 from acpc_lab.evidence import Family, FamilyWise, Sureness, wilson
 from acpc_lab.factors import factor_of

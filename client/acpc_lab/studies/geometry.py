@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import GeometryStudy, Record, bounded
 from acpc_client.errors import ArgumentError, FailedPrecondition
-from numpy.typing import NDArray
 
 from acpc_lab.extras import load
 from acpc_lab.plotting import INK, RULE, hue, panels

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import Study
 from acpc_client import (
     AcpcClient,
@@ -28,7 +29,6 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError, MalformedAnswer, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from acpc_lab.campaigns import (
     Campaign,

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import Record, bounded
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 from acpc_lab.plotting import INK, hue, marker, panels, swatch, zero_line
 from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study

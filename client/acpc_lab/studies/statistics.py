@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import Record
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 from acpc_lab.evidence import wilson
 from acpc_lab.tables import Numbers, Texts

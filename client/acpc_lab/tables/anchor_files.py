@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import SMALL_ARRAYS
 from acpc_client import AnchorArrays
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 HISTORY = 3
 """Frames of history where nothing says how many: the paper's."""

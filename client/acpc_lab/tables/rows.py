@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
-from numpy.typing import NDArray
 
 from acpc_lab.extras import pyarrow
 from acpc_lab.tables.table import csv_of, parquet_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
-from numpy.typing import NDArray
 
+from acpc.arrays import NDArray
 from acpc.contract.errors import ArgumentError
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from acpc.arrays import NDArray
 from acpc.contract.coverage import CoverageStatement
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing

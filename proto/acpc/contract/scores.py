@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from acpc.arrays import NDArray
 from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError, FailedPrecondition
 from acpc.contract.evidence import Doubt, Evidence

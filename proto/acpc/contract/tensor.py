@@ -11,8 +11,9 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from acpc.arrays import NDArray
 from acpc.contract.errors import ArgumentError, joined
 from acpc.v1 import tensor_pb2
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 from acpc_server.errors import FailedPrecondition, NotFound, UnsafeCheckpoint, shortage
 

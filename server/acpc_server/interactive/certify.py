@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import CandidatePool, CleanGaps, PoolCertificate, ViewCertificate
-from numpy.typing import NDArray
 from torch import Tensor
 
 from acpc_server.encoding import predictions_not_finite

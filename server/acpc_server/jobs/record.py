@@ -10,6 +10,7 @@ This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 
 import fcntl
 import logging
+import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -60,6 +61,17 @@ POSTGRES_CONNECTION = {
 }
 # What SQLite calls a disk, a quota or a limit of its own that leaves no room.
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
+
+
+@sa.event.listens_for(sa.Engine, "connect")
+def tell_milliseconds(connection: object, _record: object) -> None:
+    """Give an old SQLite the clock that DBOS asks for from Python 3.12 on, whichever was linked.
+
+    ``unixepoch('subsec')`` is of SQLite 3.42; older ones, as Debian 12's and Ubuntu 22.04's, return
+    NULL.
+    """
+    if isinstance(connection, sqlite3.Connection) and sqlite3.sqlite_version_info < (3, 42):
+        connection.create_function("unixepoch", 1, lambda _modifier: time.time())
 
 
 def connection_url(url: str) -> sa.URL:

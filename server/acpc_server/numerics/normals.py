@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from acpc.arrays import NDArray
 from jaxtyping import Float32, Float64, Int32
-from numpy.typing import NDArray
 from torch import Tensor
 
 PIECE_BITS = 10

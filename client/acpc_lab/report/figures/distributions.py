@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AnchorValues, CheckpointScore
-from numpy.typing import NDArray
 
 from acpc_lab.plotting import TIP, light, logarithmic
 from acpc_lab.report.figures.plate import (
