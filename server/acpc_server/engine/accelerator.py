@@ -20,6 +20,8 @@ _NO_FLOAT64 = _NO_PINNING = frozenset({"mps"})
 _TF32 = frozenset({"cuda"})
 _GRAPHS = {"cuda": "CUDAGraph", "xpu": "XPUGraph"}
 WARM_UP = 3
+LARGE = 2**20
+"""Bytes of an answer that is copied into page-locked memory."""
 Compute = Callable[..., Tensor]
 """Tensors of fixed shapes to one tensor."""
 
@@ -123,7 +125,7 @@ def pinned(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy into page-locked memory, from which a device copies without the processor's help."""
     if device.type in ("cpu", *_NO_PINNING) or tensor.device.type != "cpu" or tensor.is_pinned():
         return tensor
-    return tensor.pin_memory()
+    return tensor.contiguous().pin_memory()  # torch pins no tensor that was expanded
 
 
 def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> list[Tensor]:
@@ -140,8 +142,14 @@ def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> lis
 
 
 def to_host(tensor: Tensor) -> Tensor:
-    """Copy a tensor to the CPU; nothing else waits for a device."""
-    return tensor.cpu()
+    """Copy a tensor to the CPU; nothing else waits for a device.
+
+    A large one comes into page-locked memory: new pages of the host take longer than the copy.
+    """
+    if tensor.device.type in ("cpu", *_NO_PINNING) or tensor.nbytes < LARGE:
+        return tensor.cpu()
+    there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return there.copy_(tensor)
 
 
 class DeviceGraphs:
