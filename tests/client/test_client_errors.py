@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import pickle
 import traceback
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from acpc_client import errors
 from acpc_client.errors import (
     AcpcError,
+    ArgumentError,
     ClientClosed,
     FieldViolation,
     InvalidArgument,
@@ -147,3 +149,15 @@ def test_only_a_server_gives_a_reason() -> None:
     assert caught.value.reason == ""
     for code in FAILURES:
         assert errors.from_status(status(code, "why")).reason == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ArgumentError("history.shape", "has 5 axes, wanted 4", reason="SHAPE"),
+        ResourceExhausted("too many jobs", retry_after=2.0, request_id="r"),
+    ],
+)
+def test_an_error_leaves_a_process_pool_as_it_was_raised(error: AcpcError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled here
+    assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

@@ -80,7 +80,9 @@ class Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         operation = func.overloadpacket
         if operation in (_aten._pin_memory, _aten.pin_memory):
-            if any(n > 1 and not step for n, step in zip(args[0].shape, args[0].stride(), strict=True)):
+            if any(
+                n > 1 and not step for n, step in zip(args[0].shape, args[0].stride(), strict=True)
+            ):
                 raise RuntimeError("torch cannot pin a tensor that was expanded")
             self._pinned.append(args[0].clone())
             return self._pinned[-1]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import Array, NumericMode, severities_up_to
+from acpc import contract
+from acpc.contract import NumericMode
 
 from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from acpc.contract import (
         AnchorPreview,
         AnchorSet,
+        Array,
         CheckpointRef,
         DatasetAnchors,
         EvidenceOptions,
@@ -231,7 +233,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The checkpoint or its anchors changed meanwhile.
             AcpcError: What the server rejected, or why a job ended without a score.
         """
-        search = results.LimitSearch(severities_up_to(strongest, steps), evaluations)
+        search = results.LimitSearch(contract.severities_up_to(strongest, steps), evaluations)
         while (place := search.next()) is not None:
             shift = search.shifts[place]
             for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):

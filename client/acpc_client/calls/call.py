@@ -13,16 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 import numpy as np
-from acpc.contract import (
-    AnchorSet,
-    CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
-    VisualChange,
-    Wire,
-    WireEnum,
-    check,
-)
+from acpc import contract
 from acpc.v1 import receipt_pb2
 from google.protobuf.message import Message
 
@@ -30,16 +21,21 @@ from acpc_client.errors import ArgumentError, MalformedAnswer
 
 if TYPE_CHECKING:
     from acpc.contract import (
+        AnchorSet,
         Array,
         CemReturn,
+        CheckpointRef,
         CostReduction,
         CoverageGoal,
+        DatasetAnchors,
         EvidenceOptions,
+        NumericMode,
         Objective,
         Perturbation,
         ScoreProtocol,
         Thresholds,
         UntilDecided,
+        Wire,
     )
 
 
@@ -260,7 +256,7 @@ def identity(request_id: str | None) -> str:
 
 def reference(checkpoint: str | CheckpointRef) -> receipt_pb2.CheckpointRef:
     """The message for a checkpoint named either way."""
-    return CheckpointRef.of(checkpoint).to_message()
+    return contract.CheckpointRef.of(checkpoint).to_message()
 
 
 def common(checkpoint: str | CheckpointRef, options: CallOptions, *more: str) -> dict[str, Any]:
@@ -270,14 +266,14 @@ def common(checkpoint: str | CheckpointRef, options: CallOptions, *more: str) ->
     """
     return {
         "request_id": identity(options.get("request_id")),
-        "checkpoint": CheckpointRef.of(checkpoint),
+        "checkpoint": contract.CheckpointRef.of(checkpoint),
         **{name: options.get(name) for name in ("numeric_mode", *more)},
     }
 
 
 def source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
     """Where the anchors of a job come from; a text is the digest of a set."""
-    return anchors.digest if isinstance(anchors, AnchorSet) else anchors
+    return anchors.digest if isinstance(anchors, contract.AnchorSet) else anchors
 
 
 def message(request: Wire[M]) -> M:
@@ -286,7 +282,7 @@ def message(request: Wire[M]) -> M:
     Raises:
         ArgumentError: One is not, or cannot be sent; names the field.
     """
-    check(request)
+    contract.check(request)
     sent = request.to_message()
     _drop_defaults(request, sent)
     return sent
@@ -296,11 +292,11 @@ def _drop_defaults(record: object, sent: Message) -> None:
     """Clears what has the contract's default: the server fills it in, a newer one with its own."""
     for name, wire, default, of_oneof in _droppable(type(record)):
         value = getattr(record, name)
-        if isinstance(value, np.ndarray | VisualChange):
+        if isinstance(value, np.ndarray | contract.VisualChange):
             continue
         if not of_oneof and value == default and default is not MISSING:
             sent.ClearField(wire)
-        elif isinstance(value, Wire):
+        elif isinstance(value, contract.Wire):
             _drop_defaults(value, getattr(sent, sent.WhichOneof(wire) if of_oneof else wire))
 
 
@@ -314,7 +310,7 @@ def _find_droppable(cls: type) -> list[tuple[str, str, object, bool]]:
             found.append((f.name, wire, MISSING, True))
         elif wire in known.fields_by_name:
             field = known.fields_by_name[wire]
-            cleared = field.has_presence or isinstance(f.default, tuple | WireEnum)
+            cleared = field.has_presence or isinstance(f.default, tuple | contract.WireEnum)
             if cleared:
                 found.append((f.name, wire, f.default, False))
     return found

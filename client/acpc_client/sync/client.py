@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc.contract import Array, NumericMode, severities_up_to
+from acpc import contract
+from acpc.contract import NumericMode
 
 from acpc_client import calls, results, sync
 from acpc_client.errors import AlreadyExists
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from acpc.contract import (
         AnchorPreview,
         AnchorSet,
+        Array,
         CheckpointRef,
         DatasetAnchors,
         EvidenceOptions,
@@ -230,7 +232,7 @@ class AcpcClient(PlanningMethods):
             FailedPrecondition: The checkpoint or its anchors changed meanwhile.
             AcpcError: What the server rejected, or why a job ended without a score.
         """
-        search = results.LimitSearch(severities_up_to(strongest, steps), evaluations)
+        search = results.LimitSearch(contract.severities_up_to(strongest, steps), evaluations)
         while (place := search.next()) is not None:
             shift = search.shifts[place]
             for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):

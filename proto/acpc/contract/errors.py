@@ -22,6 +22,7 @@ AcpcError
 
 from __future__ import annotations
 
+from copyreg import __newobj__  # type: ignore[attr-defined]
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -72,6 +73,10 @@ class AcpcError(Exception):
         self.violations = violations
         self.retry_after = retry_after
         self.request_id = request_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """How it travels out of a process pool, whatever the arguments of its class."""
+        return __newobj__, (type(self), *self.args), vars(self)
 
     def to_dict(self) -> dict[str, object]:
         """Plain values, ready for JSON."""
