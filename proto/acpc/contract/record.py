@@ -48,7 +48,7 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: Any) -> object:
+def _plain(value: object) -> object:
     plain = value
     match value:
         case enum.Enum():
@@ -63,8 +63,8 @@ def _plain(value: Any) -> object:
             plain = None
         case datetime():
             plain = value.isoformat()
-        case _ if callable(getattr(value, "to_dict", None)):  # a record, or an error
-            plain = value.to_dict()
+        case _ if callable(to_dict := getattr(value, "to_dict", None)):  # a record, or an error
+            plain = to_dict()
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             plain = {key: _plain(item) for key, item in dataclasses.asdict(value).items()}
     return plain
