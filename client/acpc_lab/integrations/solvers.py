@@ -12,6 +12,9 @@ import numpy as np
 from acpc_client.errors import ArgumentError
 from numpy.typing import NDArray
 
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
 
 class Solver(Protocol):
     """What ``attach`` needs of a solver."""
@@ -129,8 +132,15 @@ def _unpickled(kind: type) -> Any:  # noqa: ANN401 - a solver of any class
     return object.__new__(_attached(kind))
 
 
-def integers(values: Any) -> NDArray[np.int64]:  # noqa: ANN401 - tensor or array
+def integers(values: Any) -> Integers:  # noqa: ANN401 - tensor or array
     """int64 of a tensor or an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.asarray(values, dtype=np.int64)
+
+
+def floats(values: Any) -> Floats:  # noqa: ANN401 - tensor or array
+    """float32 of a tensor or an array; NumPy has no bfloat16, so tensors are widened first."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu().numpy()
+    return np.asarray(values, dtype=np.float32)

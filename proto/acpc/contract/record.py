@@ -7,7 +7,7 @@ import enum
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,12 @@ MAX_SHOWN = 20
 """Rows that a notebook shows."""
 # Loaded to draw; the lab knows this module.
 _PICTURES = "acpc_lab.report"
+
+
+def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:
+    """Attributes of records as the columns of a table."""
+    held = list(items)
+    return {name: [getattr(item, name) for item in held] for name in names}
 
 
 class Tabular:
