@@ -214,10 +214,9 @@ class CemCertificates(SolverHook):
             costs: (environments, candidates).
             topk_inds: Indices of the elite set, (environments, k), best first.
 
-        Raises:
-            ArgumentError: The session's elite count is not k, its kept elites are not the attached
-                solver's, or the candidates cannot be sent.
-            AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
+        Raises ArgumentError: The session's elite count is not k, its kept elites are not the
+        attached solver's, or the candidates cannot be sent; AcpcError: The server rejected or could
+        not do it, where ``on_error`` is "raise".
         """
         self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
         pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)

@@ -207,8 +207,7 @@ class EpochScorer:
         shifts: The visual changes; each is a job.
         **options: See ``ScoringOptions``.
 
-    Raises:
-        ArgumentError: The file of the thresholds cannot be used; names the field.
+    Raises ArgumentError: The file of the thresholds cannot be used; names the field.
     """
 
     def __init__(

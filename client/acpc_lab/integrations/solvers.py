@@ -41,10 +41,8 @@ class SolverHook(ABC):
         So each row is told to be its environment's, and an error inside ``solve``, of whoever it
         is, leaves no session open. Attached again, nothing changes. A solver may have several
         attached, and one of these several solvers, one solve at a time; answers are the last
-        solve's. A copy of an attached solver has its own, which opens sessions of its own.
-
-        Raises:
-            ArgumentError: The solver has no callbacks, as MPPI's.
+        solve's. A copy of an attached solver has its own, which opens sessions of its own. Raises
+        ArgumentError: The solver has no callbacks, as MPPI's.
         """
         if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
             raise ArgumentError(

@@ -242,11 +242,7 @@ class ScoreCheckpointCallback:
 
 
 def _one_of(name: str, given: bool | str, *known: str) -> str:
-    """A choice; True is the point gate.
-
-    Raises:
-        ArgumentError: It is none of them.
-    """
+    """A choice; True is the point gate. Raises ArgumentError: It is none of them."""
     found = "point" if given is True else given
     if found not in known:
         wanted = " or ".join(filter(None, known))
