@@ -75,8 +75,7 @@ class AnchorArrays:
             their group: float32 (n, probes, h, height, width, 3). Their lengths are of no account.
         proprio: What a robot feels at each frame, float32 (n, h + H, width); None: nothing.
 
-    Raises:
-        ArgumentError: An array has another dtype or shape, or does not fit the others.
+    Raises ArgumentError: An array has another dtype or shape, or does not fit the others.
     """
 
     history: int

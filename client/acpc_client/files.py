@@ -26,8 +26,7 @@ _BROKEN = (
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file so that a crash at any moment leaves the old content or the new one.
 
-    Raises:
-        OSError: The folder cannot be written.
+    Raises OSError: The folder cannot be written.
     """
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -45,8 +44,7 @@ def write_whole(path: Path, content: bytes) -> None:
 def read_npz(file: Path | bytes) -> dict[str, Array]:
     """The arrays of an NPZ file, or of its content; objects are never unpickled.
 
-    Raises:
-        ArgumentError: It is not such a file; its field is the path.
+    Raises ArgumentError: It is not such a file; its field is the path.
     """
     path = "" if isinstance(file, bytes) else str(file)
     try:

@@ -20,8 +20,7 @@ Item = TypeVar("Item")
 def unsigned(value: Count, name: str, bits: int = 32) -> Count:
     """``value`` itself, once it is known to fit an unsigned field of the contract.
 
-    Raises:
-        ArgumentError: It does not.
+    Raises ArgumentError: It does not.
     """
     if value is not None and not 0 <= value < 2**bits:
         raise ArgumentError(name, f"found {value}, wanted an integer in [0, 2**{bits})")

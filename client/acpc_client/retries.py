@@ -95,10 +95,7 @@ class RetryPolicy:
 
 
 class Attempts:
-    """Keeps one logical call's deadline over retries, and counts its failures.
-
-    ``timeout`` is in seconds for the whole call; None only for a watcher.
-    """
+    """Keeps one call's deadline, ``timeout`` seconds, over retries; None: of a watcher."""
 
     def __init__(self, policy: RetryPolicy, timeout: float | None) -> None:
         self._policy = policy
@@ -132,8 +129,7 @@ class Attempts:
 class Contact:
     """Whether the server of a client has ever answered, or may have received anything.
 
-    Attributes:
-        heard: When it last answered, or was last called on a new connection, monotonic.
+    It was ``heard`` when it last answered, or was last called on a new connection, monotonic.
     """
 
     target: str
@@ -197,9 +193,8 @@ class Absence:
     def failed(self, error: AcpcError) -> float:
         """Seconds until the next call, after one that was tried as often as its policy says.
 
-        Raises:
-            AcpcError: ``error`` itself, where it will not pass.
-            ServerAway: The server has been away for too long.
+        Raises AcpcError: ``error`` itself, where it will not pass; ServerAway: The server has been
+        away for too long.
         """
         if not passing(error) and not isinstance(error, ServerAway):
             self.answered()
@@ -234,16 +229,12 @@ class Absence:
 
     def _told(self, error: AcpcError, limit: float) -> AcpcError:
         target, why, long = self._contact.target, _why(error), _length(limit)
+        said = f"the server at {target} is away ({why}); its jobs go on, or resume when it is back"
         if isinstance(error, ResourceExhausted):
-            said = f"the server at {target} is busy ({why}); waiting up to {long}"
+            said = f"the server at {target} is busy ({why})"
         elif not self._contact.made:
-            said = f"no server answers at {target} ({why}); trying for {long}"
-        else:
-            said = (
-                f"the server at {target} is away ({why}); its jobs go on, or resume when it is "
-                f"back; waiting up to {long}"
-            )
-        return ServerAway(said, why=why)
+            return ServerAway(f"no server answers at {target} ({why}); trying for {long}", why=why)
+        return ServerAway(f"{said}; waiting up to {long}", why=why)
 
     def _over(self, error: AcpcError, limit: float) -> ServerAway:
         target, why = self._contact.target, _why(error)
@@ -312,8 +303,7 @@ class WatchPlan:
     def ended(self) -> float:
         """Seconds to wait after a stream or poll that ended before the operation did.
 
-        Raises:
-            DeadlineExceeded: The watch is over; the operation goes on.
+        Raises DeadlineExceeded: The watch is over; the operation goes on.
         """
         self._break()
         if self._attempts.over(POLL_INTERVAL_S):
@@ -323,8 +313,7 @@ class WatchPlan:
     def failed(self, error: AcpcError) -> float:
         """Seconds to wait after a stream or poll that failed.
 
-        Raises:
-            AcpcError: ``error``, which will not pass, DeadlineExceeded, or ServerAway.
+        Raises AcpcError: ``error``, which will not pass, DeadlineExceeded, or ServerAway.
         """
         if self._attempts.over():
             raise self._out_of_time() from None
@@ -338,7 +327,11 @@ class WatchPlan:
         try:
             return self._absence.failed(error) if delay is None else delay
         except NotFound:
-            raise extended(error, self._lost()) from None
+            lost = (
+                f"the server has no record of {self.name}: it was deleted, the record was lost, or "
+                "another server has it; a lost job must be submitted again"
+            )
+            raise extended(error, lost) from None
         except AcpcError as ended:
             raise extended(ended, self._follow()) from None
 
@@ -352,9 +345,3 @@ class WatchPlan:
 
     def _follow(self) -> str:
         return f"the job goes on at the server; follow it: acpc operations watch {self.name}"
-
-    def _lost(self) -> str:
-        return (
-            f"the server has no record of {self.name}: it was deleted, the record was lost, or "
-            "another server has it; a lost job must be submitted again"
-        )

@@ -52,8 +52,7 @@ class Source:
         horizon: Future frames.
         expected: Digest of whole arrays; empty for parts.
 
-    Raises:
-        ArgumentError: The count does not fit the anchors.
+    Raises ArgumentError: The count does not fit the anchors.
     """
 
     def __init__(
@@ -76,13 +75,11 @@ class Source:
     def prepare(self) -> None:
         """Reads whole arrays once, for their digest, or the first part.
 
-        Raises:
-            ArgumentError: There is no part.
+        Raises ArgumentError: There is no part.
         """
         first = self._whole
         if first is None:
-            first = next(self._parts, None)
-            if first is None:
+            if (first := next(self._parts, None)) is None:
                 raise ArgumentError("anchors", "found no part, wanted at least one")
             parts = chain([first], self._parts)
             self._cuts = (cut for part in parts for cut in part.cuts())
@@ -94,8 +91,7 @@ class Source:
     def shards(self, start: int) -> Iterator[Shard]:
         """Shards from anchor ``start`` on; of parts, no earlier than ``read``.
 
-        Raises:
-            ArgumentError: A part does not fit the first one, or the count.
+        Raises ArgumentError: A part does not fit the first one, or the count.
         """
         offset = start if self._whole is not None else len(self._digest)
         for cut in self._cuts if self._whole is None else self._whole.cuts(start):
@@ -110,10 +106,9 @@ class Source:
 
     def _take(self, cut: AnchorArrays, offset: int) -> None:
         if (cut.history, cut.horizon) != (self.history, self.horizon):
+            found = f"found a part of history {cut.history} and horizon {cut.horizon}"
             raise ArgumentError(
-                "anchors",
-                f"found a part of history {cut.history} and horizon {cut.horizon} after one of "
-                f"{self.history} and {self.horizon}",
+                "anchors", f"{found} after one of {self.history} and {self.horizon}"
             )
         if offset + len(cut) > self.total:
             raise ArgumentError("anchors", f"found more anchors than count, {self.total}")
@@ -171,8 +166,7 @@ class Upload:
     Attributes:
         lost: Whether the server must be asked where the upload is.
 
-    Raises:
-        ArgumentError: The options do not fit the anchors.
+    Raises ArgumentError: The options do not fit the anchors.
     """
 
     def __init__(
@@ -198,8 +192,7 @@ class Upload:
     def prepare(self) -> None:
         """Reads what the header says: of whole arrays, everything once, for their digest.
 
-        Raises:
-            ArgumentError: There is no part, or it does not fit the options.
+        Raises ArgumentError: There is no part, or it does not fit the options.
         """
         source, options = self._source, self._options
         source.prepare()
@@ -255,9 +248,8 @@ class Upload:
     def begin(self, answer: pb.GetUploadResponse | None) -> AnchorSet | None:
         """Takes where the upload is, None for one the server does not know.
 
-        Raises:
-            FailedPrecondition: The server has forgotten anchors that cannot be made again.
-            DataLoss: The finished set is not what was sent.
+        Raises FailedPrecondition: The server has forgotten anchors that cannot be made again;
+        DataLoss: The finished set is not what was sent.
         """
         with self._lock:
             self.lost = False
@@ -270,19 +262,16 @@ class Upload:
     def stored(self, answer: pb.UploadAnchorsResponse) -> AnchorSet | None:
         """Takes what a stream that ended well has stored; the set, when it is complete.
 
-        Raises:
-            ArgumentError: There are fewer anchors than were promised.
-            DataLoss: The finished set is not what was sent.
+        Raises ArgumentError: There are fewer anchors than were promised; DataLoss: The finished set
+        is not what was sent.
         """
         with self._lock:
             self._stream += 1
             if answer.HasField("anchor_set"):
                 return self._finished(answer.anchor_set)
             if answer.next_offset == self._stored and not self._held:
-                raise ArgumentError(
-                    "anchors",
-                    f"ended after {self._stored} anchors, but count is {self._source.total}",
-                )
+                ended = f"ended after {self._stored} anchors, but count is {self._source.total}"
+                raise ArgumentError("anchors", ended)
             self._move(answer.next_offset)
             return None
 
@@ -299,8 +288,7 @@ class Upload:
     def failed(self, error: AcpcError) -> float:
         """Seconds to wait after a stream that failed.
 
-        Raises:
-            AcpcError: ``error``, when it will not pass, or has not for too long.
+        Raises AcpcError: ``error``, when it will not pass, or has not for too long.
         """
         self.lost = True
         passing = (

@@ -7,10 +7,9 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 
-def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_face(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package whose imports stand below ``TYPE_CHECKING``.
 
     They are read from its source, so that type checkers, import rules and this agree on them.
@@ -26,7 +25,7 @@ def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str
         found = [node for node in tree if isinstance(node, ast.ImportFrom) and node.module]
         return {alias.name: str(node.module) for node in found for alias in node.names}
 
-    def get(name: str) -> Any:  # noqa: ANN401 - whatever the package exports
+    def get(name: str) -> object:
         if name == "__all__":
             return sorted(homes())
         home = "" if name.startswith("__") else homes().get(name)

@@ -11,9 +11,12 @@ import importlib
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING
 
 from acpc.extras import install_line
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
 
 HEADER = "traceparent"
 
@@ -56,7 +59,7 @@ OFF = Span()
 
 
 class _Recorded(Span):
-    def __init__(self, otel: _Export, span: Any, *, of_call: bool = False) -> None:  # noqa: ANN401
+    def __init__(self, otel: _Export, span: trace.Span, *, of_call: bool = False) -> None:
         self._otel = otel
         self._of_call = of_call
         self._span = span
@@ -83,14 +86,12 @@ class _Export:
 
     def __init__(self, endpoint: str, service: str) -> None:
         try:
-            self._api: Any = importlib.import_module("opentelemetry.trace")
-            sdk: Any = importlib.import_module("opentelemetry.sdk.trace")
-            batches: Any = importlib.import_module("opentelemetry.sdk.trace.export")
-            resources: Any = importlib.import_module("opentelemetry.sdk.resources")
-            parents: Any = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
-            otlp: Any = importlib.import_module(
-                "opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
-            )
+            self._api = importlib.import_module("opentelemetry.trace")
+            sdk = importlib.import_module("opentelemetry.sdk.trace")
+            batches = importlib.import_module("opentelemetry.sdk.trace.export")
+            resources = importlib.import_module("opentelemetry.sdk.resources")
+            parents = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
+            otlp = importlib.import_module("opentelemetry.exporter.otlp.proto.grpc.trace_exporter")
         except ImportError as error:
             raise NotInstalled(f"traces need {error.name}: {install_line('tracing')}") from error
         self._codes = importlib.import_module("grpc").StatusCode  # which the exporter has loaded
@@ -102,14 +103,17 @@ class _Export:
         self._provider.add_span_processor(batches.BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("acpc")
 
-    def begin(self, name: str, parent: str, kind: str, began: float, attributes: object) -> Any:  # noqa: ANN401
-        return self._tracer.start_span(
+    def begin(
+        self, name: str, parent: str, kind: str, began: float, attributes: object
+    ) -> trace.Span:
+        opened: trace.Span = self._tracer.start_span(
             name,
             context=self._parents.extract({HEADER: parent}) if parent else None,
             kind=self._api.SpanKind[kind],
             attributes=attributes,
             start_time=_nanoseconds(began),
         )
+        return opened
 
     def enter(self, span: object) -> AbstractContextManager[object]:
         entered: AbstractContextManager[object] = self._api.use_span(
@@ -117,7 +121,7 @@ class _Export:
         )
         return entered
 
-    def close(self, span: Any, code: str, ended: float | None = None) -> None:  # noqa: ANN401
+    def close(self, span: trace.Span, code: str, ended: float | None = None) -> None:
         if code != "OK":
             span.set_status(self._api.StatusCode.ERROR, code)
         span.end(None if ended is None else _nanoseconds(ended))

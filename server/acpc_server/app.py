@@ -35,13 +35,7 @@ from acpc_server.scheduling import AdmissionController, Held, WorkerPool, memory
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
-from acpc_server.watchdog import (
-    DEVICE_FAILED,
-    SELF_TEST_FAILED,
-    Check,
-    Watchdog,
-    threads_short,
-)
+from acpc_server.watchdog import DEVICE_FAILED, SELF_TEST_FAILED, Check, Watchdog, threads_short
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
@@ -162,18 +156,12 @@ class Server:
             "jobs": self._jobs.trouble,
             "door": self._door.trouble,
         }
-        seconds = settings.self_test_seconds
+        seconds, longest = settings.self_test_seconds, settings.device_call_seconds
         checks = [
             Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
             for name, look in looks.items()
         ]
-        hung = Check(
-            "device_call",
-            lambda: owner.call,
-            settings.device_call_seconds,
-            DEVICE_FAILED,
-            each_alone=True,
-        )
+        hung = Check("device_call", lambda: owner.call, longest, DEVICE_FAILED, each_alone=True)
         return Watchdog([hung, *checks], self.health, self._fail)
 
     def _fail(self, exit_code: int) -> None:
@@ -243,9 +231,8 @@ class Server:
     def start(self) -> None:
         """Resume jobs, then listen.
 
-        Raises:
-            FailedPrecondition: The job record, a port or the TLS files cannot be used, or traces
-                are asked for without the libraries they need.
+        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used, or traces
+        are asked for without the libraries they need.
         """
         settings = self._settings
         if settings.otlp_endpoint:

@@ -34,10 +34,7 @@ from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
 
-app = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(health)
 app.command()(doctor)
 app.command()(hosts)

@@ -43,8 +43,7 @@ def doctor(
         ),
     ] = None,
     fast_path: Annotated[
-        bool,
-        typer.Option(help="on an accelerator, also try a captured graph of a pool"),
+        bool, typer.Option(help="on an accelerator, also try a captured graph of a pool")
     ] = True,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="file for the same as JSON", dir_okay=False)

@@ -37,9 +37,7 @@ from acpc.contract import (
     Unimplemented,
     did_you_mean,
 )
-from acpc.contract import (
-    ArgumentError as InvalidArgument,
-)
+from acpc.contract import ArgumentError as InvalidArgument
 
 __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "Cancelled", "DeadlineExceeded", "DeviceFailed",

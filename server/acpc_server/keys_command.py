@@ -10,14 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.access import (
-    Role,
-    create_key,
-    last_uses,
-    read_keys,
-    revoke_key,
-    rotate_key,
-)
+from acpc_server.access import Role, create_key, last_uses, read_keys, revoke_key, rotate_key
 
 keys = typer.Typer(
     no_args_is_help=True,
@@ -101,10 +94,7 @@ def rotate(
 
 
 @keys.command()
-def revoke(
-    key: KeyId,
-    file: KeysFile = Path("keys.json"),
-) -> None:
+def revoke(key: KeyId, file: KeysFile = Path("keys.json")) -> None:
     """Revoke a key: servers that read the file reject it within seconds, open streams included."""
     gone = revoke_key(file, key)
     typer.echo(f"revoked key {gone.id} of {gone.principal}", err=True)

@@ -100,10 +100,9 @@ def find_files(
 ) -> tuple[str, list[RemoteFile]]:
     """Return the commit that ``revision`` names now, and its files that make a checkpoint.
 
-    Raises:
-        FailedPrecondition: huggingface_hub is not installed, or the Hub gives no answer.
-        NotFound: No such repository or revision, or one without weights.
-        InvalidArgument: None of its files is named like one of ``weights``.
+    Raises FailedPrecondition: huggingface_hub is not installed, or the Hub gives no answer;
+    NotFound: No such repository or revision, or one without weights; InvalidArgument: None of its
+    files is named like one of ``weights``.
     """
     info = _ask(repo, lambda api: api.model_info(repo, revision=revision, files_metadata=True))
     assert info.sha is not None  # noqa: S101 - of an answered request
@@ -125,9 +124,8 @@ def download(
 ) -> None:
     """Download files of a commit into a new folder, with a record of where they came from.
 
-    Raises:
-        FailedPrecondition: The Hub gives no answer, or the disk is too small.
-        UnsafeCheckpoint: A file is not the one that the Hub described.
+    Raises FailedPrecondition: The Hub gives no answer, or the disk is too small; UnsafeCheckpoint:
+    A file is not the one that the Hub described.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that it is renamed in one step; without config.json above it no server

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 if TYPE_CHECKING:
-    from acpc_client.calls import (
-        anchors,
-        checkpoints,
-        diagnostics,
-        jobs,
-    )
+    from acpc_client.calls import anchors, checkpoints, diagnostics, jobs
     from acpc_client.calls.call import (
         Call,
         CallOptions,

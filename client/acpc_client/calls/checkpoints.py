@@ -48,9 +48,7 @@ def unload(checkpoint: str | CheckpointRef, request_id: str | None) -> Call[Chec
     return Call(UNLOAD, request, _checkpoint, request.request_id)
 
 
-def _checkpoint(
-    answer: pb.GetCheckpointResponse | pb.UnloadCheckpointResponse,
-) -> Checkpoint:
+def _checkpoint(answer: pb.GetCheckpointResponse | pb.UnloadCheckpointResponse) -> Checkpoint:
     return Checkpoint.from_message(answer.checkpoint)
 
 

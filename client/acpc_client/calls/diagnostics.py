@@ -56,8 +56,7 @@ _SELECTION = ("elite_count", "weights", "coverage_goal", "kept_elites", "tempera
 def views(options: ViewOptions) -> Views:
     """The other views of a history.
 
-    Raises:
-        ArgumentError: Both or neither of perturbations and views, or something else.
+    Raises ArgumentError: Both or neither of perturbations and views, or something else.
     """
     given = options.get("perturbations")
     specs = () if given is None else perturbations(given)
@@ -109,8 +108,7 @@ def said_of_candidates(
 ) -> dict[str, Any]:
     """A pool with what is known of each candidate.
 
-    Raises:
-        ArgumentError: The mask is none of bools, one for each candidate.
+    Raises ArgumentError: The mask is none of bools, one for each candidate.
     """
     mask = None if infeasible is None else np.asarray(infeasible)
     if mask is not None and (mask.dtype != bool or mask.shape != np.shape(candidates)[:1]):
@@ -133,9 +131,7 @@ def compare_pair(
 ) -> Call[PairComparison]:
     """The call that compares one pair.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, PairOptions)
     own = common(checkpoint, options, "proprio", "observed_future", "future_proprio", "weights")
@@ -161,9 +157,7 @@ def certify_pool(
 ) -> Call[PoolCertificate]:
     """The call that certifies one pool.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, PoolOptions)
     request = PoolRequest(
@@ -180,16 +174,11 @@ MESSAGE_TIMEOUT_S = 30.0
 
 
 def start(
-    checkpoint: str | CheckpointRef,
-    history: Array,
-    goal: Array,
-    **options: Unpack[CertifyOptions],
+    checkpoint: str | CheckpointRef, history: Array, goal: Array, **options: Unpack[CertifyOptions]
 ) -> pb.PlanStart:
     """The first message of a session.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, CertifyOptions)
     return message(PlanStart(**moment(checkpoint, history, goal, options, *_SELECTION)))
@@ -198,8 +187,7 @@ def start(
 def frame(history: Array, **moved: Any) -> pb.PlanRequest:  # noqa: ANN401 - the record's own
     """The message that moves a session on, of the fields of a ``PlanFrame``.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
+    Raises ArgumentError: An argument cannot be sent as it is.
     """
     return pb.PlanRequest(frame=message(PlanFrame(history=history, **moved)))
 
@@ -234,14 +222,11 @@ def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest |
 
 
 def pool(
-    candidates: Array,
-    offsets: Array | None = None,
-    infeasible: Array | None = None,
+    candidates: Array, offsets: Array | None = None, infeasible: Array | None = None
 ) -> pb.PlanPool:
     """The message that carries a pool of the caller's own; its iteration is set when it is sent.
 
-    Raises:
-        ArgumentError: The candidates cannot be sent as they are.
+    Raises ArgumentError: The candidates cannot be sent as they are.
     """
     return message(OwnPool(**said_of_candidates(candidates, offsets, infeasible)))
 
@@ -249,19 +234,14 @@ def pool(
 def proposal(mean: Array, std: Array, candidates: int, seed: int) -> pb.PlanPool:
     """The message that has the server sample a pool.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
+    Raises ArgumentError: An argument cannot be sent as it is.
     """
     drawn = Proposal(mean=mean, std=std, candidates=candidates, seed=seed)
     return pb.PlanPool(proposal=message(drawn))
 
 
 def started(answer: pb.PlanResponse | None) -> pb.PlanStarted:
-    """The answer to the first message.
-
-    Raises:
-        MalformedAnswer: It is another one, or none.
-    """
+    """The answer to the first message. Raises MalformedAnswer: It is another one, or none."""
     if answer is None or answer.WhichOneof("message") != "started":
         raise MalformedAnswer("Plan: the stream did not begin with its receipt")
     return answer.started
@@ -270,8 +250,7 @@ def started(answer: pb.PlanResponse | None) -> pb.PlanStarted:
 def certificate(answer: pb.PlanResponse | None, iteration: int) -> pb.PlanCertificate:
     """The answer to the pool of an iteration.
 
-    Raises:
-        MalformedAnswer: It is another one, or none.
+    Raises MalformedAnswer: It is another one, or none.
     """
     if answer is None or answer.WhichOneof("message") != "certificate":
         raise MalformedAnswer(f"Plan: no certificate for iteration {iteration}")
@@ -290,9 +269,7 @@ def plan_paired(
 ) -> Call[PairedPlans]:
     """The call that plans twice with common random numbers.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, PairedOptions)
     own = moment(checkpoint, history, goal, options, "sampling_seed", "returns", "choices")

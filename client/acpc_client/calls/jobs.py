@@ -63,9 +63,7 @@ def score_checkpoint(
 ) -> Call[Operation]:
     """The call that submits a scoring job.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, ScoreOptions)
     against = options.get("reference")
@@ -86,8 +84,7 @@ def limit_names(
 ) -> Iterator[str]:
     """Request ids of one severity of a search, to be tried in this order: equal for equal requests.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is, or there is no reference.
+    Raises ArgumentError: An argument cannot be sent as it is, or there is no reference.
     """
     if options.get("reference") is None:
         raise ArgumentError("reference", "name one: without it no severity passes")
@@ -112,8 +109,7 @@ def preview_anchors(
 ) -> Call[tuple[AnchorPreview, ...]]:
     """The call that asks what the model saw at some anchors of a job.
 
-    Raises:
-        ArgumentError: An index or the draw cannot be sent as it is.
+    Raises ArgumentError: An index or the draw cannot be sent as it is.
     """
     request = pb.PreviewAnchorsRequest(
         name=job if isinstance(job, str) else job.name,
@@ -183,9 +179,7 @@ def run_study(
 ) -> Call[Operation]:
     """The call that submits a study.
 
-    Raises:
-        ArgumentError: An argument cannot be sent as it is.
-        TypeError: An unknown option.
+    Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, CallOptions)
     asked = StudyRequest(**common(checkpoint, options), anchors=source(anchors), study=study)

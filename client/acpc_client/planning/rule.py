@@ -87,7 +87,7 @@ class ControlStep(Record):
     error: AcpcError | None
 
 
-_REMEDIES = {Decision.SHRINK, Decision.REFINE, Decision.EARLIER, Decision.REPLAN}
+_REMEDIES = {*Decision} - {Decision.ACCEPT, Decision.BRAKE}
 
 
 @dataclass
@@ -245,20 +245,12 @@ class Control:
                     return False
                 if remedy is Decision.REPLAN:
                     break
-                if (yield from self._tried(remedy)):
+                tried = {Decision.SHRINK: self._shrunk, Decision.REFINE: self._refined}.get(remedy)
+                if (yield from tried()) if tried else self._earlier(self._plan[:-1]):
                     return True
             else:
                 return False
             led_here = Decision.REPLAN
-
-    def _tried(self, remedy: Decision) -> _Asking:
-        match remedy:
-            case Decision.SHRINK:
-                return (yield from self._shrunk())
-            case Decision.REFINE:
-                return (yield from self._refined())
-            case _:
-                return self._earlier(self._plan[:-1])
 
     def _planned(self) -> Generator[Command, Any, None]:
         """Has the planner make one plan, its pools certified as they come."""
@@ -278,9 +270,9 @@ class Control:
 
     def _shrunk(self) -> _Asking:
         pool, answer = self._plan[-1]
-        acted = self._rule.acted(pool).reshape(len(pool), -1)
-        kept = np.abs(acted - acted[answer.clean_winner]).max(axis=1) > self._rule.same_action
-        kept[answer.clean_winner] = True
+        acted, best = self._rule.acted(pool).reshape(len(pool), -1), answer.clean_winner
+        kept = np.abs(acted - acted[best]).max(axis=1) > self._rule.same_action
+        kept[best] = True
         if kept.all():
             return False
         fewer = pool[kept]
@@ -300,29 +292,23 @@ class Control:
         if self._rule.select == "elite":
             return False
         certified = (asked for asked in reversed(plan) if _certified(asked[1], "top1"))
-        asked = next(certified, None)
-        return asked is not None and self._judge(Decision.EARLIER, [asked])
+        return any(self._judge(Decision.EARLIER, [asked]) for asked in certified)
 
     def _decisive(self, plan: list[_Asked]) -> list[_Asked]:
         """The pools that must be certified for the choice to be."""
         return plan if self._rule.select == "elite" else plan[-1:]
 
     def _judge(self, remedy: Decision, asked: list[_Asked]) -> bool:
-        select = self._rule.select
-        pool, answer = asked[-1]
+        select, (pool, answer) = self._rule.select, asked[-1]
         same = [view.perturbed_winner == answer.clean_winner for view in answer.views]
         margins = [_margin(certificate, select) for _, certificate in asked]
-        attempt = Attempt(
-            remedy=remedy,
-            certified=all(_certified(certificate, select) for _, certificate in asked),
-            margin=min((margin for margin in margins if margin is not None), default=None),
-            unchanged=sum(same) / len(same),
-            candidates=len(pool),
-        )
-        self._attempts.append(attempt)
-        if attempt.certified:
+        margin = min((margin for margin in margins if margin is not None), default=None)
+        certified = all(_certified(certificate, select) for _, certificate in asked)
+        unchanged = sum(same) / len(same)
+        self._attempts.append(Attempt(remedy, certified, margin, unchanged, len(pool)))
+        if certified:
             self._chosen = pool, answer
-        return attempt.certified
+        return certified
 
     def _look(self, *, fresh: bool, **options: object) -> Look:
         left = self._left()
@@ -335,15 +321,11 @@ class Control:
         return answer
 
     def _left(self) -> float:
-        """Seconds left of the budget.
-
-        Raises:
-            DeadlineExceeded: None.
-        """
+        """Seconds left of the budget; raises DeadlineExceeded where there are none."""
         left = self._rule.budget_ms / 1000 - (self._rule.clock() - self._begun)
         if left <= 0:
-            said = f"the control step has spent its {self._rule.budget_ms:g} ms"
-            raise DeadlineExceeded(said, reason="")
+            spent = f"the control step has spent its {self._rule.budget_ms:g} ms"
+            raise DeadlineExceeded(spent, reason="")
         return left
 
 

@@ -195,10 +195,7 @@ def _asked(operation: Operation) -> Mapping[str, Any]:
 
 
 def answered(
-    kind: str,
-    method: Callable[..., object],
-    checkpoint: object,
-    **arguments: object,
+    kind: str, method: Callable[..., object], checkpoint: object, **arguments: object
 ) -> Result:
     """Calls a method of a client, and keeps what it was asked beside the answer."""
     answer = method(checkpoint, **arguments)

@@ -16,6 +16,7 @@ from acpc.contract import (
     Record,
     Score,
     Tabular,
+    columns_of,
 )
 
 
@@ -109,9 +110,7 @@ class SeverityLimit(Tabular, Record):
     def table(self) -> Columns:
         """A row per severity that was scored."""
         names = ("shift", "severity", "ir_relative", "sr", "score", "lower", "upper")
-        columns: dict[str, list[object]] = {
-            name: [getattr(point, name) for point in self.points] for name in names
-        }
+        columns = columns_of(self.points, *names)
         for name in ("outcome", "sure"):
             columns[name] = [getattr(point, name).name.lower() for point in self.points]
         return columns
@@ -217,9 +216,9 @@ class LimitSearch:
         if above < len(self.shifts):
             estimate, by = self._estimate(below, above), _failing(self._scores[above][0])
         found = score.evidence
-        assert found is not None  # noqa: S101 - as add() saw
-        assert score.reference is not None  # noqa: S101 - there is a relative IR
+        assert found is not None and score.reference is not None  # noqa: S101 - as add() saw
         passing = [p.outcome is Outcome.PASSED for p in points]
+        monotone = passing == sorted(passing, reverse=True)
         return SeverityLimit(
             checkpoint=score.checkpoint.checkpoint.name,
             reference=score.reference.checkpoint.name,
@@ -230,18 +229,17 @@ class LimitSearch:
             holds=self._end(*sure, "lower") if sure[0] >= 0 else 0.0,
             breaks=self._end(*broken, "upper") if broken[1] < len(self.shifts) else None,
             broken_by=by,
-            monotone=passing == sorted(passing, reverse=True),
+            monotone=monotone,
             points=points,
-            notes=tuple(self._notes(points, passing)),
+            notes=tuple(self._notes(len(points), monotone)),
         )
 
-    def _notes(self, points: Sequence[LimitPoint], passing: Sequence[bool]) -> Iterator[str]:
-        if list(passing) != sorted(passing, reverse=True):
+    def _notes(self, scored: int, monotone: bool) -> Iterator[str]:
+        if not monotone:
             yield (
                 "the curve is not monotone: it passes again above a severity at which it fails; "
                 "the limit is where it first fails"
             )
-        scored = len(points)
         if self.next() is None and scored < len(self.shifts) and scored >= self._most:
             yield f"{scored} severities were scored, as many as were asked for; more narrow it down"
 

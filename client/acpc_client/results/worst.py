@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import AnchorPreview, ArgumentError, Columns, Record, Tabular
+from acpc.contract import AnchorPreview, ArgumentError, Columns, Record, Tabular, columns_of
 
 from acpc_client.results.answers import Operation
 from acpc_client.results.documents import Result, score_of
@@ -63,7 +63,7 @@ class WorstAnchors(Tabular, Record):
     def table(self) -> Columns:
         """A row per anchor, without its pictures."""
         names = ("anchor", "anchor_id", "trajectory", "radius", "distance")
-        return {name: [getattr(one, name) for one in self.anchors] for name in names}
+        return columns_of(self.anchors, *names)
 
     def headline(self) -> str:
         """What is shown, and what to compare it with."""
@@ -98,8 +98,7 @@ def operation_of(answer: Operation | Result) -> str:
     name = answer.operation if isinstance(answer, Result) else getattr(answer, "name", "")
     if not name:
         raise ArgumentError(
-            "job",
-            "names no job, whose server has the frames: give its name, or a result with one",
+            "job", "names no job, whose server has the frames: give its name, or a result with one"
         )
     return name
 

@@ -90,8 +90,7 @@ def access_from_environment() -> Access:
 class Bearer:
     """The header that names the caller, made from a token that may change.
 
-    Raises:
-        ArgumentError: A token is empty, holds what no header can carry, or cannot be read.
+    Raises ArgumentError: A token is empty, holds what no header can carry, or cannot be read.
     """
 
     def __init__(self, token: Token) -> None:
@@ -131,8 +130,7 @@ def _header(token: str) -> tuple[tuple[str, str], ...]:
 def bearer(target: str, options: Access) -> Bearer | None:
     """What puts the token of some options on calls to a target; None without a token.
 
-    Raises:
-        ArgumentError: The token cannot be had, or would travel in plain text to another host.
+    Raises ArgumentError: The token cannot be had, or would travel in plain text to another host.
     """
     token = options.get("token")
     if token is None:
@@ -149,9 +147,8 @@ def bearer(target: str, options: Access) -> Bearer | None:
 def resolved(target: str | Sequence[str]) -> str:
     """A target for gRPC from one, or from several addresses with commas or as a sequence.
 
-    Raises:
-        ArgumentError: There is none, one that names no server, or several of which one is no
-            address with a port.
+    Raises ArgumentError: There is none, one that names no server, or several of which one is no
+    address with a port.
     """
     several = target.split(",") if isinstance(target, str) else list(target)
     if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:", "unix:")):

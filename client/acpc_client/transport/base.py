@@ -43,10 +43,8 @@ class Transport(ABC):
             addresses of several servers.
         options: See ``ClientOptions``.
 
-    Raises:
-        ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
-            token that would travel in plain text.
-        TypeError: An unknown option.
+    Raises ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
+    token that would travel in plain text; TypeError: An unknown option.
     """
 
     def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:
@@ -85,9 +83,8 @@ class Transport(ABC):
     def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
         """The method on the least busy channel, which takes what gRPC's own takes.
 
-        Raises:
-            ClientClosed: The client was closed.
-            ArgumentError: The token cannot be read any more.
+        Raises ClientClosed: The client was closed; ArgumentError: The token cannot be read any
+        more.
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
@@ -140,8 +137,7 @@ class Transport(ABC):
     ) -> Absence:
         """What outlasts an absence of the server; no longer than ``timeout`` seconds.
 
-        Raises:
-            ArgumentError: A negative patience.
+        Raises ArgumentError: A negative patience.
         """
         given = self._patience if patience is None else check_patience(patience)
         return Absence(self.contact, given, on_away or self._on_away, timeout)
@@ -150,8 +146,7 @@ class Transport(ABC):
 def check_connections(connections: int | None) -> int:
     """``connections`` itself, or 1 where none is given.
 
-    Raises:
-        ArgumentError: It is not positive.
+    Raises ArgumentError: It is not positive.
     """
     if connections is not None and connections < 1:
         raise ArgumentError("connections", f"found {connections}, wanted 1 or more")
@@ -161,8 +156,7 @@ def check_connections(connections: int | None) -> int:
 def check_timeout(timeout: float | None) -> float | None:
     """``timeout`` itself, once it is known to be a deadline or none.
 
-    Raises:
-        ArgumentError: It is not positive.
+    Raises ArgumentError: It is not positive.
     """
     if timeout is not None and not timeout > 0:
         raise ArgumentError("timeout", f"found {timeout}, wanted seconds above 0")
@@ -172,8 +166,7 @@ def check_timeout(timeout: float | None) -> float | None:
 def check_patience(patience: float | None) -> float | None:
     """``patience`` itself, once it is known to be a time or none.
 
-    Raises:
-        ArgumentError: It is negative.
+    Raises ArgumentError: It is negative.
     """
     if patience is not None and not patience >= 0:
         raise ArgumentError("patience", f"found {patience}, wanted seconds, 0 or more")

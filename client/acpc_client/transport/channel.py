@@ -64,8 +64,7 @@ class Tls:
     def credentials(self) -> grpc.ChannelCredentials:
         """The files as channel credentials.
 
-        Raises:
-            ArgumentError: A file cannot be read, or only one of certificate and key is given.
+        Raises ArgumentError: A file cannot be read, or only one of certificate and key is given.
         """
         if (self.certificate_file is None) != (self.key_file is None):
             raise ArgumentError("tls", "mutual TLS needs both certificate_file and key_file")
@@ -212,8 +211,7 @@ class Ending:
 def start_tracing(endpoint: str | None) -> None:
     """Send spans to a collector, that of ``ACPC_OTLP_ENDPOINT`` when none is given, if any.
 
-    Raises:
-        ArgumentError: The extra [tracing] is not installed.
+    Raises ArgumentError: The extra [tracing] is not installed.
     """
     endpoint = endpoint or os.environ.get("ACPC_OTLP_ENDPOINT")
     if endpoint:

@@ -77,8 +77,7 @@ class SessionBase:
     def receipt(self) -> Receipt:
         """What the session computes with, known once it is entered.
 
-        Raises:
-            SessionClosed: The session was not entered.
+        Raises SessionClosed: The session was not entered.
         """
         if self._receipt is None:
             raise self._closed()
@@ -120,8 +119,7 @@ class SessionBase:
     def _unmoved(self, error: AcpcError, attempts: Attempts) -> float:
         """Seconds until a stream is opened, after one that did not move.
 
-        Raises:
-            AcpcError: ``error``, where no time or no patience is left for another stream.
+        Raises AcpcError: ``error``, where no time or no patience is left for another stream.
         """
         late = isinstance(error, DeadlineExceeded) and not error.reason
         if late or isinstance(error, ArgumentError) or attempts.over():
@@ -150,8 +148,7 @@ class SessionBase:
     def _check(self, *, fresh: bool) -> None:
         """Reject a second entry, and pools for a session that is not open.
 
-        Raises:
-            SessionClosed: The session is in another state.
+        Raises SessionClosed: The session is in another state.
         """
         if fresh and self._receipt is not None:
             raise SessionClosed("a planning session can be entered once; call client.plan again")

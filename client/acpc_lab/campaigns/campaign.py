@@ -69,8 +69,7 @@ class Campaign(Generic[T]):
     def run(self) -> None:
         """Runs until every task is done, or as far as the options go.
 
-        Raises:
-            RunEnded: The server stayed away, the time is over, or somebody asked to stop.
+        Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop.
         """
         self._tell(*self._statuses)
         while self.turn():
@@ -80,8 +79,7 @@ class Campaign(Generic[T]):
     def turn(self) -> bool:
         """Submits and looks once, as far as the options go; returns whether anything is left.
 
-        Raises:
-            RunEnded: As for ``run``.
+        Raises RunEnded: As for ``run``.
         """
         if self._options.submit:
             self._submit()

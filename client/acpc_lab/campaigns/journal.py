@@ -84,8 +84,7 @@ class Journal:
     def writing(self) -> Iterator[None]:
         """Holds the folder for this process; the lock is freed however the process ends.
 
-        Raises:
-            FailedPrecondition: Another process holds it, or it cannot be written.
+        Raises FailedPrecondition: Another process holds it, or it cannot be written.
         """
         with contextlib.ExitStack() as held:
             try:
@@ -136,8 +135,7 @@ class Journal:
     def events(self) -> Iterator[dict[str, Any]]:
         """Yields the events in order, without a last line that a crash has torn.
 
-        Raises:
-            FailedPrecondition: A line that is no event.
+        Raises FailedPrecondition: A line that is no event.
         """
         for number, line in enumerate(self._whole().splitlines(), start=1):
             try:

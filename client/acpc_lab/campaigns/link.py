@@ -62,9 +62,8 @@ class Link:
             call: Sends one call.
             raise_busy: Raise ResourceExhausted at once, so that the caller can go on.
 
-        Raises:
-            RunEnded: The server was away for too long, the time is over, or ``stop`` was set.
-            AcpcError: The server rejected the call.
+        Raises RunEnded: The server was away for too long, the time is over, or ``stop`` was set;
+        AcpcError: The server rejected the call.
         """
         while True:
             self.check()

@@ -45,8 +45,7 @@ class Task(Protocol):
     def keep(self, operation: Operation) -> None:
         """Keeps the answer of a job that has ended.
 
-        Raises:
-            AcpcError: The job ended with this error.
+        Raises AcpcError: The job ended with this error.
         """
         ...
 

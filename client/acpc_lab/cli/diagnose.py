@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from acpc.contract import PlanStart
-from acpc_client import PoolCertificate, answered
+from acpc_client import PoolCertificate, answered, read_npz
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, JunitOption, publish
-from acpc_lab.cli.options import Answered, Exit, Input, Server, read_arrays
+from acpc_lab.cli.options import Answered, Exit, Server
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
@@ -25,6 +27,10 @@ from acpc_lab.cli.parameters import (
     said,
     sets,
 )
+
+Input = Annotated[
+    Path, typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above.")
+]
 
 
 class Selection(enum.StrEnum):
@@ -65,22 +71,12 @@ def compare(
             --weights 0.5,0.25,0.125,0.125 --numeric-mode bf16
         acpc compare --input with_views.npz --checkpoint lewm-pusht --json
     """
-    needed = ("history", "action_blocks")
     optional = ("observed_future", "proprio", "future_proprio")
-    arrays = read_arrays(input, needed, (*optional, "views"), views.shift)
-    seen = views.read(arrays)
+    asked = _read(input, views, ("history", "action_blocks"), optional)
+    asked |= said(numeric_mode=predictor.numeric_mode, weights=weights)
     with server.connect() as client:
-        result = answered(
-            "comparison",
-            client.compare_pair,
-            predictor.named,
-            history=arrays["history"],
-            action_blocks=arrays["action_blocks"],
-            **seen,
-            **said(numeric_mode=predictor.numeric_mode, weights=weights),
-            **{name: arrays.get(name) for name in optional},
-        )
-    form.answer(result, lambda: render.comparison(result.answer, seen["perturbations"]))
+        result = answered("comparison", client.compare_pair, predictor.named, **asked)
+    form.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
 
 
 def certify(
@@ -152,24 +148,14 @@ def certify(
     goal = coverage.goal
     if require in (Selection.CONFIDENT_TOP1, Selection.CONFIDENT_ELITE) and goal is None:
         raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
-    needed = ("history", "candidates", "goal")
     optional = (*MOMENT, "offsets", "infeasible")
-    arrays = read_arrays(input, needed, (*optional, "views"), views.shift)
-    seen = views.read(arrays)
+    asked = _read(input, views, ("history", "candidates", "goal"), optional)
+    asked |= planner.said() | said(numeric_mode=predictor.numeric_mode, elite_count=elites)
+    asked |= said(weights=weights, kept_elites=kept_elites, temperature=temperature)
     with server.connect() as client:
-        result = answered(
-            "certificate",
-            client.certify_pool,
-            predictor.named,
-            **{name: arrays[name] for name in needed},
-            **{name: arrays.get(name) for name in optional},
-            **seen,
-            **planner.said(),
-            **said(numeric_mode=predictor.numeric_mode, elite_count=elites, weights=weights),
-            **said(kept_elites=kept_elites, temperature=temperature),
-            coverage_goal=goal,
-        )
-    form.answer(result, lambda: render.pool(result.answer, seen["perturbations"]))
+        certify_pool, named = client.certify_pool, predictor.named
+        result = answered("certificate", certify_pool, named, **asked, coverage_goal=goal)
+    form.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
     if require is not None:
         _demand(_met(result.answer, require), f"--require {require}", predictor.checkpoint, junit)
 
@@ -214,25 +200,40 @@ def plan_paired(
     **Exit codes**: 0 done, and certified where required; 3 `--require-certified` was not met;
     1 error; 2 usage.
     """
-    arrays = read_arrays(input, ("history", "goal"), (*MOMENT, "views"), views.shift)
-    seen = views.read(arrays)
+    asked = _read(input, views, ("history", "goal"), MOMENT)
+    asked |= planner.said() | cem.said() | said(numeric_mode=predictor.numeric_mode)
     with server.connect() as client:
-        result = answered(
-            "paired_plans",
-            client.plan_paired,
-            predictor.named,
-            history=arrays["history"],
-            goal=arrays["goal"],
-            **{name: arrays.get(name) for name in MOMENT},
-            **seen,
-            **planner.said(),
-            **cem.said(),
-            **said(numeric_mode=predictor.numeric_mode),
-        )
-    form.answer(result, lambda: render.paired_plans(result.answer, seen["perturbations"]))
+        result = answered("paired_plans", client.plan_paired, predictor.named, **asked)
+    form.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
     if require_certified:
         met = all(view.certified for view in result.answer.views)
         _demand(met, "--require-certified", predictor.checkpoint, junit)
+
+
+def _read(
+    path: Path, views: ViewChoice, needed: Sequence[str], optional: Sequence[str]
+) -> dict[str, Any]:
+    """The arrays of ``--input`` and the views, as the client's calls take them.
+
+    Raises typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and an
+    array ``views``, or neither.
+    """
+    try:
+        arrays = read_npz(path)
+    except ArgumentError as error:
+        raise typer.BadParameter(error.message, param_hint="--input") from error
+    missing = [name for name in needed if name not in arrays]
+    unknown = [name for name in arrays if name not in (*needed, *optional, "views")]
+    if missing or unknown:
+        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+        wanted = f"wanted {', '.join(needed)} and optionally {', '.join((*optional, 'views'))}"
+        raise typer.BadParameter(f"{path}: {wrong}; {wanted}", param_hint="--input")
+    if bool(views.shift) == ("views" in arrays):
+        found = "both --shift and" if views.shift else "neither --shift nor"
+        raise typer.BadParameter(
+            f"found {found} an array views; give one of them", param_hint="--shift"
+        )
+    return {**dict.fromkeys(optional), **arrays, **views.read(arrays)}
 
 
 def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:

@@ -6,13 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc_client import (
-    RESULT_FORMATS,
-    AcpcClient,
-    EvidenceOptions,
-    ScoreComparison,
-    load_result,
-)
+from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name

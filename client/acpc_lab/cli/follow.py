@@ -7,15 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from acpc_client import (
-    AcpcClient,
-    Operation,
-    Outcome,
-    Progress,
-    Score,
-    StudyResult,
-    save_result,
-)
+from acpc_client import AcpcClient, Operation, Outcome, Progress, Score, StudyResult, save_result
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
@@ -28,9 +20,7 @@ from acpc_lab.cli.progress import counted
 def submitting(request_id: str) -> Iterator[str]:
     """Says how to find the job again, where its submission ends without an answer.
 
-    Raises:
-        typer.Exit: It was interrupted.
-        ServerAway: The server was away for too long.
+    Raises typer.Exit: It was interrupted; ServerAway: The server was away for too long.
     """
     again = f"it may have the job: give the same command with --request-id {request_id}"
     try:
@@ -49,9 +39,8 @@ def follow(
 ) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
-    Raises:
-        typer.Exit: It was interrupted.
-        AcpcError: The job cannot be watched, or ``timeout`` passed.
+    Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
+    passed.
     """
     try:
         with counted("waiting") as show:
@@ -81,9 +70,7 @@ def finish(
         junit: Where a CI system looks for it; None: nowhere.
         name: What was judged there; empty: the checkpoint.
 
-    Raises:
-        typer.Exit: Always.
-        AcpcError: The job ended with an answer that cannot be read.
+    Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """
     name = name or operation.checkpoint.name or operation.name
     if operation.error is not None:

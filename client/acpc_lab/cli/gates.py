@@ -67,8 +67,7 @@ def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "
         junit: The file; None: none.
         file: The file of the repository that the annotations are about; empty: none.
 
-    Raises:
-        typer.BadParameter: The file cannot be written.
+    Raises typer.BadParameter: The file cannot be written.
     """
     if junit is not None:
         try:

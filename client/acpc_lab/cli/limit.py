@@ -54,8 +54,7 @@ def limit(
         Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
     ] = None,
     picture: Annotated[
-        Path | None,
-        typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg."),
+        Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
     ] = None,
     server: Server,
     form: Followed,

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from acpc.arrays import NDArray
 from acpc.contract import parse, parse_grid
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access, read_npz
+from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
 from acpc_client.errors import AcpcError, ArgumentError
 
 from acpc_lab.cli import progress, render
@@ -158,12 +157,10 @@ class Caller:
     """Who asks a server. An API key has a variable only: flags are seen by others on the host."""
 
     tls_ca: Annotated[
-        Path | None,
-        _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on."),
+        Path | None, _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on.")
     ] = None
     tls_name: Annotated[
-        str | None,
-        _credential("ACPC_TLS_NAME", "Name in the server's certificate; turns TLS on."),
+        str | None, _credential("ACPC_TLS_NAME", "Name in the server's certificate; turns TLS on.")
     ] = None
     client_certificate: Annotated[
         Path | None, _file("ACPC_CLIENT_CERTIFICATE", "PEM file with your certificate.")
@@ -300,8 +297,7 @@ Shifts = Annotated[
 def read_shift(text: str) -> Perturbation:
     """The perturbation that ``--shift`` names.
 
-    Raises:
-        typer.BadParameter: It names none; the message lists the choices.
+    Raises typer.BadParameter: It names none; the message lists the choices.
     """
     with as_usage("--shift"):
         return parse(text)
@@ -310,8 +306,7 @@ def read_shift(text: str) -> Perturbation:
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
     """The perturbations of every ``--shift``: ``kind:a,b,c`` or ``kind:a..b/count`` names several.
 
-    Raises:
-        typer.BadParameter: One names none; the message lists the choices.
+    Raises typer.BadParameter: One names none; the message lists the choices.
     """
     with as_usage("--shift"):
         return [shift for text in texts for shift in parse_grid(text)]
@@ -322,46 +317,13 @@ def read_numbers(
 ) -> tuple[Any, ...]:
     """The numbers of an option like ``1,2``.
 
-    Raises:
-        typer.BadParameter: The text holds something else.
+    Raises typer.BadParameter: The text holds something else.
     """
     try:
         return tuple(kind(item) for item in text.split(","))
     except ValueError as error:
         wrong = f"found {text!r}, wanted numbers like 1,2"
         raise typer.BadParameter(wrong, param_hint=option) from error
-
-
-Input = Annotated[
-    Path, typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above.")
-]
-
-
-def read_arrays(
-    path: Path, needed: Sequence[str], optional: Sequence[str], shifts: Sequence[str]
-) -> dict[str, NDArray[Any]]:
-    """The arrays of ``--input``.
-
-    Raises:
-        typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and an
-            array ``views``, or neither.
-    """
-    try:
-        arrays = read_npz(path)
-    except ArgumentError as error:
-        raise typer.BadParameter(error.message, param_hint="--input") from error
-    missing = [name for name in needed if name not in arrays]
-    unknown = [name for name in arrays if name not in (*needed, *optional)]
-    if missing or unknown:
-        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        wanted = f"wanted {', '.join(needed)} and optionally {', '.join(optional)}"
-        raise typer.BadParameter(f"{path}: {wrong}; {wanted}", param_hint="--input")
-    if bool(shifts) == ("views" in arrays):
-        found = "both --shift and" if shifts else "neither --shift nor"
-        raise typer.BadParameter(
-            f"found {found} an array views; give one of them", param_hint="--shift"
-        )
-    return arrays
 
 
 @contextmanager

@@ -35,14 +35,7 @@ from acpc_lab.cli.options import (
     read_grid,
     said,
 )
-from acpc_lab.cli.parameters import (
-    Digest,
-    DrawnAnchors,
-    Mode,
-    WeightsFile,
-    sets,
-    sets_fields,
-)
+from acpc_lab.cli.parameters import Digest, DrawnAnchors, Mode, WeightsFile, sets, sets_fields
 from acpc_lab.cli.score_shifts import finish_all
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.integrations import EpochScore
@@ -75,8 +68,7 @@ class Source(DrawnAnchors):
     def read(self) -> DatasetAnchors | str:
         """The dataset, or the digest of the set.
 
-        Raises:
-            typer.BadParameter: Both a dataset and a set are named, or neither.
+        Raises typer.BadParameter: Both a dataset and a set are named, or neither.
         """
         drawn = self.drawn()
         if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
@@ -119,8 +111,7 @@ class Measures:
     def asked(self) -> dict[str, Any]:
         """What was given, as the client's calls take it; the rest is the paper's, at 95 %.
 
-        Raises:
-            typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
+        Raises typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
         """
         sure = {"confidence": self.confidence, "resamples": self.resamples}
         batch = self.until_decided
@@ -135,8 +126,7 @@ class Measures:
     def _thresholds(self) -> Thresholds:
         """The thresholds; what was not given is the paper's.
 
-        Raises:
-            typer.BadParameter: A file and numbers, or no thresholds in the file.
+        Raises typer.BadParameter: A file and numbers, or no thresholds in the file.
         """
         by_hand = said(ir=self.t_ir, sr=self.t_sr)
         if self.thresholds_file is None:

@@ -25,8 +25,7 @@ def finish_all(
 ) -> None:
     """Prints the scores of one checkpoint under several shifts, and exits accordingly.
 
-    Raises:
-        typer.Exit: Always; a gate that is confident goes by verdicts corrected for their number.
+    Raises typer.Exit: Always; a gate that is confident goes by verdicts corrected for their number.
     """
     from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow to import
 

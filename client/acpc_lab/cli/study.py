@@ -18,21 +18,13 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Command, command, single_options
-from acpc_lab.cli.options import (
-    Answered,
-    Exit,
-    Followed,
-    Server,
-    output_option,
-    reported,
-    said,
-)
+from acpc_lab.cli.options import Answered, Exit, Followed, Server, output_option, reported, said
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
 from acpc_lab.cli.table import Column
 from acpc_lab.studies import bundle
-from acpc_lab.tables import Arrays, Rows, read_rows, sha256, to_csv
+from acpc_lab.tables import Rows, read_rows, sha256, to_csv
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -68,8 +60,7 @@ class Output(Followed):
     def check(self) -> None:
         """Rejects a folder that cannot take a bundle, before any work is done.
 
-        Raises:
-            ArgumentError: It holds a study already.
+        Raises ArgumentError: It holds a study already.
         """
         if self.out is not None:
             bundle.require_free(self.out)
@@ -127,12 +118,7 @@ class Source(DrawnAnchors):
     numeric_mode: Mode = None
 
 
-def _add(
-    study: studies.Study,
-    run: Callable[..., None],
-    rows: type[Rows],
-    about: str,
-) -> None:
+def _add(study: studies.Study, run: Callable[..., None], rows: type[Rows], about: str) -> None:
     """Adds the command of a study: ``run`` with the study's own options as ``chosen``."""
     fields = rows.fields()
     width = max(len(field.name) for field in fields)
@@ -173,8 +159,7 @@ class Calibrated:
     def write(self, evidence: studies.Evidence, source: Mapping[str, Any]) -> None:
         """Writes the thresholds, and prints the warnings that they carry.
 
-        Raises:
-            ArgumentError: The rows have several families, or no such one.
+        Raises ArgumentError: The rows have several families, or no such one.
         """
         if self.file is None:
             return
@@ -249,11 +234,10 @@ def _measured(study: studies.Study) -> Callable[..., None]:
         with reported():
             answers = [(item.row, item.answer) for item in measured]
             if study.gather is None:
-                gathered: Rows = studies.study_rows(study.rows, answers)
-                arrays: Arrays = studies.study_arrays(answers)
+                held = studies.gathered(study.rows, answers)
             else:
-                gathered, arrays = study.gather(answers, parameters, render.note)
-            evidence = studies.Evidence.of(study, gathered, parameters, arrays)
+                held = study.gather(answers, parameters, render.note)
+            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
             output.finish(evidence, [file, *(item.source() for item in measured)], inputs)
 
     return run

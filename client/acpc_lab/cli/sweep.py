@@ -33,14 +33,7 @@ from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
 from acpc_lab.cli.tracking import LogTo, also_logged, logged
 from acpc_lab.evidence import FamilyWise
-from acpc_lab.sweeps import (
-    ServerAway,
-    SubmitOptions,
-    Sweep,
-    SweepResults,
-    WatchOptions,
-    example,
-)
+from acpc_lab.sweeps import ServerAway, SubmitOptions, Sweep, SweepResults, WatchOptions, example
 from acpc_lab.tables import TABLE_FORMATS, write_whole
 
 app = typer.Typer(

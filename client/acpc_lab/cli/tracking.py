@@ -33,8 +33,7 @@ Log = Callable[["Scored"], None]
 def logged(log_to: Sequence[str] | None, group: str = "") -> Iterator[Log]:
     """What hands a score to every tracker that was asked for; waits for them at its end.
 
-    Raises:
-        typer.BadParameter: An address names no tracker.
+    Raises typer.BadParameter: An address names no tracker.
     """
     if not log_to:
         yield lambda scored: None

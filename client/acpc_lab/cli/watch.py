@@ -199,8 +199,7 @@ def watch(
     sweep: _SweepFile,
     looking: Looking,
     gate: Annotated[
-        Gate | None,
-        typer.Option(help="Which verdict counts, here and for --on-fail [the file's]."),
+        Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
     ] = None,
     on_fail: Annotated[
         str | None,

@@ -12,13 +12,7 @@ from acpc.arrays import NDArray
 from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.datasets.tables import (
-    Damaged,
-    ReadFrames,
-    TabledDataset,
-    VideoFile,
-    decode_image,
-)
+from acpc_lab.datasets.tables import Damaged, ReadFrames, TabledDataset, VideoFile, decode_image
 
 _INDEX = ("ep_len", "ep_offset")
 _IMAGES = (".jpeg", ".jpg", ".png")

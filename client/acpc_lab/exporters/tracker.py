@@ -34,8 +34,7 @@ class Tracker:
         group: Goes before the names of the runs: a sweep's name.
         on_trouble: Told what goes wrong, in words, each thing once.
 
-    Raises:
-        ArgumentError: The address names none of them.
+    Raises ArgumentError: The address names none of them.
     """
 
     def __init__(

@@ -57,11 +57,7 @@ class ScoreRecord:
 
 
 def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
-    """What an epoch's score says.
-
-    Raises:
-        ArgumentError: It has no score.
-    """
+    """What an epoch's score says. Raises ArgumentError: It has no score."""
     score = item.score
     if score is None:
         raise ArgumentError("item", "has no score")

@@ -1,14 +1,10 @@
-"""A certificate for every iteration of stable-worldmodel's CEM solvers.
+"""A certificate for every iteration of stable-worldmodel's CEM solvers; see docs/certificates.md.
 
 ``CemCertificates`` has the interface of stable-worldmodel's callbacks (``solver.callbacks`` in
 0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it into a ``CEMSolver`` or an
 ``ICEMSolver``; any other loop can call it with the same keywords. Neither torch nor
 stable_worldmodel is imported.
 
-    from acpc_client import AcpcClient, GaussianNoise
-    from acpc_lab.integrations import CemCertificates
-
-    client = AcpcClient("localhost:50051")
     certificates = CemCertificates(
         lambda env: client.plan(
             "lewm-pusht",
@@ -20,34 +16,17 @@ stable_worldmodel is imported.
         )
     )
     solver = certificates.attach(CEMSolver(cost, n_steps=30, topk=30))
-    policy = WorldModelPolicy(solver, PlanConfig(...))  # or, without a policy:
     outputs = solver.solve(info_dict)
-    if not certificates.certified(env=0):
-        print("from iteration", certificates.first_uncertified(env=0))
+    print(certificates.first_uncertified(env=0))
 
-Give the session what the solver minimises: ``cost_reduction``, or ``objective=Objective(...)`` for
-other distances, sums over steps and a control penalty; for iCEM also ``kept_elites``, the solver's
-``n_elite_keep``, which must stay as well. Where the solver returns its best candidate
-(``return_mean=False``), the winner of the last iteration must stay too.
+The session has the solver's model, inputs and objective, and an iCEM's ``kept_elites``. Where the
+server would select otherwise than the solver, the iteration's certificate counts for nothing. The
+hook cannot change the solver's iterations: the caller decides, after ``solve``, what to do with a
+plan that is not certified.
 
 With ``coverage_goal=CoverageGoal(pools=30)`` (the solver's n_steps) among the session's options,
 each ``certificate.coverage`` bounds the share of all draws that leave the iteration's choice
-unchanged, and its ``step`` that of all iterations so far. In a ``with certificates:`` block the
-solves of an episode share one stream per environment; their answers are the same.
-
-The hook cannot change the solver's iterations: the caller decides, after ``solve``, what to do with
-a plan that is not certified.
-
-The solver and the server must use the same world model and inputs. Since 0.1.1 candidates begin at
-the newest frame, and earlier blocks come as ``action_history``: with ``history_len`` above 1 the
-session takes as many frames, and ``certificates.rows[env]["action_history"]`` as ``past_blocks``.
-The models of 0.1.1 itself read a candidate's first ``h`` blocks as those of the ``h`` history
-frames: use ``history_len=1``, the default, there. Each iteration checks that both agree: where the
-server would select otherwise than the solver, its certificate counts for nothing.
-
-A policy that replans some environments gives the solver their rows alone. Which they are is read
-from ``info_dict["environment"]``, or from the library's ``id`` of episodes that were planned for
-together before; otherwise the solve raises ArgumentError.
+unchanged, and its ``step`` that of all iterations so far.
 """
 
 from __future__ import annotations
@@ -60,13 +39,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from acpc.arrays import NDArray
-from acpc.contract import Record
+from acpc.contract import Record, columns_of
 from acpc_client import PlanSession, PoolCertificate
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 
 from acpc_lab.integrations.breaker import CircuitBreaker
-from acpc_lab.integrations.solvers import Solver, SolverHook, integers
+from acpc_lab.integrations.solvers import Floats, Integers, Solver, SolverHook, floats, integers
 
 SPENT = "STEP_SECONDS_SPENT"
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
@@ -135,8 +113,7 @@ class CemCertificates(SolverHook):
         self._select = select
         self._on_error = on_error
         if step_seconds is not None and not step_seconds > 0:
-            wanted = f"found {step_seconds}, wanted seconds above 0"
-            raise ArgumentError("step_seconds", wanted)
+            raise ArgumentError("step_seconds", f"found {step_seconds}, wanted seconds above 0")
         self._step_seconds = step_seconds
         self._step_ends = math.inf
         self._breaker = CircuitBreaker()
@@ -148,8 +125,7 @@ class CemCertificates(SolverHook):
         self._sessions: list[PlanSession | AcpcError] = []
         self._environments: Sequence[int] | None = None
         self._solving: Any = None
-        self._first_row = 0
-        self._planned = 0
+        self._first_row = self._planned = 0
         self._keeps = False
         self._kept: dict[int, PlanSession] = {}
 
@@ -161,9 +137,8 @@ class CemCertificates(SolverHook):
     def __exit__(self, *_: object) -> None:
         self._keeps = False
         self._close_sessions()
-        for session in self._kept.values():
-            session.close()
-        self._kept = {}
+        while self._kept:
+            self._kept.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Of a copy: it has the answers, and no session."""
@@ -199,8 +174,7 @@ class CemCertificates(SolverHook):
         """Begins a solve; closes what a solve that raised has left open."""
         self._close_sessions()
         self._first_row = 0
-        self.iterations = {}
-        self.history = []
+        self.iterations, self.history = {}, []
 
     def start_batch(self) -> None:
         """Begins the next environments of the solve."""
@@ -211,8 +185,7 @@ class CemCertificates(SolverHook):
         """Ends a solve: closes its sessions.
 
         Raises:
-            ArgumentError: A solver that is not attached planned for other environments than
-                before, and which they are is not known.
+            ArgumentError: A solver that is not attached planned for other environments than before.
         """
         self._close_sessions()
         rows, before = self._first_row, self._planned
@@ -241,13 +214,12 @@ class CemCertificates(SolverHook):
             costs: (environments, candidates).
             topk_inds: Indices of the elite set, (environments, k), best first.
 
-        Raises:
-            ArgumentError: The session's elite count is not k, its kept elites are not the attached
-                solver's, or the candidates cannot be sent.
-            AcpcError: The server rejected or could not do it, where ``on_error`` is "raise".
+        Raises ArgumentError: The session's elite count is not k, its kept elites are not the
+        attached solver's, or the candidates cannot be sent; AcpcError: The server rejected or could
+        not do it, where ``on_error`` is "raise".
         """
         self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
-        pools, solver_costs, elites = _floats(candidates), _floats(costs), integers(topk_inds)
+        pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)
         try:
             while len(self._sessions) < len(pools):
                 self._sessions.append(self._enter(self._environment(len(self._sessions))))
@@ -260,8 +232,7 @@ class CemCertificates(SolverHook):
             raise
         for row, answer in enumerate(answers):
             self.iterations.setdefault(self._environment(row), []).append(answer)
-        names = ("certified", "margin")
-        kept: dict[str, Any] = {name: [getattr(x, name) for x in answers] for name in names}
+        kept = columns_of(answers, "certified", "margin")
         self.history[-1].append({**kept, "seconds": sum(answer.seconds for answer in answers)})
 
     def _environment(self, row: int) -> int:
@@ -285,8 +256,8 @@ class CemCertificates(SolverHook):
         """Seconds that are left of the iteration; DeadlineExceeded: none."""
         left = self._step_ends - time.monotonic()
         if left <= 0:
-            said = f"the iteration has spent its {self._step_seconds:g} s"
-            raise DeadlineExceeded(said, reason=SPENT)
+            spent = f"the iteration has spent its {self._step_seconds:g} s"
+            raise DeadlineExceeded(spent, reason=SPENT)
         return left if math.isfinite(left) else None
 
     def _denied(self, error: AcpcError) -> AcpcError:
@@ -297,15 +268,9 @@ class CemCertificates(SolverHook):
         return error
 
     def _ask(
-        self,
-        row: int,
-        step: int,
-        pool: NDArray[np.float32],
-        costs: NDArray[np.float32],
-        elites: NDArray[np.int64],
+        self, row: int, step: int, pool: Floats, costs: Floats, elites: Integers
     ) -> IterationCertificate:
-        session = self._sessions[row]
-        begun = time.perf_counter()
+        session, begun = self._sessions[row], time.perf_counter()
         if isinstance(session, PlanSession):
             if self._select == "elite":
                 self._check(session, len(elites))
@@ -337,10 +302,10 @@ class CemCertificates(SolverHook):
         self,
         step: int,
         answer: PoolCertificate,
-        costs: NDArray[np.float32],
-        elites: NDArray[np.int64],
+        costs: Floats,
+        elites: Integers,
         kept: int,
-        seconds: float,
+        took: float,
     ) -> IterationCertificate:
         chosen = [view.top1 for view in answer.views]
         same = int(costs.argmin()) == answer.clean_winner
@@ -358,9 +323,7 @@ class CemCertificates(SolverHook):
         gap = np.abs(costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
         margin = min((certificate.margin for certificate in chosen), default=None)
         certified = proven and same and bool(np.isfinite(gap))
-        return IterationCertificate(
-            step, certified, margin, same, float(gap), seconds, answer, None
-        )
+        return IterationCertificate(step, certified, margin, same, float(gap), took, answer, None)
 
     def _returns_best_of(self) -> int | None:
         """The iteration whose best candidate is the attached solver's plan; None: the mean is."""
@@ -384,10 +347,3 @@ class CemCertificates(SolverHook):
             if isinstance(session, PlanSession):
                 session.__exit__(AcpcError)
         self._sessions = []
-
-
-def _floats(values: Any) -> NDArray[np.float32]:  # noqa: ANN401 - tensor or array
-    """float32 of a tensor or an array; NumPy has no bfloat16, so tensors are widened first."""
-    if hasattr(values, "detach"):
-        values = values.detach().float().cpu().numpy()
-    return np.asarray(values, dtype=np.float32)

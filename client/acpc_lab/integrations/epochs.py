@@ -34,7 +34,6 @@ from acpc_client import (
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
-    Evidence,
     EvidenceOptions,
     NumericMode,
     Operation,
@@ -56,7 +55,7 @@ from acpc_client.errors import (
 )
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
-from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch, limit_numbers, limits
+from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
@@ -145,39 +144,20 @@ class EpochScore:
         values = {"ir": side.ir_raw, "sr": side.sr, "ir_relative": verdict.ir_relative}
         values |= {"score": verdict.score, "epoch": float(self.epoch)}
         values["passed"] = None if verdict.ir_relative is None else float(self.passed)
-        values |= self._ends(self.score.evidence)
-        named = {f"{prefix}/{_named(self.shift)}/{name}": found for name, found in values.items()}
+        evidence = self.score.evidence
+        values["confidence"] = None if evidence is None else evidence.confidence
+        for name in ("ir_raw", "sr", "ir_relative", "score"):
+            found = getattr(evidence, name, None)
+            for end in ("lower", "upper"):  # a logger draws no infinity
+                if math.isfinite(at := getattr(found, end, math.inf)):
+                    values[f"{name.removesuffix('_raw')}_{end}"] = at
+        named = {
+            f"{prefix}/{in_metric(self.shift)}/{name}": found for name, found in values.items()
+        }
         return {name: value for name, value in named.items() if value is not None}
 
-    @staticmethod
-    def _ends(evidence: Evidence | None) -> dict[str, float]:
-        """Returns the ends of the intervals; a logger draws no infinity."""
-        if evidence is None:
-            return {}
-        ends = {"confidence": evidence.confidence}
-        for name in ("ir_raw", "sr", "ir_relative", "score"):
-            found = getattr(evidence, name)
-            for end in ("lower", "upper") if found is not None else ():
-                if math.isfinite(getattr(found, end)):
-                    ends[f"{name.removesuffix('_raw')}_{end}"] = getattr(found, end)
-        return ends
 
-
-def limit_metrics(scores: Sequence[EpochScore], prefix: str = "acpc") -> dict[str, float]:
-    """Returns up to which severity an epoch passes, from its scores at several severities.
-
-    Names are ``prefix/kind/limit``, ``limit_lower`` and ``limit_upper``.
-    """
-    found = limits(("", item.shift, item.score, item.operation) for item in scores)
-    return {
-        f"{prefix}/{_named(curve)}/{name}": value
-        for (_, curve), limit in found.items()
-        for name, value in limit_numbers(limit).items()
-        if isinstance(value, int | float)
-    }
-
-
-def _named(shift: object) -> str:
+def in_metric(shift: object) -> str:
     """The part of a metric's name that names its shift."""
     return re.sub(r"[^\w.\-]+", "_", str(shift))
 
@@ -227,8 +207,7 @@ class EpochScorer:
         shifts: The visual changes; each is a job.
         **options: See ``ScoringOptions``.
 
-    Raises:
-        ArgumentError: The file of the thresholds cannot be used; names the field.
+    Raises ArgumentError: The file of the thresholds cannot be used; names the field.
     """
 
     def __init__(

@@ -12,6 +12,9 @@ import numpy as np
 from acpc.arrays import NDArray
 from acpc_client.errors import ArgumentError
 
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
 
 class Solver(Protocol):
     """What ``attach`` needs of a solver."""
@@ -38,10 +41,8 @@ class SolverHook(ABC):
         So each row is told to be its environment's, and an error inside ``solve``, of whoever it
         is, leaves no session open. Attached again, nothing changes. A solver may have several
         attached, and one of these several solvers, one solve at a time; answers are the last
-        solve's. A copy of an attached solver has its own, which opens sessions of its own.
-
-        Raises:
-            ArgumentError: The solver has no callbacks, as MPPI's.
+        solve's. A copy of an attached solver has its own, which opens sessions of its own. Raises
+        ArgumentError: The solver has no callbacks, as MPPI's.
         """
         if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
             raise ArgumentError(
@@ -129,8 +130,15 @@ def _unpickled(kind: type) -> Any:  # noqa: ANN401 - a solver of any class
     return object.__new__(_attached(kind))
 
 
-def integers(values: Any) -> NDArray[np.int64]:  # noqa: ANN401 - tensor or array
+def integers(values: Any) -> Integers:  # noqa: ANN401 - tensor or array
     """int64 of a tensor or an array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().numpy()
     return np.asarray(values, dtype=np.int64)
+
+
+def floats(values: Any) -> Floats:  # noqa: ANN401 - tensor or array
+    """float32 of a tensor or an array; NumPy has no bfloat16, so tensors are widened first."""
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu().numpy()
+    return np.asarray(values, dtype=np.float32)

@@ -1,24 +1,4 @@
-"""A Lightning callback that has checkpoints scored while training goes on.
-
-    from acpc_client import DatasetAnchors, GaussianNoise
-    from acpc_lab.integrations import ScoreCheckpointCallback
-
-    def export(trainer, module, epoch):
-        name = f"runs/7/epoch-{epoch}"
-        write_checkpoint(module.model, checkpoint_root / name)  # as stable-worldmodel does
-        return name  # below the server's checkpoint root; None: do not score this epoch
-
-    trainer = Trainer(
-        callbacks=[
-            ScoreCheckpointCallback(
-                "gpu-host:50051",
-                DatasetAnchors("tworoom.h5", "tworoom"),
-                GaussianNoise(0.08),
-                export=export,
-                reference="runs/7/epoch-0",
-            )
-        ]
-    )
+"""A Lightning callback that has checkpoints scored while training goes on; see docs/sweeps.md.
 
 It fits ``lightning.pytorch`` and ``pytorch_lightning``, whichever the program uses.
 """
@@ -37,7 +17,8 @@ from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Pert
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
-from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, limit_metrics
+from acpc_lab.evidence import limit_numbers, limits
+from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, in_metric
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
 _GATES = ("point", "confident")
@@ -201,7 +182,7 @@ class ScoreCheckpointCallback:
                 self._trouble(f"epoch {item.epoch} under {item.shift}{job}", error)
 
     def _limit(self, item: EpochScore) -> dict[str, float]:
-        """The limit of an epoch, when its last score of a kind arrives."""
+        """Returns the limit of an epoch, ``prefix/kind/limit``, with its last score of a kind."""
         asked, curve = self._scoring["shifts"], curve_of(item.shift)
         alike = [
             other
@@ -209,8 +190,15 @@ class ScoreCheckpointCallback:
             if (other.epoch, curve_of(other.shift)) == (item.epoch, curve)
         ]
         shifts = asked if isinstance(asked, Sequence) else (asked,)
-        whole = len(alike) == sum(curve_of(shift) == curve for shift in shifts)
-        return limit_metrics(alike, self._prefix) if whole else {}
+        if len(alike) != sum(curve_of(shift) == curve for shift in shifts):
+            return {}
+        found = limits(("", one.shift, one.score, one.operation) for one in alike)
+        return {
+            f"{self._prefix}/{in_metric(named)}/{name}": value
+            for (_, named), limit in found.items()
+            for name, value in limit_numbers(limit).items()
+            if isinstance(value, int | float)
+        }
 
     def _objection(self) -> str:
         """What the gate has against the last epoch that was scored; empty: nothing."""
@@ -254,11 +242,7 @@ class ScoreCheckpointCallback:
 
 
 def _one_of(name: str, given: bool | str, *known: str) -> str:
-    """A choice; True is the point gate.
-
-    Raises:
-        ArgumentError: It is none of them.
-    """
+    """A choice; True is the point gate. Raises ArgumentError: It is none of them."""
     found = "point" if given is True else given
     if found not in known:
         wanted = " or ".join(filter(None, known))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from acpc.contract import changed, check, from_plain, to_plain
+from acpc.contract import check, from_plain
 from acpc_client import (
     Access,
     AnchorValues,
@@ -20,7 +19,6 @@ from acpc_client import (
     Result,
     Score,
     ScoreProtocol,
-    ScoreRequest,
     load_result,
 )
 from acpc_client.errors import ArgumentError
@@ -28,7 +26,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.campaigns import TaskState
 from acpc_lab.factors import CertifiedShare
 from acpc_lab.report.model import Measurement, ReportData, Share, dotted
-from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, read_spec
+from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, again, read_spec, recipe
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -345,37 +343,3 @@ def _anchors(score: Score | None, anchors: DatasetAnchors | str) -> str:
         where = f"{anchors.dataset}, task {anchors.task}, seed {anchors.seed}"
     count = f"{score.checkpoint.anchors} anchors" if score is not None else ""
     return " of ".join(filter(None, (count, where)))
-
-
-def recipe(request: ScoreRequest) -> str:
-    """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
-    if request.shift is None:
-        return ""
-    anchors = request.anchors or ""
-    protocol = to_plain(changed(request.protocol))
-    document: dict[str, Any] = {
-        "checkpoints": [_named(request.checkpoint)],
-        "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),
-        "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
-        "seeds": [protocol.pop("seed", 0)],
-        "protocol": protocol,
-        "thresholds": changed(request.thresholds),
-        "evidence": changed(request.evidence),
-        "numeric_mode": request.numeric_mode.name.lower(),
-    }
-    if request.reference is not None:
-        document["reference"] = _named(request.reference)
-    if request.until_decided is not None:
-        document["until_decided"] = request.until_decided.batch
-    return again(document)
-
-
-def again(document: Mapping[str, Any]) -> str:
-    """The text of a sweep file without its name: under it the server would find the old jobs."""
-    kept = {key: value for key, value in document.items() if key != "name"}
-    return json.dumps(kept, indent=2, ensure_ascii=False)
-
-
-def _named(checkpoint: CheckpointRef) -> dict[str, str]:
-    named = {"name": checkpoint.name}
-    return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})

@@ -6,7 +6,7 @@ extras.
 """
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.base import Evidence, Listing, Parameters, Study
+from acpc_lab.studies.base import Evidence, Listing, Parameters, Study, gathered
 from acpc_lab.studies.bundle import verify
 from acpc_lab.studies.catalogue import STUDIES
 from acpc_lab.studies.measuring import (
@@ -20,8 +20,6 @@ from acpc_lab.studies.measuring import (
     StudyCheckpoint,
     measure,
     read_checkpoints,
-    study_arrays,
-    study_rows,
 )
 from acpc_lab.studies.paper import PAPER_ROWS
 from acpc_lab.studies.recovery import SweepRows

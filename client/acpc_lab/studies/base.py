@@ -6,11 +6,12 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
 
+import numpy as np
 from acpc.contract import Record, check
-from acpc_client import Result
-from acpc_client.errors import ArgumentError
+from acpc_client import Result, StudyResult
+from acpc_client.errors import ArgumentError, MalformedAnswer
 
 from acpc_lab.studies.measuring import AskScore, AskStudy, StudyCheckpoint
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
@@ -105,6 +106,44 @@ def decimals(value: float | None, spec: str) -> str:
 
 Answers = Sequence[tuple[StudyCheckpoint, Any]]
 """The checkpoints that were measured, each with the answer of its job."""
+Kind = TypeVar("Kind", bound=Rows)
+
+
+def gathered(kind: type[Kind], answers: Answers) -> tuple[Kind, Arrays]:
+    """The rows of every checkpoint, with its task, run and level, and the arrays beside them.
+
+    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
+    """
+    arrays = {
+        key(index, name): values
+        for index, (_, answer) in enumerate(answers)
+        for name, values in answer.arrays.items()
+    }
+    return kind.joined([_rows_of(kind, row, answer) for row, answer in answers]), arrays
+
+
+def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kind:
+    columns: dict[str, Any] = {}
+    for column in kind.fields():
+        if column.name in answer.columns:
+            values = answer.columns[column.name]
+            columns[column.name] = values.astype(np.int64) if values.dtype == bool else values
+        elif column.name in ("task", "run", "level"):
+            columns[column.name] = [getattr(row, column.name)] * answer.rows
+        elif not column.column.optional:
+            raise MalformedAnswer(
+                f"{row.checkpoint.name}: column {column.name} is missing; found "
+                f"{', '.join(answer.columns)}"
+            )
+    try:
+        return kind.of(columns)
+    except ArgumentError as error:
+        raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
+
+
+def key(index: int, name: str) -> str:
+    """Name of an array of the index-th checkpoint, in the order of the rows."""
+    return f"{index}.{name}"
 
 
 @dataclass(frozen=True)

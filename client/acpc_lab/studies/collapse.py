@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-from acpc.contract import GaussianNoise, Record, bounded
+from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
@@ -183,12 +183,10 @@ def collapse_rows(answers: Answers) -> CollapseRows:
     if len(set(digests.values())) > 1:
         wrong = f"differ between {', '.join(digests)}; a comparison needs the same ones"
         raise ArgumentError("anchors", wrong)
-    columns: dict[str, list[Any]] = {"checkpoint": [row.checkpoint.name for row, _ in answers]}
-    for name in ("median_latent_distance", "ir_raw", "sr"):
-        columns[name] = [getattr(score.checkpoint, name) for _, score in answers]
-    for name in ("success_clean", "success_clean_seeds"):
-        columns[name] = [getattr(row, name) for row, _ in answers]
-    return CollapseRows.of(columns)
+    rows, sides = [row for row, _ in answers], [score.checkpoint for _, score in answers]
+    measured = columns_of(sides, "median_latent_distance", "ir_raw", "sr")
+    given = columns_of(rows, "success_clean", "success_clean_seeds")
+    return CollapseRows.of({"checkpoint": [x.checkpoint.name for x in rows], **measured, **given})
 
 
 STUDY = Study(

@@ -25,8 +25,10 @@ from acpc_lab.studies.base import (
     Listing,
     Parameters,
     Study,
+    gathered,
+    key,
 )
-from acpc_lab.studies.measuring import AskStudy, key, study_arrays, study_rows
+from acpc_lab.studies.measuring import AskStudy
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -117,10 +119,9 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing
     """
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
+        wanted = "wanted (n, dim) and (n, views, dim) with n of at least 2"
         raise ArgumentError(
-            "arrays",
-            f"found clean {clean.shape} and views {views.shape}, wanted (n, dim) and "
-            "(n, views, dim) with n of at least 2",
+            "arrays", f"found clean {clean.shape} and views {views.shape}, {wanted}"
         )
     centre = clean.astype(np.float64)
     radius = np.linalg.norm(views.astype(np.float64) - centre[:, None], axis=2).max(axis=1)
@@ -136,13 +137,8 @@ def summarise(
     """Appendix "Local-Geometry Case-Study Definitions" in the paper.
 
     Where the representations are at hand, the summary is computed from them, and the rows must
-    agree; rows alone are enough otherwise.
-
-    Args:
-        rows: What the server measured.
-        parameters: Of the picture.
-        arrays: ``{i}.encoder_clean``, ``{i}.encoder_views``, ``{i}.rollout_clean`` and
-            ``{i}.rollout_views`` of the i-th checkpoint in the rows, or nothing.
+    agree; rows alone are enough otherwise. ``arrays`` has ``{i}.encoder_clean``,
+    ``{i}.encoder_views``, ``{i}.rollout_clean`` and ``{i}.rollout_views`` of the i-th checkpoint.
 
     Raises ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
     """
@@ -152,19 +148,13 @@ def summarise(
     for index, ((task, run, level), held) in enumerate(cells.items()):
         cell = rows.where(held)
         for space in SPACES:
-            measured = _of_rows(cell, space)
+            names = (f"{space}_{name}" for name in ("radius", "nearest", "disjoint"))
+            radius, nearest, disjoint = (getattr(cell, name) for name in names)
+            measured = Spacing(radius, nearest, disjoint == 1)
             if arrays:
                 measured = _checked(measured, arrays, index, space)
             spaces.append(_summary(task, run, level, space, measured))
     return GeometrySummary(tuple(spaces))
-
-
-def _of_rows(rows: GeometryRows, space: str) -> Spacing:
-    return Spacing(
-        getattr(rows, f"{space}_radius"),
-        getattr(rows, f"{space}_nearest"),
-        getattr(rows, f"{space}_disjoint") == 1,
-    )
 
 
 def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacing:
@@ -178,20 +168,16 @@ def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacin
         # Representations travel as float32.
         scale = float(np.abs(arrays[names[0]]).max(initial=0.0))
         if len(ours) != len(theirs) or not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * scale):
-            raise ArgumentError(
-                f"{space}_{name}",
-                f"the rows do not agree with the representations in {' and '.join(names)}",
-            )
+            wrong = f"the rows do not agree with the representations in {' and '.join(names)}"
+            raise ArgumentError(f"{space}_{name}", wrong)
     return measured
 
 
 def _summary(task: str, run: str, level: float, space: str, measured: Spacing) -> SpaceGeometry:
     if not measured.nearest.all():
-        raise ArgumentError(
-            f"{space}_nearest",
-            f"{task}, run {run}, level {level:g}: is 0: two anchors have one representation, so "
-            "r/NN has no value; the checkpoint may have collapsed",
-        )
+        why = "two anchors have one representation; the checkpoint may have collapsed"
+        wrong = f"{task}, run {run}, level {level:g}: is 0, so r/NN has no value: {why}"
+        raise ArgumentError(f"{space}_nearest", wrong)
     ratio = measured.radius / measured.nearest
     shares = (measured.radius < measured.nearest, measured.disjoint)
     numbers = (float(np.median(ratio)), *(float(share.mean()) for share in shares))
@@ -283,10 +269,8 @@ def numbers(summary: GeometrySummary) -> Figure:
 
 def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
     """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
-    rows = len(SPACES)
-    columns = len(summary.spaces) // rows
+    rows, columns = len(SPACES), len(summary.spaces) // len(SPACES)
     figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
-    look: dict[str, Any] = {"va": "top", "fontsize": 6}
     for position, item in enumerate(summary.spaces):
         axis = axes[position % rows * columns + position // rows]
         stem = key(position // rows, item.space)
@@ -297,7 +281,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
         axis.set_title(f"{_name(item)}, {SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"
-        axis.text(0.02, 0.98, text, transform=axis.transAxes, **look)
+        axis.text(0.02, 0.98, text, transform=axis.transAxes, va="top", fontsize=6)
     figure.supxlabel(
         "large: clean histories; small, with an ellipse: their views\n"
         "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
@@ -326,11 +310,9 @@ def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> Non
 
 
 def envelope(points: Numbers, share: float) -> tuple[tuple[float, float], float, float, float]:
-    """Centre, full width, full height and angle in degrees of a Gaussian's ellipse.
+    """Centre, full width, full height and angle in degrees of the ellipse that encloses ``share``.
 
-    Args:
-        points: The sample whose mean and covariance the Gaussian has, (n, 2).
-        share: Probability that the ellipse encloses.
+    It is of the Gaussian with mean and covariance of ``points`` (n, 2).
     """
     centre = points.mean(axis=0)
     lengths, axes = np.linalg.eigh(np.cov(points.T))
@@ -344,7 +326,7 @@ def _gather(
     answers: Answers, parameters: GeometryParameters, note: Callable[[str], None]
 ) -> tuple[GeometryRows, Arrays]:
     """Rows and representations; their t-SNE coordinates, where scikit-learn is installed."""
-    rows, arrays = study_rows(GeometryRows, answers), study_arrays(answers)
+    rows, arrays = gathered(GeometryRows, answers)
     note("computing the t-SNE coordinates of the picture")
     try:
         return rows, embedded(arrays, parameters)

@@ -7,20 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import GaussianNoise, Record, bounded
+from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, marker, panels
-from acpc_lab.studies.base import (
-    Answers,
-    Evidence,
-    LevelRows,
-    Listing,
-    Parameters,
-    Study,
-    decimals,
-)
+from acpc_lab.studies.base import Answers, Evidence, LevelRows, Listing, Parameters, Study, decimals
 from acpc_lab.studies.measuring import AskScore
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -167,12 +159,10 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
 def horizon_rows(answers: Answers) -> HorizonRows:
     """A row per checkpoint, horizon and quantile that was asked for."""
     pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
-    columns: dict[str, list[Any]] = {
-        name: [getattr(row, name) for row, _ in pairs] for name in ("task", "run", "level")
-    }
-    for name in ("horizon", "quantile", "ir_raw"):
-        columns[name] = [getattr(at, name) for _, at in pairs]
-    return HorizonRows.of(columns)
+    rows = columns_of((row for row, _ in pairs), "task", "run", "level")
+    return HorizonRows.of(
+        rows | columns_of((at for _, at in pairs), "horizon", "quantile", "ir_raw")
+    )
 
 
 STUDY = Study(

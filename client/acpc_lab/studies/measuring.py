@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from acpc.arrays import NDArray
 from acpc.contract import Study
 from acpc_client import (
     AcpcClient,
@@ -26,7 +25,7 @@ from acpc_client import (
     ScoreProtocol,
     StudyResult,
 )
-from acpc_client.errors import ArgumentError, MalformedAnswer, Unknown
+from acpc_client.errors import ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
@@ -48,7 +47,6 @@ EVENTS = "measuring.jsonl"
 CONCURRENCY = 5
 """Jobs at the server at a time."""
 
-Kind = TypeVar("Kind", bound=Rows)
 Answer = TypeVar("Answer", StudyResult, Score)
 Given_co = TypeVar("Given_co", bound=StudyResult | Score, covariant=True)
 
@@ -138,47 +136,6 @@ def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
             )
 
 
-def study_rows(kind: type[Kind], answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> Kind:
-    """The rows of every checkpoint, with its task, run and level.
-
-    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
-    """
-    return kind.joined([_rows_of(kind, row, answer) for row, answer in answers])
-
-
-def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kind:
-    columns: dict[str, Any] = {}
-    for field in kind.fields():
-        if field.name in answer.columns:
-            values = answer.columns[field.name]
-            columns[field.name] = values.astype(np.int64) if values.dtype == bool else values
-        elif field.name in ("task", "run", "level"):
-            columns[field.name] = [getattr(row, field.name)] * answer.rows
-        elif not field.column.optional:
-            raise MalformedAnswer(
-                f"{row.checkpoint.name}: column {field.name} is missing; found "
-                f"{', '.join(answer.columns)}"
-            )
-    try:
-        return kind.of(columns)
-    except ArgumentError as error:
-        raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
-
-
-def key(index: int, name: str) -> str:
-    """Name of an array of the index-th checkpoint, in the order of the rows."""
-    return f"{index}.{name}"
-
-
-def study_arrays(answers: Sequence[tuple[StudyCheckpoint, StudyResult]]) -> dict[str, NDArray[Any]]:
-    """The arrays of every checkpoint, numbered in the order of the rows."""
-    return {
-        key(index, name): values
-        for index, (_, answer) in enumerate(answers)
-        for name, values in answer.arrays.items()
-    }
-
-
 class Ask(Protocol[Given_co]):
     """What is measured on every checkpoint."""
 
@@ -204,9 +161,8 @@ class AskStudy:
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits RunStudy."""
-        more: dict[str, Any] = {"numeric_mode": self.numeric_mode, "request_id": request_id}
-        job = client.run_study(row.checkpoint, row.anchors, self.study, patience=0.0, **more)
-        return job.submitted
+        how: Any = {"numeric_mode": self.numeric_mode, "request_id": request_id, "patience": 0.0}
+        return client.run_study(row.checkpoint, row.anchors, self.study, **how).submitted
 
     def answer(self, operation: Operation) -> StudyResult:
         """The rows."""
@@ -228,9 +184,9 @@ class AskScore:
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
         """Submits ScoreCheckpoint."""
-        more: dict[str, Any] = {"numeric_mode": self.numeric_mode, "request_id": request_id}
-        more |= {"protocol": self.protocol, "patience": 0.0}
-        return client.score_checkpoint(row.checkpoint, row.anchors, self.shift, **more).submitted
+        how: Any = {"numeric_mode": self.numeric_mode, "request_id": request_id, "patience": 0.0}
+        asked = row.checkpoint, row.anchors, self.shift
+        return client.score_checkpoint(*asked, protocol=self.protocol, **how).submitted
 
     def answer(self, operation: Operation) -> Score:
         """The score."""

@@ -58,7 +58,6 @@ class Run:
         clean: Clean success in %, the mean over evaluation seeds where these are given.
         clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
         required: Success under the shift that counts as recovered, in %.
-        recovered: Whether each checkpoint meets the success-rate criterion.
     """
 
     family: str
@@ -86,25 +85,19 @@ class TrainingSweep:
 
     def by_family(self) -> dict[str, TrainingSweep]:
         """The sweep of each model family."""
-        keyed = groups(run.family for run in self.runs)
-        return {
-            family: TrainingSweep(self.levels, tuple(self.runs[i] for i in held))
-            for (family,), held in keyed.items()
-        }
+        return {name: TrainingSweep(self.levels, runs) for name, runs in self._by("family").items()}
 
     def by_task(self) -> dict[str, tuple[Run, ...]]:
         """The runs of each task; of a sweep of one family."""
-        keyed = groups(run.task for run in self.runs)
-        return {task: tuple(self.runs[i] for i in held) for (task,), held in keyed.items()}
+        return self._by("task")
+
+    def _by(self, name: str) -> dict[str, tuple[Run, ...]]:
+        keyed = groups(getattr(run, name) for run in self.runs)
+        return {value: tuple(self.runs[i] for i in held) for (value,), held in keyed.items()}
 
 
 def required_success(noisy: Numbers, recovery: float) -> float:
-    """P_base + recovery (P_best - P_base), section "Success-rate criterion" in the paper.
-
-    Args:
-        noisy: Success under the shift by level, the unaugmented checkpoint first, in %.
-        recovery: Share of the possible improvement; the paper has 0.8.
-    """
+    """P_base + recovery (P_best - P_base), as in ``meets_criterion``, in %."""
     return float(noisy[0] + recovery * (noisy.max() - noisy[0]))
 
 
@@ -146,7 +139,10 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
     for (family, task, run), held in keys.items():
         cell = rows.where(held[np.argsort(rows.level[held], kind="stable")])
         title = f"{family + ', ' if family else ''}{task}, run {run}"
-        _check_levels(title, cell.level, levels)
+        for level in levels:
+            if (times := int((cell.level == level).sum())) != 1:
+                why = "wanted 1: onset is counted in steps of a grid that all runs share"
+                raise ArgumentError("level", f"{title} has {times} rows of level {level:g}, {why}")
         clean, clean_sd = _clean_success(title, cell)
         noisy = cell.success_noisy
         required = required_success(noisy, recovery)
@@ -167,25 +163,13 @@ def _clean_success(cell: str, rows: SweepRows) -> tuple[Numbers, Numbers]:
     return found
 
 
-def _check_levels(cell: str, found: Numbers, wanted: Numbers) -> None:
-    for level in wanted:
-        times = int((found == level).sum())
-        if times != 1:
-            raise ArgumentError(
-                "level",
-                f"{cell} has {times} rows of level {level:g}, wanted 1: onset is counted in steps "
-                "of a grid that all runs share",
-            )
-
-
 def _relative_ir(cell: str, rows: SweepRows) -> Numbers:
     """Eq. ir-relative in the paper, or what the rows hold already."""
     raw, relative = np.isfinite(rows.ir_raw), np.isfinite(rows.ir_rel)
     if raw.all() and not relative.any():
         if rows.ir_raw[0] == 0:
             raise ArgumentError("ir_raw", f"{cell}: is 0 at level 0, so relative IR has no value")
-        ratio: Numbers = rows.ir_raw / rows.ir_raw[0]
-        return ratio
+        return np.asarray(rows.ir_raw / rows.ir_raw[0])
     if not relative.all() or raw.any():
         raise ArgumentError("ir_rel", f"{cell}: wanted ir_raw in all rows or ir_rel in all rows")
     if abs(rows.ir_rel[0] - 1) > 1e-6:
@@ -236,10 +220,8 @@ class Judgement:
     Attributes:
         onset: From the first recovered level to the first accepted one, by an ``OnsetRule``;
             negative: the screen accepts early.
-        agreement: Accepted against recovered, over the levels.
         early: Runs (this one or none) or checkpoints that are accepted early; no checkpoint of a
             run that recovers nowhere.
-        late: Likewise late.
     """
 
     onset: Fraction
@@ -273,10 +255,9 @@ class Agreement:
     @classmethod
     def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
         """A task, from its runs."""
-        runs = [(abs(item.onset), item.agreement) for item in judgements]
         return cls.of_tasks(
             cls(step, step, found.balanced_accuracy, found.precision, found.recall)
-            for step, found in runs
+            for step, found in ((abs(item.onset), item.agreement) for item in judgements)
         )
 
     @classmethod
@@ -337,11 +318,7 @@ _CRITERIA = {
 
 
 def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
-    """The pair that does best on the source tasks, section "Threshold grids" in the paper.
-
-    The smallest mean onset mismatch; ties go to fewer early acceptances, fewer late acceptances,
-    the higher balanced accuracy, the smaller t_IR, the larger t_SR, in this order.
-    """
+    """The pair that does best on the source tasks, section "Threshold grids" in the paper."""
     return narrowed(judged, list(source))[0]
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.arrays import NDArray
 from acpc.contract import Record, bounded
 from acpc_client.errors import ArgumentError
 
@@ -171,11 +170,9 @@ def reference_score(sr: Numbers, t_ir: Numbers, t_sr: Numbers) -> Numbers:
     undecided = np.isnan(sr) & (t_ir > 0.5)
     if undecided.any():
         row = int(np.argmax(undecided))
-        raise ArgumentError(
-            "sr_reference",
-            f"row {row + 1}: is missing, where t_IR is {t_ir[row]:g}; only a t_IR of at most 0.5 "
-            "makes S of the reference independent of it",
-        )
+        why = "only a t_IR of at most 0.5 makes S of the reference independent of it"
+        wrong = f"row {row + 1}: is missing, where t_IR is {t_ir[row]:g}; {why}"
+        raise ArgumentError("sr_reference", wrong)
     return screen_score(np.ones_like(sr), np.where(np.isnan(sr), 0.0, sr), t_ir, t_sr)
 
 
@@ -202,23 +199,17 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     boundary = near & kept & ~better & (delta > 0)
     rises = clean_gain >= parameters.gain - SLACK
     named, scores = (rows.task, rows.run, rows.shift), (score, of_reference, delta)
-    clean = (or_none(rows.clean_gain), rises, _gain_intervals(rows))
+    intervals = np.empty(len(rows), dtype=object)
+    counted = np.where(np.isnan(rows.success), np.nan, rows.episodes)
+    for row, (rate, more, episodes) in enumerate(zip(rows.success, gain, counted, strict=True)):
+        intervals[row] = gain_interval(rate, rate - more, episodes)
+    clean = (or_none(rows.clean_gain), rises, intervals)
     kinds = dict.fromkeys(rows.shift.tolist())
     chosen = [("all", np.ones(len(rows), dtype=bool)), *((k, rows.shift == k) for k in kinds)]
     return ShiftSummary(
         records(ShiftPair, *named, *scores, gain, better, boundary, rows.family, *clean),
         tuple(_agreement(k, delta[m], gain[m], better[m], boundary[m]) for k, m in chosen),
     )
-
-
-def _gain_intervals(rows: ShiftRows) -> NDArray[np.object_]:
-    """Of every row, or None."""
-    found = np.empty(len(rows), dtype=object)
-    cells = zip(rows.success, rows.success_gain, rows.episodes, strict=True)
-    for row, (success, gain, episodes) in enumerate(cells):
-        counted = math.nan if math.isnan(success) else episodes
-        found[row] = gain_interval(success, success - gain, counted)
-    return found
 
 
 def _agreement(
@@ -304,6 +295,12 @@ def _gain(pair: ShiftPair) -> str:
 GAIN, DELTA = "change of success (points)", "change of the screen score S"
 
 
+def _names(pairs: Sequence[ShiftPair]) -> tuple[list[str], list[str]]:
+    """Tasks and shifts, in the order of the pairs."""
+    tasks = dict.fromkeys(pair.task for pair in pairs)
+    return list(tasks), list(dict.fromkeys(pair.shift for pair in pairs))
+
+
 def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
     """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
     figure, (left, right) = panels(2, width=3.0)
@@ -314,8 +311,7 @@ def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
 
 
 def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> None:
-    tasks = list(dict.fromkeys(pair.task for pair in pairs))
-    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
+    tasks, shifts = _names(pairs)
     width = 0.8 / len(shifts)
     for index, shift in enumerate(shifts):
         for place, task in enumerate(tasks):
@@ -334,8 +330,7 @@ def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> Non
 def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
     """Every pair; filled when the sign of delta S tells what the behaviour does."""
     figure, (axis,) = panels(1, width=4.2, height=2.8)
-    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
-    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    tasks, shifts = _names(pairs)
     for pair in pairs:
         colour, shape = hue(tasks.index(pair.task)), marker(shifts.index(pair.shift))
         fill = colour if pair.agrees else "none"

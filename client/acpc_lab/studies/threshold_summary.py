@@ -94,7 +94,6 @@ class Split(Record):
             or source checkpoints that are accepted before it, as ``ties`` says.
         source_late: Source runs whose first accepted level comes after it; or source checkpoints
             that are recovered and rejected.
-        mismatch: Mean onset mismatch on the test tasks, likewise.
         precision: None when the screen accepts nothing in any test run.
         recall: None when nothing is recovered in any test run.
     """
@@ -134,7 +133,6 @@ class Choice(Record):
     """A pair of thresholds that some split chose.
 
     Attributes:
-        splits: Splits that chose it.
         rows_below_ir: Checkpoints of the family whose relative IR passes.
         rows_accepted: Checkpoints of the family that pass both.
     """
@@ -207,9 +205,9 @@ def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
     if summary.onset_unit == "levels":
         yield "onsets differ by levels, not by steps of the grid"
     for mean in summary.families:
-        yield _mean("one source task", mean.family, mean.single_source)
+        yield _mean(_of(mean.family, "one source task"), mean.single_source)
         if mean.several_sources is not None:
-            yield _mean("several source tasks", mean.family, mean.several_sources)
+            yield _mean(_of(mean.family, "several source tasks"), mean.several_sources)
     tried = Counter(split.family for split in summary.splits)
     runs = Counter(run.family for run in summary.runs)
     for choice in summary.choices:
@@ -239,18 +237,16 @@ def _recovery(summary: ThresholdSummary, family: tuple[Any, ...]) -> Iterator[st
     yield "loses: points of success under the shift, unaugmented, over runs"
     for task in summary.tasks:
         if task.clean_rises and task.recovered_clean is not None:
+            ends = "-".join(dict.fromkeys(f"{end:.1f}" for end in task.recovered_clean))
             yield (
                 f"{_of(task.family, task.task)}: clean success rises too, from "
-                f"{task.clean_success:.1f}% to {_between(*task.recovered_clean)}% at the recovered "
-                "levels, so recovery is not robustness alone"
+                f"{task.clean_success:.1f}% to {ends}% at the recovered levels, so recovery is not "
+                "robustness alone"
             )
     if any(run.success_interval is not None for run in summary.runs):
         undecided = sum(len(run.undecided_levels) for run in summary.runs)
-        augmented = len(summary.runs) * (len(summary.levels) - 1)
-        yield (
-            f"95 % intervals of success leave open whether {undecided} of {augmented} augmented "
-            "checkpoints meet the criterion"
-        )
+        of = f"{undecided} of {len(summary.runs) * (len(summary.levels) - 1)} augmented checkpoints"
+        yield f"95 % intervals of success leave open whether {of} meet the criterion"
     held = [task for task in summary.tasks if task.different_label_distance is not None]
     if held:
 
@@ -265,22 +261,15 @@ def _recovery(summary: ThresholdSummary, family: tuple[Any, ...]) -> Iterator[st
 def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
     """Levels as ranges of neighbours in the grid, for example ``0.03-0.07``."""
     places = [levels.index(level) for level in held]
-    starts = [place for place in places if place - 1 not in places]
-    ends = [place for place in places if place + 1 not in places]
-    ranges = [
-        f"{levels[start]:g}" + f"-{levels[end]:g}" * (start != end)
-        for start, end in zip(starts, ends, strict=True)
-    ]
-    return ", ".join(ranges) or "-"
+    starts = [f"{levels[place]:g}" for place in places if place - 1 not in places]
+    ends = [f"{levels[place]:g}" for place in places if place + 1 not in places]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join("-".join(dict.fromkeys(pair)) for pair in pairs) or "-"
 
 
-def _between(low: float, high: float) -> str:
-    return f"{low:.1f}" if round(low, 1) == round(high, 1) else f"{low:.1f}-{high:.1f}"
-
-
-def _mean(name: str, family: str, mean: SplitMean) -> str:
+def _mean(name: str, mean: SplitMean) -> str:
     return (
-        f"{_of(family, name)}: BA {mean.balanced_accuracy:.3f} "
+        f"{name}: BA {mean.balanced_accuracy:.3f} "
         f"({mean.lowest_balanced_accuracy:.3f} to {mean.highest_balanced_accuracy:.3f}), "
         f"precision {decimals(mean.precision, '.3f')}, recall {decimals(mean.recall, '.3f')}, "
         f"onset mismatch {mean.mismatch:.2f}, worst {mean.worst_mismatch:g}"

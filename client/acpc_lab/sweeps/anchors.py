@@ -56,11 +56,7 @@ class AnchorPlace:
 
 
 def read_anchors(node: Node) -> AnchorPlace:
-    """Reads the key ``anchors``.
-
-    Raises:
-        SweepFileError: It cannot be used as it is.
-    """
+    """Reads the key ``anchors``. Raises SweepFileError: It cannot be used as it is."""
     section = node.section((*_DRAWN, "set", "upload"))
     for alone, others in (("set", ()), ("upload", ("history",))):
         surplus = [key for key in section if key not in (alone, *others)]

@@ -62,8 +62,7 @@ def make_plan(
 ) -> Plan:
     """Makes every cell of a sweep.
 
-    Raises:
-        SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
+    Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
     """
     listing = _by_name(checkpoints)
     cells: list[Cell] = []
@@ -107,10 +106,8 @@ def cells_of(
 ) -> tuple[Cell, ...]:
     """Makes the cells of one weights file, by the first item that means it; none where none does.
 
-    An item that names no weights means every file of its folders.
-
-    Raises:
-        SweepFileError: Its reference is not among ``listed``, or a label is missing.
+    An item that names no weights means every file of its folders. Raises SweepFileError: Its
+    reference is not among ``listed``, or a label is missing.
     """
     found = _item_of(spec, checkpoint)
     if found is None:

@@ -39,8 +39,7 @@ class SweepFileError(ArgumentError):
 def read_document(file: Path) -> Node:
     """Reads a YAML file, with the line of every place in it.
 
-    Raises:
-        SweepFileError: The file cannot be read, is no YAML, or names a key twice.
+    Raises SweepFileError: The file cannot be read, is no YAML, or names a key twice.
     """
     yaml = load("yaml")
     from acpc.datasets import plain_yaml  # noqa: PLC0415 - needs yaml
@@ -217,8 +216,7 @@ class Pattern:
     def of(cls, text: str) -> Pattern:
         """Reads a pattern.
 
-        Raises:
-            ValueError: A label that is no identifier or stands twice; says what is wrong.
+        Raises ValueError: A label that is no identifier or stands twice; says what is wrong.
         """
         expression, end, labels = "", 0, []
         for token in _TOKEN.finditer(text):
@@ -246,11 +244,7 @@ class Pattern:
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """Replaces the ``{label}`` parts of a template.
-
-    Raises:
-        KeyError: A label that there is not.
-    """
+    """Replaces the ``{label}`` parts of a template. Raises KeyError: A label that there is not."""
     return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
 
 

@@ -28,8 +28,7 @@ _SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", 
 def kept_at(path: str | Path) -> SweepFolder:
     """Returns where a sweep keeps its state; the path is its file, or that folder.
 
-    Raises:
-        ArgumentError: It is no folder, and no sweep file either.
+    Raises ArgumentError: It is no folder, and no sweep file either.
     """
     folder = Path(path)
     if folder.suffix not in (".sweep", ".watch") and not folder.is_dir():
@@ -59,9 +58,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
         Args:
             path: The sweep file, or the folder beside it.
 
-        Raises:
-            ArgumentError: There is no such file, or the sweep has not been run yet.
-            FailedPrecondition: Its files cannot be read.
+        Raises ArgumentError: There is no such file, or the sweep has not been run yet;
+        FailedPrecondition: Its files cannot be read.
         """
         disk = kept_at(path)
         plan = disk.read_plan()
@@ -159,8 +157,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def undecided(self) -> tuple[CellResult, ...]:
         """Cells of which it is not sure that they pass; references do not count.
 
-        Raises:
-            FailedPrecondition: Scores without evidence.
+        Raises FailedPrecondition: Scores without evidence.
         """
         if any(item.among is not None and item.among.alone is None for item in self.cells):
             raise FailedPrecondition(
@@ -173,10 +170,8 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
-        That all cells pass needs no correction for their number, that one fails does.
-
-        Raises:
-            FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
+        That all cells pass needs no correction for their number, that one fails does. Raises
+        FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
         """
         if self.failed or self.unfinished:
             return Outcome.UNSPECIFIED

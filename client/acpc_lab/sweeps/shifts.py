@@ -45,8 +45,7 @@ class Groups:
 def read_shifts(node: Node) -> tuple[Perturbation | Groups, ...]:
     """Reads every shift of a list, severities one by one.
 
-    Raises:
-        SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
+    Raises SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
     """
     read: dict[str, Perturbation | Groups] = {}
     for item in node.items():

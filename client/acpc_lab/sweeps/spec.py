@@ -115,8 +115,7 @@ def example(file: Path) -> str:
 def load_spec(file: Path) -> SweepSpec:
     """Reads a sweep file.
 
-    Raises:
-        SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
+    Raises SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
     """
     return read_spec(read_document(file), file.stem, file.parent)
 
@@ -129,8 +128,7 @@ def folder_of(file: Path, spec: SweepSpec) -> Path:
 def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
     """Reads a sweep document; files that it names are relative to the folder ``beside``.
 
-    Raises:
-        SweepFileError: The document cannot be run as it is; names the place and the fix.
+    Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
     """
     top = root.section(KEYS, required=("checkpoints", "shifts"))
     name = top.get("name", Node(default_name, "name"))

@@ -93,8 +93,7 @@ class Sweep:
     def load(cls, path: str | Path) -> Sweep:
         """Reads a sweep file; its folder is ``<name>.sweep`` beside it.
 
-        Raises:
-            SweepFileError: The file cannot be run; names the line, the place and the fix.
+        Raises SweepFileError: The file cannot be run; names the line, the place and the fix.
         """
         spec = load_spec(Path(path))
         return cls(spec, folder_of(Path(path), spec))
@@ -103,8 +102,7 @@ class Sweep:
     def of(cls, document: Mapping[str, Any], folder: str | Path) -> Sweep:
         """Makes a sweep from plain values, as a file would hold them.
 
-        Raises:
-            SweepFileError: It cannot be run; names the place and the fix.
+        Raises SweepFileError: It cannot be run; names the place and the fix.
         """
         place = Path(folder)
         return cls(
@@ -114,15 +112,12 @@ class Sweep:
     def run(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Runs every cell that has no score yet, and waits for all of them.
 
-        A cell that fails does not stop the others. Run again after any interruption: cells that
-        are done are not repeated, and those under way are found again.
-
-        Raises:
-            SweepFileError: A name fits no checkpoint at the server.
-            FailedPrecondition: Another process runs this sweep, or the file has changed so that
-                cells that were submitted would be dropped.
-            RunEnded: The server was away for longer than the client has patience, the time is
-                over, or ``stop`` was set; what was measured is kept.
+        A cell that fails does not stop the others. Run again after any interruption: cells that are
+        done are not repeated, and those under way are found again. Raises SweepFileError: A name
+        fits no checkpoint at the server; FailedPrecondition: Another process runs this sweep, or
+        the file has changed so that cells that were submitted would be dropped; RunEnded: The
+        server was away for longer than the client has patience, the time is over, or ``stop`` was
+        set; what was measured is kept.
         """
         check_options("run", options, RunOptions)
         limit = options.get("concurrency") or self.spec.concurrency
@@ -140,9 +135,8 @@ class Sweep:
     def watch(self, client: AcpcClient, **options: Unpack[WatchOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
 
-        Raises:
-            FailedPrecondition: The sweep was not submitted yet, or another process runs it.
-            RunEnded: As for ``run``.
+        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
+        RunEnded: As for ``run``.
         """
         check_options("watch", options, WatchOptions)
         poll = options.get("poll", 0.5)
@@ -151,18 +145,16 @@ class Sweep:
     def refresh(self, client: AcpcClient) -> SweepResults:
         """Looks once at every job in flight.
 
-        Raises:
-            FailedPrecondition: The sweep was not submitted yet, or another process runs it.
-            ServerAway: The server does not answer.
+        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
+        ServerAway: The server does not answer.
         """
         return self._go(client, Options(None, self.spec.retries, submit=False), None)
 
     def cancel(self, client: AcpcClient) -> int:
         """Asks for every job in flight to be cancelled; returns how many there are.
 
-        Raises:
-            FailedPrecondition: Another process runs the sweep; stop that first.
-            AcpcError: The server rejected it.
+        Raises FailedPrecondition: Another process runs the sweep; stop that first; AcpcError: The
+        server rejected it.
         """
         plan = self._planned()
         journal = self._disk.journal
@@ -178,8 +170,7 @@ class Sweep:
     def preview(self, client: AcpcClient) -> Plan:
         """Makes the cells that the file means at this server; submits nothing, keeps nothing.
 
-        Raises:
-            SweepFileError: A name fits no checkpoint at the server.
+        Raises SweepFileError: A name fits no checkpoint at the server.
         """
         folder = self.folder.parent
         return make_plan(
@@ -192,8 +183,7 @@ class Sweep:
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
 
-        Raises:
-            ArgumentError: The sweep has not been run yet.
+        Raises ArgumentError: The sweep has not been run yet.
         """
         return SweepResults.open(self.folder)
 

@@ -49,9 +49,8 @@ class CellTask:
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the scoring job of an attempt.
 
-        Raises:
-            AlreadyExists: What the cell names at the server has changed.
-            AcpcError: The server rejected it.
+        Raises AlreadyExists: What the cell names at the server has changed; AcpcError: The server
+        rejected it.
         """
         request_id = self.cell.request_id(self.sweep, attempt)
         try:
@@ -111,8 +110,7 @@ class SweepFolder:
     def read_plan(self) -> Plan | None:
         """Reads the plan; None before there is one.
 
-        Raises:
-            FailedPrecondition: The file is no plan of this release.
+        Raises FailedPrecondition: The file is no plan of this release.
         """
         try:
             document = json.loads(self._plan.read_bytes())
@@ -149,8 +147,7 @@ class SweepFolder:
     def make_results(self) -> None:
         """Makes the folder of the scores.
 
-        Raises:
-            FailedPrecondition: It cannot be made, or not be written.
+        Raises FailedPrecondition: It cannot be made, or not be written.
         """
         folder = self._results
         try:

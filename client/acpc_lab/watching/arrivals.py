@@ -109,9 +109,7 @@ class WatchedTask(CellTask):
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the scoring job of an attempt.
 
-        Raises:
-            FailedPrecondition: The content is gone.
-            AcpcError: As ``CellTask.submit``.
+        Raises FailedPrecondition: The content is gone; AcpcError: As ``CellTask.submit``.
         """
         if self.is_gone():
             raise FailedPrecondition(GONE)

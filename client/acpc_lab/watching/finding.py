@@ -55,8 +55,7 @@ class WeightsFile:
     def digest(self) -> str:
         """sha256 of ``config.json``, of ``acpc.json`` where there is one, and of the weights.
 
-        Raises:
-            OSError: A file cannot be read.
+        Raises OSError: A file cannot be read.
         """
         digest = hashlib.sha256()
         for file in (*_beside(self.path), self.path):
@@ -86,11 +85,8 @@ class Finder:
     def look(self) -> list[WeightsFile]:
         """The whole ones by epoch and name.
 
-        ``unsettled`` says whether others may be whole soon, ``torn`` which have no end and have
-        not changed for a while.
-
-        Raises:
-            OSError: The folder cannot be read.
+        ``unsettled`` says whether others may be whole soon, ``torn`` which have no end and have not
+        changed for a while. Raises OSError: The folder cannot be read.
         """
         self.unsettled = False
         self.torn.clear()

@@ -99,13 +99,11 @@ class Watch:
     def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
         """Watches until it is stopped.
 
-        Without ``once``, a full disk and a folder that is away are waited for.
-
-        Raises:
-            ArgumentError: The folder is a checkpoint itself, and has no name at the server.
-            FailedPrecondition: Another process watches with this folder, or, with ``once``,
-                something cannot be read or written.
-            RunEnded: The server was away for too long, or ``stop`` was set; jobs go on.
+        Without ``once``, a full disk and a folder that is away are waited for. Raises
+        ArgumentError: The folder is a checkpoint itself, and has no name at the server;
+        FailedPrecondition: Another process watches with this folder, or, with ``once``, something
+        cannot be read or written; RunEnded: The server was away for too long, or ``stop`` was set;
+        jobs go on.
         """
         check_options("run", options, WatchRun)
         once, stop = options.get("once", False), options.get("stop") or threading.Event()

@@ -145,7 +145,7 @@ if TYPE_CHECKING:
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
     from acpc.contract.provenance import Receipt, Timing, moment
-    from acpc.contract.record import Columns, Record, Tabular, cell, html_table
+    from acpc.contract.record import Columns, Record, Tabular, cell, columns_of, html_table
     from acpc.contract.requests import (
         MAX_ANCHORS,
         MAX_HORIZON,

@@ -10,7 +10,7 @@ from acpc.arrays import NDArray
 from acpc.contract.coverage import CoverageStatement
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
-from acpc.contract.record import Columns, Record, Tabular
+from acpc.contract.record import Columns, Record, Tabular, columns_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 
@@ -65,15 +65,9 @@ class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
 
     def table(self) -> Columns:
         """A row per view; the drift of the prediction error is None without an observed future."""
-        found = self.results
-        return {
-            "spec_index": [result.spec_index for result in found],
-            "draw": [result.draw for result in found],
-            "acpc": [result.acpc for result in found],
-            "acpc_one_step": [result.acpc_one_step for result in found],
-            "encoder_shift": [result.encoder_shift for result in found],
-            "error_drift": [result.error_drift and result.error_drift.drift for result in found],
-        }
+        names = ("spec_index", "draw", "acpc", "acpc_one_step", "encoder_shift")
+        drift = [result.error_drift and result.error_drift.drift for result in self.results]
+        return {**columns_of(self.results, *names), "error_drift": drift}
 
     def headline(self) -> str:
         """The largest distance."""
@@ -226,16 +220,13 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""
         views = self.views
-        columns: dict[str, list[object]] = {
-            "spec_index": [view.spec_index for view in views],
-            "draw": [view.draw for view in views],
+        last = ("excess_cost", "excess_cost_bound", "acpc_one_step_q90", "acpc_q90")
+        columns = {
+            **columns_of(views, "spec_index", "draw"),
             "top1_certified": [view.top1.certified for view in views],
             "top1_margin": [view.top1.margin for view in views],
             "winner_changes": [view.perturbed_winner != self.clean_winner for view in views],
-            "excess_cost": [view.excess_cost for view in views],
-            "excess_cost_bound": [view.excess_cost_bound for view in views],
-            "acpc_one_step_q90": [view.acpc_one_step_q90 for view in views],
-            "acpc_q90": [view.acpc_q90 for view in views],
+            **columns_of(views, *last),
         }
         if any(view.elite is not None for view in views):
             columns["elite_certified"] = [v.elite and v.elite.certified for v in views]
@@ -347,14 +338,8 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
 
     def table(self) -> Columns:
         """A row per view: whether its plan is certified, where it parts, and what that costs."""
-        views = self.views
-        return {
-            "spec_index": [view.spec_index for view in views],
-            "draw": [view.draw for view in views],
-            "certified": [view.certified for view in views],
-            "first_divergence": [view.first_divergence for view in views],
-            "selection_regret": [view.selection_regret for view in views],
-        }
+        names = ("spec_index", "draw", "certified", "first_divergence", "selection_regret")
+        return columns_of(self.views, *names)
 
     def headline(self) -> str:
         """How many plans are certified."""

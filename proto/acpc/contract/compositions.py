@@ -31,7 +31,7 @@ def _load_of(kinds: dict[str, type[Any]], message: pb.PerturbationSpec, *, stric
         raise error.below(kind) from error
 
 
-def _dump(spec: Any) -> dict[str, object]:
+def _dump(spec: Perturbation) -> dict[str, object]:
     return {spec.kind: spec.to_message()}
 
 

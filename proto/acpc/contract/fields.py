@@ -25,6 +25,7 @@ SHOWN = 80
 P = ParamSpec("P")
 R = TypeVar("R")
 InRange = Callable[[Any], bool]
+Convert = Callable[[Any], object]
 
 
 def cached(function: Callable[P, R]) -> Callable[P, R]:
@@ -116,24 +117,16 @@ def bounded(
     return field(default=default, metadata={"bounds": bounds, **more})
 
 
-def sized(
-    default: object = MISSING,
-    *,
-    least: int = 0,
-    most: int,
-    default_factory: Any = MISSING,
-    **more: object,
-) -> Any:
+def sized(default: object = MISSING, *, least: int = 0, most: int, **more: object) -> Any:
     """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
     metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
-    if default_factory is not MISSING:
-        return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def seed_field(default: int = 0) -> Any:
-    """Declares a seed, uint64."""
-    return bounded(default, ge=0, le=UINT64)
+def seed_field() -> int:
+    """Declares a seed, uint64, that is 0 unless it is given."""
+    seed: int = bounded(0, ge=0, le=UINT64)
+    return seed
 
 
 def bounds_of(cls: type) -> dict[str, Bounds]:
@@ -141,10 +134,10 @@ def bounds_of(cls: type) -> dict[str, Bounds]:
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
-def changed(record: Any) -> dict[str, Any]:
+def changed(record: object) -> dict[str, Any]:
     """Returns the fields of a record that differ from their default, by name."""
     found = {}
-    for f in dataclasses.fields(record):
+    for f in dataclasses.fields(record):  # type: ignore[arg-type]
         value = getattr(record, f.name)
         default = f.default if f.default_factory is MISSING else f.default_factory()
         if value != default:
@@ -215,7 +208,7 @@ def optional(hint: object) -> bool:
     return type(None) in get_args(hint)
 
 
-hints_of: Callable[[type], dict[str, Any]] = cache(get_type_hints)
+hints_of: Callable[[type], dict[str, object]] = cache(get_type_hints)
 
 
 _WORDS = {
@@ -297,9 +290,8 @@ def _member(record: type, name: str, value: Any) -> str:
     return member
 
 
-def _check_number(value: Any, name: str, bounds: Bounds, whole: bool) -> None:
-    fits = isinstance(value, int) if whole else isinstance(value, int | float)
-    if not fits or not bounds.holds(value):
+def _check_number(value: object, name: str, bounds: Bounds, whole: bool) -> None:
+    if not isinstance(value, int if whole else (int, float)) or not bounds.holds(value):
         raise ArgumentError(name, f"found {value!r:.{SHOWN}}, wanted {bounds.wanted(whole)}")
 
 

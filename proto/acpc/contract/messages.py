@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import MISSING, dataclass
 from datetime import UTC
 from functools import partial
@@ -40,14 +40,13 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import ANY, Bounds, bounds_of, cached, check_length, optional, parts_of
+from acpc.contract.fields import ANY, Bounds, Convert, cached, check_length, optional, parts_of
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
+W = TypeVar("W", bound="Wire[Any]")
 Fields = dict[str, object]
-Load = Callable[[Any], Any]
-Dump = Callable[[Any], object]
-Write = Callable[[Any], Fields]
+Write = Callable[[object], Fields]
 
 
 class Wire(Generic[M]):
@@ -72,8 +71,7 @@ class Wire(Generic[M]):
         Raises:
             ArgumentError: A value that breaks the contract; names its path.
         """
-        instance: Self = _reader(cls, strict)(message)
-        return instance
+        return _reader(cls, strict)(message)
 
     def to_message(self) -> M:
         """The message.
@@ -88,7 +86,7 @@ class Wire(Generic[M]):
 class Loading(Protocol):
     """Reads one value."""
 
-    def __call__(self, held: object, *, strict: bool) -> Any:
+    def __call__(self, held: object, *, strict: bool) -> object:
         """The value of what a field holds."""
 
 
@@ -103,7 +101,7 @@ class Codec:
     """
 
     load: Loading
-    dump: Dump | None
+    dump: Convert | None
 
 
 def wire_names(cls: type) -> dict[str, str]:
@@ -113,21 +111,21 @@ def wire_names(cls: type) -> dict[str, str]:
 
 
 @cached
-def _reader(cls: Any, strict: bool) -> Load:
+def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
     """A function from a message to an instance."""
+    make: Callable[..., W] = cls
     plain: dict[str, str] = {}
-    always: list[tuple[str, str, Load]] = []
-    given: list[tuple[str, str, bool, Load | None, Callable[[], object]]] = []
-    oneofs: list[tuple[str, Load]] = []
+    always: list[tuple[str, str, Convert]] = []
+    given: list[tuple[str, str, bool, Convert | None, Callable[[], object]]] = []
+    oneofs: list[tuple[str, Convert]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
-    defaults = {f.name: _default(f) for f in dataclasses.fields(cls)}
-    bounds = bounds_of(cls)
+    declared = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name, wire in wire_names(cls).items():
-        field, default, hint = _find(cls, wire), defaults[name], hints[name]
+        field, default, hint = _find(cls, wire), _default(declared[name]), hints[name]
         if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof_reader(field, hint, default, strict)))
+            oneofs.append((name, _oneof(field, hint, default, strict)[0]))
             continue
-        load = _loader(field, hint, strict, bounds.get(name, ANY))
+        load, _ = _convert(field, hint, strict, declared[name].metadata.get("bounds", ANY))
         if optional(hint) or (default is not None and (field.has_presence or default())):
             given.append((name, wire, field.has_presence, load, default or (lambda: None)))
         elif load is None:
@@ -135,10 +133,10 @@ def _reader(cls: Any, strict: bool) -> Load:
         else:
             always.append((name, wire, load))
     scalars, get = tuple(plain), _getter(plain.values())
-    if scalars == tuple(defaults):
-        return lambda message: cls(*get(message))
+    if scalars == tuple(declared):
+        return lambda message: make(*get(message))
 
-    def read(message: Any) -> Any:
+    def read(message: Message) -> W:
         values = dict(zip(scalars, get(message), strict=True))
         wire = ""
         try:
@@ -154,7 +152,7 @@ def _reader(cls: Any, strict: bool) -> Load:
             raise error.below(wire) from error
         for name, choose in oneofs:
             values[name] = choose(message)
-        return cls(**values)
+        return make(**values)
 
     return read
 
@@ -163,15 +161,15 @@ def _reader(cls: Any, strict: bool) -> Load:
 def _writer(cls: type) -> Write:
     """A function from an instance to the arguments of its message's constructor."""
     plain: dict[str, str] = {}
-    steps: list[tuple[str, str, Dump]] = []
+    steps: list[tuple[str, str, Convert]] = []
     oneofs: list[tuple[str, Write]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
     for name, wire in wire_names(cls).items():
         field = _find(cls, wire)
         if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof_writer(field, hints[name])))
+            oneofs.append((name, _oneof(field, hints[name], None, strict=False)[1]))
             continue
-        dump = _dumper(field, hints[name])
+        _, dump = _convert(field, hints[name], strict=False, bounds=ANY)
         if dump is None:
             plain[name] = wire
         else:
@@ -195,7 +193,7 @@ def _writer(cls: type) -> Write:
     return fields
 
 
-def _find(cls: type[Any], wire: str) -> Any:
+def _find(cls: type[Wire[Any]], wire: str) -> Any:
     message = cls.message_type.DESCRIPTOR
     if wire in message.fields_by_name:
         return message.fields_by_name[wire]
@@ -219,33 +217,23 @@ def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
     return None if field.default is MISSING else lambda: field.default
 
 
-def _load_one(field: FieldDescriptor, hint: object, strict: bool) -> Load | None:
-    """What turns one value of a field into Python's; None: nothing has to."""
+def _convert_one(
+    field: FieldDescriptor, hint: object, strict: bool
+) -> tuple[Convert | None, Convert | None]:
+    """What loads one value of a field, and what dumps it; None: it is the same on both sides."""
     (hint, *_) = parts_of(hint)
     message = field.message_type and field.message_type.full_name
-    load: Load | None = None
     if codec := _own_codec(hint):
-        load = partial(codec.load, strict=strict)
-    elif message in _STANDARD:
-        load = _STANDARD[message][0]
-    elif isinstance(hint, type) and issubclass(hint, WireEnum):
-        members = {member.value: member for member in hint}
-        load = _StrictMembers(members).__getitem__ if strict else _Members(members).__getitem__
-    elif isinstance(hint, type) and issubclass(hint, Wire):
-        load = _reader(hint, strict)
-    elif field.message_type and hint is not GetMessageClass(field.message_type):
+        return partial(codec.load, strict=strict), codec.dump
+    if message in _STANDARD:
+        return _STANDARD[message]
+    if isinstance(hint, type) and issubclass(hint, WireEnum):
+        return partial(_member, {member.value: member for member in hint}, strict), None
+    if isinstance(hint, type) and issubclass(hint, Wire):
+        return _reader(hint, strict), _writer(hint)
+    if field.message_type and hint is not GetMessageClass(field.message_type):
         raise TypeError(f"{field.full_name}: no conversion between {message} and {hint}")
-    return load
-
-
-def _dump_one(field: FieldDescriptor, hint: object) -> Dump | None:
-    """What turns one value into the constructor's argument; None: nothing has to."""
-    (hint, *_) = parts_of(hint)
-    if codec := _own_codec(hint):
-        return codec.dump
-    if field.message_type and field.message_type.full_name in _STANDARD:
-        return _STANDARD[field.message_type.full_name][1]
-    return _writer(hint) if isinstance(hint, type) and issubclass(hint, Wire) else None
+    return None, None
 
 
 def _own_codec(hint: object) -> Codec | None:
@@ -253,16 +241,11 @@ def _own_codec(hint: object) -> Codec | None:
     return next((extra for extra in extras if isinstance(extra, Codec)), None)
 
 
-class _Members(dict[int, WireEnum]):
-    """The members of an enum by number; a newer release's read as the unspecified one."""
-
-    def __missing__(self, number: int) -> WireEnum:
-        return self[0]
-
-
-class _StrictMembers(dict[int, WireEnum]):
-    def __missing__(self, number: int) -> WireEnum:
+def _member(members: Mapping[int, WireEnum], strict: bool, number: int) -> WireEnum:
+    """The member of an enum; a newer release's reads as the unspecified one."""
+    if strict and number not in members:
         raise ArgumentError("", f"unknown value {number}")
+    return members.get(number, members[0])
 
 
 def _duration(seconds: float) -> Fields:
@@ -272,43 +255,36 @@ def _duration(seconds: float) -> Fields:
     return {"seconds": sign * whole, "nanos": sign * nanos}
 
 
-_STANDARD: dict[str, tuple[Load, Dump | None]] = {
+_STANDARD: dict[str | None, tuple[Convert, Convert | None]] = {
     "acpc.v1.Tensor": (read_tensor, tensor_fields),
     "google.protobuf.Duration": (lambda held: held.seconds + held.nanos * 1e-9, _duration),
     "google.protobuf.Timestamp": (lambda held: held.ToDatetime(tzinfo=UTC), None),
 }
 
 
-def _loader(field: FieldDescriptor, hint: object, strict: bool, bounds: Bounds) -> Load | None:
-    """What turns the content of a field into the value; None: nothing has to."""
+def _convert(
+    field: FieldDescriptor, hint: object, strict: bool, bounds: Bounds
+) -> tuple[Convert | None, Convert | None]:
+    """What loads the content of a field, and what dumps it; None: nothing has to be done."""
     if not field.is_repeated or _own_codec(hint):
-        return _load_one(field, hint, strict)
-    if _is_map(field):
-        load: Load = dict
-    else:
-        load_one = _load_one(field, get_args(hint)[0], strict)
+        return _convert_one(field, hint, strict)
+    load: Convert = dict
+    dump: Convert | None = None
+    if not _is_map(field):
+        load_one, dump = _convert_one(field, get_args(hint)[0], strict)
         load = tuple if load_one is None else _each(load_one)
-    return load if bounds.max_length is None else partial(_load_counted, load, bounds)
+        dump = dump and _each(dump)
+    return load if bounds.max_length is None else partial(_load_counted, load, bounds), dump
 
 
-def _load_counted(load: Load, bounds: Bounds, held: Sized) -> object:
+def _load_counted(load: Convert, bounds: Bounds, held: Sized) -> object:
     """Counts the entries before it loads them: a message holds millions of small ones."""
     if len(held) > (bounds.max_length or 0):
         check_length(len(held), "", bounds)
     return load(held)
 
 
-def _dumper(field: FieldDescriptor, hint: object) -> Dump | None:
-    """What turns a value into the constructor's argument; None: nothing has to."""
-    if _is_map(field):
-        return None
-    if not field.is_repeated or _own_codec(hint):
-        return _dump_one(field, hint)
-    dump = _dump_one(field, get_args(hint)[0])
-    return None if dump is None else _each(dump)
-
-
-def _each(convert: Load) -> Load:
+def _each(convert: Convert) -> Convert:
     """Converts every item; an error names the item's index."""
 
     def convert_all(items: Iterable[object]) -> tuple[object, ...]:
@@ -327,68 +303,41 @@ def _is_map(field: FieldDescriptor) -> bool:
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
-def _members(oneof: OneofDescriptor, hint: object) -> dict[str, tuple[FieldDescriptor, Any]]:
-    """For each member of a oneof its descriptor and its type, out of the parts of a union."""
-    return {
-        field.name: (field, part)
-        for field in oneof.fields
-        for part in parts_of(hint)
-        if _fits(field, part)
-    }
-
-
 def _fits(field: FieldDescriptor, part: object) -> bool:
     if field.message_type is None:
-        return part in (_SCALARS.get(field.cpp_type), bytes)
+        return part is type(field.default_value)
     if isinstance(part, type) and issubclass(part, Wire):
         return part.message_type.DESCRIPTOR is field.message_type
     return get_origin(part) is np.ndarray and field.message_type.full_name == "acpc.v1.Tensor"
 
 
-_SCALARS: dict[int, type] = {
-    FieldDescriptor.CPPTYPE_STRING: str,
-    FieldDescriptor.CPPTYPE_BOOL: bool,
-    FieldDescriptor.CPPTYPE_DOUBLE: float,
-    FieldDescriptor.CPPTYPE_UINT32: int,
-    FieldDescriptor.CPPTYPE_UINT64: int,
-    FieldDescriptor.CPPTYPE_INT64: int,
-}
+def _oneof(
+    oneof: OneofDescriptor, hint: object, default: Callable[[], object] | None, strict: bool
+) -> tuple[Callable[[Message], object], Write]:
+    """What reads a oneof out of a message, and what writes it, by the parts of a union."""
+    members = {
+        field.name: (get_origin(part) or part, *_convert_one(field, part, strict))
+        for field in oneof.fields
+        for part in parts_of(hint)
+        if _fits(field, part)
+    }
 
-
-def _oneof_reader(
-    oneof: OneofDescriptor,
-    hint: object,
-    default: Callable[[], object] | None,
-    strict: bool,
-) -> Load:
-    members = _members(oneof, hint)
-    loads = {name: _load_one(field, part, strict) for name, (field, part) in members.items()}
-
-    def read(message: Any) -> Any:
+    def read(message: Message) -> object:
         kind = message.WhichOneof(oneof.name)
-        if kind not in loads:
+        if kind is None or kind not in members:
             if default is None and not optional(hint):
-                raise ArgumentError(oneof.name, f"give one of {', '.join(loads)}")
+                raise ArgumentError(oneof.name, f"give one of {', '.join(members)}")
             return None if default is None else default()
-        load, held = loads[kind], getattr(message, kind)
+        (_, load, _), held = members[kind], getattr(message, kind)
         try:
             return held if load is None else load(held)
         except ArgumentError as error:
             raise error.below(kind) from error
 
-    return read
-
-
-def _oneof_writer(oneof: OneofDescriptor, hint: object) -> Write:
-    members = {
-        name: (get_origin(part) or part, _dump_one(field, part))
-        for name, (field, part) in _members(oneof, hint).items()
-    }
-
     def write(value: object) -> Fields:
         if value is None:
             return {}
-        for name, (kind, dump) in members.items():
+        for name, (kind, _, dump) in members.items():
             if isinstance(value, kind):
                 try:
                     return {name: value if dump is None else dump(value)}
@@ -396,4 +345,4 @@ def _oneof_writer(oneof: OneofDescriptor, hint: object) -> Write:
                     raise error.below(name) from error
         raise ArgumentError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
 
-    return write
+    return read, write

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import MISSING
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, TypeVar, get_args, get_origin
 
 from acpc.contract.enums import Reading
-from acpc.contract.fields import ANY, Bounds, cached, check_length, hints_of, optional
+from acpc.contract.fields import ANY, Bounds, Convert, cached, check_length, hints_of, optional
 from acpc.contract.plain import to_plain
 
-Convert = Callable[[Any], object]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R")
+E = TypeVar("E", bound=enum.IntEnum)
 
 
 def normalise(record: object) -> None:
@@ -36,9 +40,9 @@ def normalise(record: object) -> None:
 
 
 @cached
-def _conversions(cls: type) -> list[tuple[str, type | None, Convert]]:
+def _conversions(cls: type) -> list[tuple[str, object, Convert]]:
     """For each field its name, the type whose values need no conversion, and the conversion."""
-    found: list[tuple[str, type | None, Convert]] = []
+    found: list[tuple[str, object, Convert]] = []
     for f in dataclasses.fields(cls):
         hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
         if axes := f.metadata.get("array"):
@@ -59,7 +63,7 @@ def _conversions(cls: type) -> list[tuple[str, type | None, Convert]]:
     return found
 
 
-def _conversion(hint: Any, name: str, bounds: Bounds) -> tuple[type | None, Convert]:
+def _conversion(hint: object, name: str, bounds: Bounds) -> tuple[object, Convert]:
     if float in (hint, *get_args(hint)) and get_origin(hint) is not tuple:
         return float, _as_float
     if get_origin(hint) is tuple:
@@ -120,23 +124,16 @@ def _as_floats(name: str, bounds: Bounds, value: object) -> object:
     return tuple(map(_as_float, plain))
 
 
-R = TypeVar("R")
-
-
-def reading_field() -> Any:
+def reading_field() -> Reading:
     """The dataclass field ``reading``, which decides those of ``follows``."""
     return dataclasses.field(default=Reading.SERVER_DEFAULT, metadata={"paper": Reading.PAPER})
 
 
-def follows(*, paper: object, released: object, bounds: Bounds | None = None) -> Any:
-    """A dataclass field that is open unless it is given: 0 of an enum, otherwise None.
-
-    ``resolved`` gives it the value of the record's reading.
-    """
-    default = type(paper)(0) if isinstance(paper, enum.IntEnum) else None
-    values = {"paper": paper, "released": released}
-    ranges = {} if bounds is None else {"bounds": bounds}
-    return dataclasses.field(default=default, metadata={**values, **ranges})
+def follows(*, paper: E, released: E) -> E:
+    """A dataclass field of an enum, 0 unless it is given: ``resolved`` sets it by the reading."""
+    return dataclasses.field(
+        default=type(paper)(0), metadata={"paper": paper, "released": released}
+    )
 
 
 def resolved(record: R, fallback: Reading = Reading.PAPER) -> R:
@@ -145,22 +142,18 @@ def resolved(record: R, fallback: Reading = Reading.PAPER) -> R:
     values = {
         f.name: f.metadata[reading.name.lower()]
         for f in dataclasses.fields(record)  # type: ignore[arg-type]
-        if "released" in f.metadata and _is_open(getattr(record, f.name))
+        if "released" in f.metadata and not getattr(record, f.name)
     }
     return dataclasses.replace(record, reading=reading, **values)  # type: ignore[type-var]
 
 
-def _is_open(value: object) -> bool:
-    return value is None or (isinstance(value, enum.IntEnum) and not value)
-
-
-def digested(record: Any) -> dict[str, Any]:
+def digested(record: DataclassInstance) -> dict[str, object]:
     """What the digest of a resolved record's parameters holds: its plain values, as JSON.
 
     A field that a later release added, which its metadata's ``paper`` says, is left out where it
     has that value: digests of different releases can be compared.
     """
-    plain: dict[str, Any] = to_plain(record)
+    plain: dict[str, object] = to_plain(record)
     for f in dataclasses.fields(record):
         if "paper" in f.metadata and getattr(record, f.name) == f.metadata["paper"]:
             del plain[f.metadata.get("json", f.name)]

@@ -14,7 +14,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from acpc.contract.errors import ArgumentError, joined
 
@@ -42,8 +42,7 @@ def from_plain(cls: type[T], value: object, path: str = "") -> T:
         ArgumentError: An unknown or missing key, or a value that does not fit; names its path.
     """
     if not is_dataclass(cls):  # a union of records
-        read_any: T = _read(cls, value, path)
-        return read_any
+        return cast("T", _read(cls, value, path))
     if not isinstance(value, Mapping):
         raise ArgumentError(path, f"found {_brief(value)}, wanted an object")
     hints = _hints(cls)
@@ -73,7 +72,7 @@ def from_json(cls: type[T], text: str | bytes) -> T:
     return from_plain(cls, json.loads(text))
 
 
-def _read(hint: object, value: object, path: str) -> Any:
+def _read(hint: object, value: object, path: str) -> object:
     origin, parts = get_origin(hint), get_args(hint)
     if origin is typing.Annotated:
         return _read(parts[0], value, path)
@@ -90,7 +89,7 @@ def _read(hint: object, value: object, path: str) -> Any:
     return _read_scalar(hint, value, path)
 
 
-def _read_union(parts: tuple[Any, ...], value: object, path: str) -> Any:
+def _read_union(parts: tuple[Any, ...], value: object, path: str) -> object:
     if value is None and type(None) in parts:
         return None
     members = [part for part in parts if part is not type(None)]
@@ -115,7 +114,7 @@ def _read_union(parts: tuple[Any, ...], value: object, path: str) -> Any:
     raise ArgumentError(path, f"found the keys {', '.join(value)}, which no form of it has")
 
 
-def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
+def _read_enum(hint: type[enum.Enum], value: object, path: str) -> enum.Enum:
     names = [member.name.lower() for member in hint]
     if isinstance(value, hint):
         return value
@@ -124,7 +123,7 @@ def _read_enum(hint: type[enum.Enum], value: object, path: str) -> Any:
     return hint[value.upper()]
 
 
-def _read_scalar(hint: Any, value: object, path: str) -> Any:
+def _read_scalar(hint: Any, value: object, path: str) -> object:
     wanted = get_origin(hint) or hint
     if wanted is bytes and isinstance(value, str):
         return _from_base64(value, path)

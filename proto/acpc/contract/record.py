@@ -7,7 +7,7 @@ import enum
 import html
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,7 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: Any) -> object:
+def _plain(value: object) -> object:
     plain = value
     match value:
         case enum.Enum():
@@ -63,8 +63,8 @@ def _plain(value: Any) -> object:
             plain = None
         case datetime():
             plain = value.isoformat()
-        case _ if callable(getattr(value, "to_dict", None)):  # a record, or an error
-            plain = value.to_dict()
+        case _ if callable(to_dict := getattr(value, "to_dict", None)):  # a record, or an error
+            plain = to_dict()
         case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
             plain = {key: _plain(item) for key, item in dataclasses.asdict(value).items()}
     return plain
@@ -93,6 +93,12 @@ MAX_SHOWN = 20
 """Rows that a notebook shows."""
 # Loaded to draw; the lab knows this module.
 _PICTURES = "acpc_lab.report"
+
+
+def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:
+    """Attributes of records as the columns of a table."""
+    held = list(items)
+    return {name: [getattr(item, name) for item in held] for name in names}
 
 
 class Tabular:

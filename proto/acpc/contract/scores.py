@@ -298,7 +298,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         return MEANING
 
 
-def _number(value: Any) -> object:
+def _number(value: np.generic | WireEnum) -> object:
     """A per-anchor value as Python's own; an enum as its name."""
     return value.name.lower() if isinstance(value, WireEnum) else value.item()
 

@@ -111,7 +111,7 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
     return [shift for shift in made if not shift.changes_nothing]
 
 
-def curve_of(shift: Any) -> str | None:
+def curve_of(shift: Perturbation) -> str | None:
     """Kind and other parameters of a change, as ``motion_blur@30``; None where it has no severity.
 
     Changes of one curve differ by their severity alone.

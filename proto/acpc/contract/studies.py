@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from acpc.contract.compositions import Perturbation, Spec
 from acpc.contract.enums import (
@@ -47,8 +47,11 @@ MAX_STUDY_VIEWS = 1000
 """Views of one anchor of a study; their frames are there at once."""
 
 
-def _noise(*sigmas: float) -> Any:
-    return sized(tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS)
+def _noise(*sigmas: float) -> tuple[Perturbation, ...]:
+    specs: tuple[Perturbation, ...] = sized(
+        tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS
+    )
+    return specs
 
 
 class _Study(Request):

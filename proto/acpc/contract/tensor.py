@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import MISSING, dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -151,11 +151,11 @@ class Axes:
             raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")
 
 
-def frames(axes: str, default: object = MISSING) -> Any:
+def frames(axes: str, default: object = MISSING) -> Array:
     """A dataclass field of frames, uint8 RGB, with the axes ``axes``, channel last."""
-    return field(default=default, metadata={"array": Axes(axes, of_frames=True)})
+    return field(default=cast("Array", default), metadata={"array": Axes(axes, of_frames=True)})
 
 
-def floats(axes: str, default: object = MISSING) -> Any:
+def floats(axes: str, default: object = MISSING) -> Array:
     """A dataclass field of finite float32 values with the axes ``axes``."""
-    return field(default=default, metadata={"array": Axes(axes, of_frames=False)})
+    return field(default=cast("Array", default), metadata={"array": Axes(axes, of_frames=False)})

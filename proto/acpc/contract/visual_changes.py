@@ -10,11 +10,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import changed, check, sized
+from acpc.contract.fields import Bounds, changed, check, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
@@ -106,7 +106,9 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
 
     kind = "registered"
     name: str = sized(least=1, most=200)
-    parameters: Mapping[str, float] = sized(most=64, default_factory=dict)
+    parameters: Mapping[str, float] = field(
+        default_factory=dict, metadata={"bounds": Bounds(max_length=64)}
+    )
 
     @property
     def severity(self) -> float:

@@ -118,8 +118,7 @@ class Dataset(ABC):
         """FailedPrecondition where lengths and offsets do not fit each other."""
         if self.lengths.shape != self.offsets.shape:
             raise self.bad(
-                "ep_offset",
-                f"has {self.offsets.size} episodes, but ep_len has {self.lengths.size}",
+                "ep_offset", f"has {self.offsets.size} episodes, but ep_len has {self.lengths.size}"
             )
         filled = np.flatnonzero(self.lengths)
         order = filled[np.argsort(self.offsets[filled], kind="stable")]

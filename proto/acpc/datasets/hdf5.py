@@ -57,11 +57,7 @@ class Hdf5Column(DatasetColumn):
     """One column: an array of ``shape`` (rows, ...), read in slices."""
 
     def __init__(
-        self,
-        dataset: h5py.Dataset,
-        file: str,
-        name: str,
-        check: Callable[[], None] = _go_on,
+        self, dataset: h5py.Dataset, file: str, name: str, check: Callable[[], None] = _go_on
     ) -> None:
         self._dataset = dataset
         self._file = file

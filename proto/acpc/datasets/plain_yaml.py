@@ -19,11 +19,11 @@ _MISFITS = (ValueError, KeyError, AttributeError, TypeError)
 class _PlainLoader(_Base):  # type: ignore[misc]
     """Safe YAML that rejects a key given twice, of which YAML would take the last."""
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: ANN401
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
         with _fitting(node):
             return super().construct_object(node, deep)
 
-    def construct_document(self, node: yaml.Node) -> Any:  # noqa: ANN401
+    def construct_document(self, node: yaml.Node) -> object:
         with _fitting(node):  # what collections hold is made last
             return super().construct_document(node)
 

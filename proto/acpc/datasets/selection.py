@@ -214,10 +214,7 @@ def _labels(task: TaskPreset, states: Float64[np.ndarray, "n width"]) -> Int64[n
 
 
 def _at_every_frame(
-    dataset: Dataset,
-    task: TaskPreset,
-    rows: Int64[np.ndarray, "n future"],
-    known: StatisticsCache,
+    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n future"], known: StatisticsCache
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """States (n, H, width) and labels (n, H) of all future frames; None if one is not finite."""
     try:

@@ -52,14 +52,11 @@ def _is_regular(path: Path) -> bool:
 def resolve_below(root: Path, name: str, *, field: str) -> Path:
     """Return the path of the regular file ``name`` below ``root``.
 
-    The root itself may be a link, for it is the operator's; nothing below it may be.
-
-    Raises:
-        InvalidArgument: ``name`` is empty or holds a NUL or a backslash.
-        PermissionDenied: ``name`` is absolute, has a ``.`` or ``..`` part, or passes a link.
-        UnknownName: There is no such file.
-        FailedPrecondition: It is not a regular file; of a dataset in another format, with reason
-            DATASET_FORMAT and what to do.
+    The root itself may be a link, for it is the operator's; nothing below it may be. Raises
+    InvalidArgument: ``name`` is empty or holds a NUL or a backslash; PermissionDenied: ``name`` is
+    absolute, has a ``.`` or ``..`` part, or passes a link; UnknownName: There is no such file;
+    FailedPrecondition: It is not a regular file; of a dataset in another format, with reason
+    DATASET_FORMAT and what to do.
     """
     if not name or "\0" in name or "\\" in name:
         raise InvalidArgument(field, f"is {name!r}; give a file path relative to the server's root")

@@ -84,9 +84,8 @@ class AnchorReaders:
     def named_set(self, digest: str) -> AnchorSetSource:
         """Return the source of a set by its digest, or another name of it.
 
-        Raises:
-            InvalidArgument: No name of a set, or of several; the field is ``digest``.
-            NotFound: There is no such set.
+        Raises InvalidArgument: No name of a set, or of several; the field is ``digest``; NotFound:
+        There is no such set.
         """
         info = self._sets.get(digest).info
         drawn = (info.source.window_future_frames, info.source.sample) if info.source else ()
@@ -95,8 +94,7 @@ class AnchorReaders:
     def reading(self, source: AnySource) -> Reading:
         """Return the default reading: that of the source's task file, or the paper's.
 
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: No such task.
+        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: No such task.
         """
         if isinstance(source, AnchorSetSource):
             drawn = self._sets.get(source.digest).info.source
@@ -114,11 +112,9 @@ class AnchorReaders:
         """Reject anchors that cannot be used, before a job is queued.
 
         ``exact`` also rejects a set that has more frames of history, or more future ones without
-        the states and labels of each.
-
-        Raises:
-            InvalidArgument: They do not fit; names ``anchor_set`` or the field below ``dataset``.
-            NotFound, PermissionDenied, FailedPrecondition: They cannot be used.
+        the states and labels of each. Raises InvalidArgument: They do not fit; names ``anchor_set``
+        or the field below ``dataset``; NotFound, PermissionDenied, FailedPrecondition: They cannot
+        be used.
         """
         if isinstance(source, AnchorSetSource):
             self._check_set(source, card, history, horizon, exact)
@@ -134,9 +130,7 @@ class AnchorReaders:
         """Return digests of the groups of given views among a job's shifts, by group.
 
         ``fields`` are the path of a shift in the request, with its index as ``{}``, and of draws.
-
-        Raises:
-            InvalidArgument: The anchors have no such group, or fewer views in it.
+        Raises InvalidArgument: The anchors have no such group, or fewer views in it.
         """
         found: dict[str, str] = {}
         for index, shift in enumerate(shifts):
@@ -148,8 +142,7 @@ class AnchorReaders:
     def given_directions(self, source: AnySource, study: SensitivityStudy) -> dict[str, str]:
         """Return the digest of a study's group of directions, by group; none for random ones.
 
-        Raises:
-            InvalidArgument: The anchors have no such group, or fewer directions in it.
+        Raises InvalidArgument: The anchors have no such group, or fewer directions in it.
         """
         fields = f"{study.kind}.directions", f"{study.kind}.probes"
         group = study.directions
@@ -243,8 +236,7 @@ class AnchorReaders:
     def stamp(self, source: AnySource) -> str:
         """Return what changes when the data is replaced or written to; of a set, its digest.
 
-        Raises:
-            InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
+        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be found.
         """
         if isinstance(source, AnchorSetSource):
             return source.digest
@@ -263,10 +255,8 @@ class AnchorReaders:
         """Open anchors, and return the identity by which :meth:`reopen` checks them.
 
         ``stamp`` is that of the job's acceptance; ``known`` the identity of the first of them,
-        whose frames need not be read again.
-
-        Raises:
-            FailedPrecondition: The dataset has changed since, or the set is gone.
+        whose frames need not be read again. Raises FailedPrecondition: The dataset has changed
+        since, or the set is gone.
         """
         self._touch(source)
         self._require(source, stamp)
@@ -284,10 +274,8 @@ class AnchorReaders:
     ) -> Anchors:
         """Open the anchors that :meth:`open` identified, in this process or another.
 
-        Checks frames as they are read, the rest now.
-
-        Raises:
-            FailedPrecondition: The dataset has changed since, or the set is gone.
+        Checks frames as they are read, the rest now. Raises FailedPrecondition: The dataset has
+        changed since, or the set is gone.
         """
         self._touch(source)
         # By its digest, not by the stamp: what is read here may not be what the file holds now.

@@ -105,10 +105,9 @@ class AnchorEncoder:
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
         """Latents of anchors [start, stop).
 
-        Raises:
-            FailedPrecondition: The frames are gone or others, a plug-in perturbation breaks its
-                promise, or the checkpoint does not repeat itself.
-            Cancelled, Unavailable, ResourceExhausted: From the engine.
+        Raises FailedPrecondition: The frames are gone or others, a plug-in perturbation breaks its
+        promise, or the checkpoint does not repeat itself; Cancelled, Unavailable,
+        ResourceExhausted: From the engine.
         """
         frames = len(self._kept) + self._view_count * self._history
         groups = anchor_groups(self._engine, self._model, start, stop, frames)

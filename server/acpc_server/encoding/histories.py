@@ -112,9 +112,7 @@ class HistoryEncoder:
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
         are frames (n, height, width, 3) of the same size; ``proprio`` is that of both, if any.
-
-        Raises:
-            InvalidArgument: Too many frames.
+        Raises InvalidArgument: Too many frames.
         """
         if isinstance(views, PerturbationSet):
             count, field = len(distinct_views(views)), "perturbations.draws"
@@ -162,25 +160,12 @@ class HistoryEncoder:
 
         It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
         for a plug-in perturbation that breaks its promise. ``held`` are known latents by key.
-
-        Raises:
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        Raises Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         found: _Found = {**(held or {})}
         wanted = [s for sources in asked for s in sources.all if s.key not in found]
         found |= self._latents(model, wanted, context, mode)
         encoded = [_encoded(sources, found) for sources in asked]
-        return self._with_proprio(model, encoded, asked, context, mode)
-
-    def _with_proprio(
-        self,
-        model: FrozenWorldModel,
-        encoded: list[EncodedHistories | AcpcError],
-        asked: Sequence[HistorySources],
-        context: RequestContext,
-        mode: NumericMode,
-    ) -> list[EncodedHistories | AcpcError]:
-        """Put in the frames' proprioception; views have their history's."""
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
             return encoded

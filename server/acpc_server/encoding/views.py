@@ -65,9 +65,8 @@ def draw_views(
 ) -> Float[Tensor, "views history 3 height width"]:
     """Draw views of several histories, on their device, each with the bits that it has alone.
 
-    Raises:
-        InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec.
-        AcpcError: What ``between`` raises, which is called between pieces of work.
+    Raises InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec;
+    AcpcError: What ``between`` raises, which is called between pieces of work.
     """
     alike: dict[str, list[int]] = {}
     for place, (_, plan, view) in enumerate(draws):

@@ -83,9 +83,8 @@ class _Bounded:
 class Archive:
     """An open archive; close it, or use it in a ``with``.
 
-    Raises:
-        NotFound: No such file.
-        UnsafeCheckpoint: No archive of torch.save, damaged, or one that could mislead.
+    Raises NotFound: No such file; UnsafeCheckpoint: No archive of torch.save, damaged, or one that
+    could mislead.
     """
 
     def __init__(self, path: Path) -> None:

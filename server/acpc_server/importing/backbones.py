@@ -39,10 +39,7 @@ DINOV3_PERIODS, DINOV3_THETA = "rope_embed.periods", 100.0
 
 
 def read_backbone(
-    path: Path,
-    image_size: int | None,
-    trained_mean: Sequence[float],
-    trained_std: Sequence[float],
+    path: Path, image_size: int | None, trained_mean: Sequence[float], trained_std: Sequence[float]
 ) -> tuple[dict[str, Tensor], int]:
     """A backbone's tensors for frames as the server gives them, and the side of these in pixels.
 

@@ -241,9 +241,8 @@ def _head(numbers: Numbers, head: str) -> JsonObject:
 def block_width(numbers: Numbers) -> None:
     """Make frameskip and action_dim known, each from the other and the width of action blocks.
 
-    Raises:
-        InvalidArgument: Neither is known; asks for one by its option.
-        UnsafeCheckpoint: They do not make the width.
+    Raises InvalidArgument: Neither is known; asks for one by its option; UnsafeCheckpoint: They do
+    not make the width.
     """
     width = numbers["action_encoder.input_dim"][0]
     known = {key: numbers[key][0] for key in ("frameskip", "action_dim") if key in numbers}

@@ -59,8 +59,7 @@ class _Storage:
 def read_inert(archive: Archive) -> object:
     """The object that an archive's pickle describes; its tensors are :class:`StoredTensor`.
 
-    Raises:
-        UnsafeCheckpoint: Damaged, too large, or instructions that torch.save does not write.
+    Raises UnsafeCheckpoint: Damaged, too large, or instructions that torch.save does not write.
     """
     return _Machine(archive).run()
 

@@ -15,12 +15,7 @@ from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.importing.archive import Archive, StoredTensor, unsafe
-from acpc_server.importing.backbones import (
-    DIM_HEAD,
-    PATCHES,
-    encoder_config,
-    prepare_backbone,
-)
+from acpc_server.importing.backbones import DIM_HEAD, PATCHES, encoder_config, prepare_backbone
 from acpc_server.importing.facts import (
     TENSORS,
     Numbers,
@@ -80,9 +75,8 @@ def plan_patches(
         origin: The config's name.
         backbone: A file with DINOv2's weights, or nothing.
 
-    Raises:
-        InvalidArgument: A backbone, or frameskip, is wanted as an option.
-        UnsafeCheckpoint: It would be computed otherwise.
+    Raises InvalidArgument: A backbone, or frameskip, is wanted as an option; UnsafeCheckpoint: It
+    would be computed otherwise.
     """
     for file in files:
         numbers.filename, found = file.path.name, file.found

@@ -28,8 +28,7 @@ class WeightsFile:
 def read_run(run: Run) -> list[WeightsFile]:
     """Look through every file of a run; close each file's ``archive`` in the end.
 
-    Raises:
-        UnsafeCheckpoint: A file is damaged, hostile, or holds something else.
+    Raises UnsafeCheckpoint: A file is damaged, hostile, or holds something else.
     """
     files = [_read(path) for path in run.files]
     if len(files) == 1 and files[0].epoch is None:

@@ -43,8 +43,7 @@ EVERYWHERE = {"data.dataset.frameskip": "frameskip", "frameskip": "frameskip",
 def read_run_config(path: Path) -> JsonObject:
     """The tree of a run's ``config.yaml`` or of a whole config saved as ``config.json``.
 
-    Raises:
-        UnsafeCheckpoint: Too large, nested too deep, with aliases, or no mapping.
+    Raises UnsafeCheckpoint: Too large, nested too deep, with aliases, or no mapping.
     """
     with path.open("rb") as file:
         raw = file.read(MAX_BYTES + 1)
@@ -65,8 +64,7 @@ def read_run_config(path: Path) -> JsonObject:
 def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
     """Note what a run's config says.
 
-    Raises:
-        UnsafeCheckpoint: It disagrees with what the file says, or trains another family.
+    Raises UnsafeCheckpoint: It disagrees with what the file says, or trains another family.
     """
     for key, name in EVERYWHERE.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")

@@ -41,9 +41,8 @@ def epoch_in(name: str) -> int | None:
 def find_run(source: Path, config: Path | None = None) -> Run:
     """What lies at a file or folder: a run, a hub's cache of a model, or one weights file.
 
-    Raises:
-        NotFound: Nothing there, or no weights file.
-        InvalidArgument: A cache of several revisions.
+    Raises NotFound: Nothing there, or no weights file; InvalidArgument: A cache of several
+    revisions.
     """
     if source.is_file():
         return Run(source, (source,), config or _config(source.parent))

@@ -67,9 +67,8 @@ def plan_import(
         files: Its files, looked through.
         asked: Values of options by the numbers' names; ``family`` may be one.
 
-    Raises:
-        UnsafeCheckpoint: Two of them disagree, or the model is none that is known.
-        InvalidArgument: Something must be said by an option.
+    Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
+    InvalidArgument: Something must be said by an option.
     """
     numbers = Numbers(run.files[0].name)
     tree = read_run_config(run.config) if run.config is not None else {}
@@ -117,11 +116,9 @@ def write_import(
 ) -> ModelCard:
     """Write the folder and load each of its weights once; an error leaves nothing behind.
 
-    Raises:
-        AlreadyExists: ``target`` exists.
-        InvalidArgument: Two files of one epoch hold different tensors.
-        UnsafeCheckpoint: The server would reject what was written.
-        OSError: It cannot be written.
+    Raises AlreadyExists: ``target`` exists; InvalidArgument: Two files of one epoch hold different
+    tensors; UnsafeCheckpoint: The server would reject what was written; OSError: It cannot be
+    written.
     """
     with new_folder(target) as folder:
         written: dict[str, JsonObject] = {}

@@ -27,11 +27,7 @@ QUANTILE = 0.90
 
 
 def certify_pools(
-    moment: Moment,
-    measures: Measures,
-    weights: Tensor,
-    elites: int,
-    pool: Tensor,
+    moment: Moment, measures: Measures, weights: Tensor, elites: int, pool: Tensor
 ) -> list[list[ViewCertificate]]:
     """Certify some pools under each of their views, with horizon weights (H,).
 

@@ -16,11 +16,7 @@ from torch import Tensor
 from acpc_server.encoding import predictions_not_finite
 from acpc_server.engine import pool_rows_per_call
 from acpc_server.errors import AcpcError
-from acpc_server.interactive.certificates import (
-    certified_severities,
-    certify_pools,
-    ordered_gaps,
-)
+from acpc_server.interactive.certificates import certified_severities, certify_pools, ordered_gaps
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
 from acpc_server.interactive.pieces import (
     Rolls,
@@ -62,11 +58,9 @@ def certify_pool(
     encoded first. Pools of one shape and rule of selection that wait together are encoded, rolled
     out and certified together; an error is one request's alone. A pool of which something is
     ``given`` beside its candidates, an objective and a softmax update are each computed alone.
-
-    Raises:
-        InvalidArgument: The pool does not fit the moment or a limit; names the field.
-        FailedPrecondition: A prediction is not finite.
-        Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+    Raises InvalidArgument: The pool does not fit the moment or a limit; names the field;
+    FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded, ResourceExhausted,
+    Unavailable: From the engine.
     """
     check_pool(moment, candidates.shape)
     horizon, engine = candidates.shape[1], moment.engine

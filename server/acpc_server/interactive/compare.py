@@ -78,10 +78,9 @@ class PairComparer:
     ) -> PairComparison:
         """Compute ACPC_H, ACPC_1, step distances, encoder shift and, given a future, error drift.
 
-        Raises:
-            InvalidArgument: A field does not fit the checkpoint or a limit; names the field.
-            FailedPrecondition: The predictions are not finite.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        Raises InvalidArgument: A field does not fit the checkpoint or a limit; names the field;
+        FailedPrecondition: The predictions are not finite; Cancelled, DeadlineExceeded,
+        ResourceExhausted, Unavailable: From the engine.
         """
         model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
         weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)

@@ -86,12 +86,9 @@ class _Choice:
 def cover_pool(pool: MeasuredPool, context: RequestContext, admit: Admit) -> PoolCertificate:
     """Add statements about all draws of each perturbation to a pool's answer, if asked for.
 
-    ``context`` is that of the request that measured the pool; the time of the draws is added to
-    its times. Where time or room ends, the statements say so.
-
-    Raises:
-        FailedPrecondition: A prediction is not finite.
-        Cancelled, Unavailable: From the engine.
+    ``context`` is that of the request that measured the pool; the time of the draws is added to its
+    times. Where time or room ends, the statements say so. Raises FailedPrecondition: A prediction
+    is not finite; Cancelled, Unavailable: From the engine.
     """
     moment, goal, answer = pool.moment, pool.moment.coverage_goal, pool.answer
     if goal is None:

@@ -160,9 +160,8 @@ class PairedCem:
     def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
 
-        Raises:
-            FailedPrecondition: A prediction is not finite.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        Raises FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded,
+        ResourceExhausted, Unavailable: From the engine.
         """
         moment, budget = self._moment, self.budget
         rows = (1 + 2 * len(moment.views)) * budget.candidates

@@ -31,8 +31,7 @@ GROUP_STEPS = 2**15
 def pool_cost(moment: Moment, pool: Tensor, given: CandidatePool | None = None) -> PoolCost | None:
     """Return the cost of a pool (J, H, block width); None: the squared distance of the last step.
 
-    Raises:
-        InvalidArgument: The objective, or what is given of candidates, does not fit the pool.
+    Raises InvalidArgument: The objective, or what is given of candidates, does not fit the pool.
     """
     objective = moment.request.objective or Objective()
     offsets = None if given is None else given.offsets

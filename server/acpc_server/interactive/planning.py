@@ -76,10 +76,9 @@ class Planner:
     def encode(self, moment: Moment, context: RequestContext) -> EncodedMoment:
         """Encode a moment's history, views and goal.
 
-        Raises:
-            InvalidArgument: A view cannot be drawn, or there are too many; names the field.
-            FailedPrecondition: An embedding is not finite.
-            Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
+        Raises InvalidArgument: A view cannot be drawn, or there are too many; names the field;
+        FailedPrecondition: An embedding is not finite; Cancelled, DeadlineExceeded,
+        ResourceExhausted, Unavailable: From the engine.
         """
         moment.price(context)
         with moment.slot(context):
@@ -91,10 +90,8 @@ class Planner:
     def move(self, moment: EncodedMoment, frame: PlanFrame) -> Moment:
         """Prepare the next moment, which keeps latents of the goal and of frames that stay.
 
-        Views of these frames are kept where each frame is drawn alone.
-
-        Raises:
-            InvalidArgument: The moment does not follow, or does not fit the checkpoint.
+        Views of these frames are kept where each frame is drawn alone. Raises InvalidArgument: The
+        moment does not follow, or does not fit the checkpoint.
         """
         assert isinstance(moment.request, PlanStart)  # noqa: S101 - Plan alone moves
         held = moment.sources.held(moment.latents)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from acpc.contract import (
-    CoverageGoal,
-    CoverageOutcome,
-    CoverageStop,
-    NumericMode,
-    Perturbation,
-)
+from acpc.contract import CoverageGoal, CoverageOutcome, CoverageStop, NumericMode, Perturbation
 
 from acpc_server.evidence import CoverageSequence
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import re
 
 from acpc_server.models.config import JsonObject, bad_config, parse_config
-from acpc_server.models.parts import (
-    Dinov2Backbone,
-    Dinov3Backbone,
-    EncoderConfig,
-    NamedBackbone,
-)
+from acpc_server.models.parts import Dinov2Backbone, Dinov3Backbone, EncoderConfig, NamedBackbone
 from acpc_server.models.vit import Backbone, Dinov3, ViT
 from acpc_server.models.weights import StateDict, bad_weights
 

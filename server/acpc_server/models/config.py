@@ -39,9 +39,8 @@ Config = TypeVar("Config", bound=Part)
 def read_config(data: bytes, filename: str = CONFIG_NAME) -> JsonObject:
     """Parse the bytes of a JSON file as plain data.
 
-    Raises:
-        UnsafeCheckpoint: Not UTF-8 JSON, not an object, a key written twice, NaN or infinity, or
-            nested deeper than ``MAX_DEPTH``.
+    Raises UnsafeCheckpoint: Not UTF-8 JSON, not an object, a key written twice, NaN or infinity, or
+    nested deeper than ``MAX_DEPTH``.
     """
     try:
         text = data.decode("utf-8")
@@ -61,9 +60,8 @@ def parse_config(
 ) -> Config:
     """Validate a tree, which lies at the path ``below`` in its file, as ``kind``.
 
-    Raises:
-        UnsafeCheckpoint: An unknown target, or an unknown, missing or ill-typed key; the message
-            names the key's path.
+    Raises UnsafeCheckpoint: An unknown target, or an unknown, missing or ill-typed key; the message
+    names the key's path.
     """
     try:
         return kind.model_validate(tree)

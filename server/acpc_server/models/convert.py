@@ -35,12 +35,9 @@ def convert_weights(
     """Copy a checkpoint folder with its weights in another precision or container.
 
     Reads as the server does and executes nothing. The server computes in float32 from any stored
-    precision, so a 16-bit file saves disk, and rounds the weights.
-
-    Raises:
-        InvalidArgument: ``dtype`` cannot hold a weight's magnitude.
-        AlreadyExists: ``destination`` exists.
-        UnsafeCheckpoint: The server would reject the source.
+    precision, so a 16-bit file saves disk, and rounds the weights. Raises InvalidArgument:
+    ``dtype`` cannot hold a weight's magnitude; AlreadyExists: ``destination`` exists;
+    UnsafeCheckpoint: The server would reject the source.
     """
     tree, reader = read_checkpoint(source.parent, source.name, weights, limits)
     build_model(reader, torch.device("cpu"), limits)
@@ -66,12 +63,9 @@ def write_folder(
 ) -> ModelCard:
     """Write a folder and load it once; an error leaves nothing behind.
 
-    Empties ``state`` when it is written, for the loaded model takes as much memory.
-
-    Raises:
-        AlreadyExists: ``destination`` exists.
-        UnsafeCheckpoint: The server would reject the folder.
-        OSError: It cannot be written.
+    Empties ``state`` when it is written, for the loaded model takes as much memory. Raises
+    AlreadyExists: ``destination`` exists; UnsafeCheckpoint: The server would reject the folder;
+    OSError: It cannot be written.
     """
     with new_folder(destination) as folder:
         save_weights(state, folder / f"weights.{container}")

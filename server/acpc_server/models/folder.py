@@ -63,12 +63,9 @@ class CheckpointEntry:
 def open_folder(root: Path, name: str) -> Iterator[int]:
     """Open the folder ``name`` below ``root`` and yield its descriptor.
 
-    Raises:
-        InvalidArgument: ``checkpoint.name`` is empty, absolute, or has ``.``, ``..``, empty,
-            overlong or unprintable parts.
-        PermissionDenied: A part is a symbolic link.
-        UnknownName: No such folder.
-        FailedPrecondition: ``root`` itself cannot be opened.
+    Raises InvalidArgument: ``checkpoint.name`` is empty, absolute, or has ``.``, ``..``, empty,
+    overlong or unprintable parts; PermissionDenied: A part is a symbolic link; UnknownName: No such
+    folder; FailedPrecondition: ``root`` itself cannot be opened.
     """
     if name.startswith(HUB_PREFIX):
         repo = name.removeprefix(HUB_PREFIX)
@@ -106,10 +103,9 @@ def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
 def choose_weights(folder: int, name: str, weights: str) -> str:
     """Return the weights file to read: ``weights``, else ``weights.pt``, else the only one.
 
-    Raises:
-        InvalidArgument: ``checkpoint.weights`` is not a plain file name, has another suffix, or was
-            left empty where the folder holds several weights files; the message lists them.
-        NotFound: The folder holds no weights file.
+    Raises InvalidArgument: ``checkpoint.weights`` is not a plain file name, has another suffix, or
+    was left empty where the folder holds several weights files; the message lists them; NotFound:
+    The folder holds no weights file.
     """
     if weights:
         _check_part("checkpoint.weights", weights, weights)
@@ -149,12 +145,9 @@ def read_file(
 ) -> bytes:
     """Read a regular file through one descriptor.
 
-    ``check`` is given name, file and size, and may raise before the whole of it is read.
-
-    Raises:
-        NotFound: No such file.
-        PermissionDenied: It is a symbolic link.
-        UnsafeCheckpoint: No regular file, empty, above ``limit``, or written to meanwhile.
+    ``check`` is given name, file and size, and may raise before the whole of it is read. Raises
+    NotFound: No such file; PermissionDenied: It is a symbolic link; UnsafeCheckpoint: No regular
+    file, empty, above ``limit``, or written to meanwhile.
     """
     with _open_file(folder, filename) as file:
         size = os.fstat(file.fileno()).st_size
@@ -175,10 +168,8 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     """List every weights file beside a ``config.json`` below ``root``, by name, then by file.
 
     Follows no link, opens no file, and searches no folder more than ``MAX_LISTING_DEPTH`` deep.
-    Being listed does not mean that a checkpoint will load.
-
-    Raises:
-        FailedPrecondition: ``root`` cannot be opened.
+    Being listed does not mean that a checkpoint will load. Raises FailedPrecondition: ``root``
+    cannot be opened.
     """
     os.close(_open_root(root))
     entries = []

@@ -143,8 +143,7 @@ class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Latents of normalised frames; of PreJEPA without their proprioception.
 
-        Raises:
-            InvalidArgument: ``frames`` of a size that the network does not take.
+        Raises InvalidArgument: ``frames`` of a size that the network does not take.
         """
         self._network.check_frames(*frames.shape[-2:])
         return self._network.encode(frames)

@@ -16,13 +16,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.models.config import (
-    CONFIG_NAME,
-    OPTIONS_NAME,
-    JsonObject,
-    bad_config,
-    read_config,
-)
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, bad_config, read_config
 from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
@@ -64,8 +58,7 @@ class ModelFamily(Protocol):
     ) -> FrozenWorldModel:
         """Make the frozen model; ``state.tensors`` and ``state.digest`` are read on first use.
 
-        Raises:
-            UnsafeCheckpoint: The config or the weights are not ones this family knows.
+        Raises UnsafeCheckpoint: The config or the weights are not ones this family knows.
         """
 
 
@@ -80,14 +73,11 @@ def load_checkpoint(
     """Load the checkpoint folder ``name`` below ``root`` without executing anything in it.
 
     Each file is opened once, without following links, and these bytes are checked, hashed and
-    parsed. Without ``weights`` the file is ``weights.pt``, or else the only one.
-
-    Raises:
-        InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous.
-        NotFound: No such folder or file.
-        PermissionDenied: A symbolic link on the way.
-        UnsafeCheckpoint: The content is broken, unknown, too large or unsafe; names the key.
-        FailedPrecondition: An installed plug-in family does not load.
+    parsed. Without ``weights`` the file is ``weights.pt``, or else the only one. Raises
+    InvalidArgument: ``checkpoint.name`` or ``checkpoint.weights`` is malformed or ambiguous;
+    NotFound: No such folder or file; PermissionDenied: A symbolic link on the way;
+    UnsafeCheckpoint: The content is broken, unknown, too large or unsafe; names the key;
+    FailedPrecondition: An installed plug-in family does not load.
     """
     _, state = read_checkpoint(root, name, weights, limits)
     return build_model(state, device, limits)

@@ -36,13 +36,11 @@ def rollout(
     """Predict the latents of the ``H`` frames after a history of ``h`` frames.
 
     Block ``k`` is the action block that leaves frame ``k``, so ``h + H - 1`` blocks give ``H``
-    steps and block ``h - 1`` is the paper's ``a_0``. Step ``t`` feeds the last
-    ``min(card.history, h + t)`` latents, observed ones first and then predicted ones, with the
-    blocks of the same frames, and appends the last output token. A history shorter than
-    ``card.history`` therefore starts with a shorter window that grows.
-
-    Raises:
-        InvalidArgument: ``history`` too long, or ``action_blocks`` too few or of another width.
+    steps and block ``h - 1`` is the paper's ``a_0``. Step ``t`` feeds the last ``min(card.history,
+    h + t)`` latents, observed ones first and then predicted ones, with the blocks of the same
+    frames, and appends the last output token. A history shorter than ``card.history`` therefore
+    starts with a shorter window that grows. Raises InvalidArgument: ``history`` too long, or
+    ``action_blocks`` too few or of another width.
     """
     past = history_latents.shape[1] - 1
     _check(model, history_latents, blocks.shape[1], blocks.shape[2])
@@ -59,10 +57,8 @@ def rollout_pool(
     """Roll every history forward under every candidate of its pool, as :func:`rollout`.
 
     There is a pool for each run of ``v / p`` histories. ``past`` are the ``h - 1`` blocks that
-    leave the earlier history frames, (h - 1, width), or (p, h - 1, width).
-
-    Raises:
-        InvalidArgument: As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.
+    leave the earlier history frames, (h - 1, width), or (p, h - 1, width). Raises InvalidArgument:
+    As :func:`rollout`, or ``past_blocks`` are not ``h - 1``.
     """
     if past.shape[-2] != histories.shape[1] - 1:
         raise InvalidArgument(

@@ -64,9 +64,8 @@ class StateReader:
     def tensors(self) -> StateDict:
         """Tensors by name, wrappers and training prefixes taken off, dtypes as stored.
 
-        Raises:
-            UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
-                tensors, or would run code.
+        Raises UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
+        tensors, or would run code.
         """
         read = _read_safetensors if self.filename.endswith(SAFETENSORS) else read_archive
         state = unwrap(read(self.filename, self._data), self.filename)
@@ -100,9 +99,7 @@ def unwrap(stored: object, filename: str) -> StateDict:
     """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
 
     Leaves out the tensors of losses that a training checkpoint holds beside the ``model.`` ones.
-
-    Raises:
-        UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
+    Raises UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
     """
     if not isinstance(stored, Mapping):
         raise bad_weights(filename, "", f"holds a {type(stored).__name__}, not a state dict")
@@ -139,11 +136,8 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None
     """Give a network built on the meta device its weights, as float32.
 
     Compares names and shapes before copying any tensor. BatchNorm's ``num_batches_tracked`` plays
-    no part in inference and may be absent.
-
-    Raises:
-        UnsafeCheckpoint: A tensor is missing, unexpected, of another shape or dtype, not finite,
-            or a negative variance; the message names it.
+    no part in inference and may be absent. Raises UnsafeCheckpoint: A tensor is missing,
+    unexpected, of another shape or dtype, not finite, or a negative variance; the message names it.
     """
     wanted = network.state_dict()
     counters = {name for name in wanted if name.endswith(".num_batches_tracked")}
@@ -172,8 +166,7 @@ def bad_weights(filename: str, key: str, problem: str) -> UnsafeCheckpoint:
 def check_container(filename: str, file: ByteSource, size: int) -> None:
     """Check the ends of a weights file, before it is read whole.
 
-    Raises:
-        UnsafeCheckpoint: Not the container that its name says, or one of another size.
+    Raises UnsafeCheckpoint: Not the container that its name says, or one of another size.
     """
     if not filename.endswith(SAFETENSORS):
         _check_archive(filename, file, size)
@@ -202,8 +195,7 @@ def _read_safetensors(filename: str, data: bytes) -> object:
 def read_archive(filename: str, data: bytes) -> object:
     """Read a torch archive: tensors, plain values and containers of them, however nested.
 
-    Raises:
-        UnsafeCheckpoint: The file is damaged or compressed, or would run code.
+    Raises UnsafeCheckpoint: The file is damaged or compressed, or would run code.
     """
     _check_archive(filename, io.BytesIO(data), len(data))
     # The restricted unpickler allocates one of any size before anything is checked.

@@ -34,10 +34,8 @@ def to_model_input(
     Frames are bytes, or real numbers in [0, 1], which are not divided. The order is the public
     training code's: divide by 255, subtract the ImageNet mean, divide by the ImageNet standard
     deviation, then resize (bilinear, antialiased). A frame that already has that shorter side is
-    not resampled. The longer side becomes ``int(image_size * longer / shorter)``.
-
-    Raises:
-        InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
+    not resampled. The longer side becomes ``int(image_size * longer / shorter)``. Raises
+    InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
     """
     height, width = frames.shape[1:3]
     if image_size < 1:

@@ -64,11 +64,9 @@ def screen(
 
     The reference is the unaugmented checkpoint of the same task, run and family, measured under the
     same visual shift. Without it relative IR is unknown: a failed SR still fails the screen, a
-    passed one decides nothing. Its raw IR and SR are given together.
-
-    Raises:
-        InvalidArgument: A threshold or a measurement outside its range, or half a reference.
-        FailedPrecondition: As :func:`relative_ir`.
+    passed one decides nothing. Its raw IR and SR are given together. Raises InvalidArgument: A
+    threshold or a measurement outside its range, or half a reference; FailedPrecondition: As
+    :func:`relative_ir`.
     """
     check_thresholds(t_ir, t_sr)
     _check_fraction("sr", sr)

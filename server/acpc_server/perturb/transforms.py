@@ -8,13 +8,7 @@ beside it. All frames of a history share a random position, as with dirt on a le
 from collections.abc import Callable, Sequence
 
 import torch
-from acpc.contract import (
-    GaussianNoise,
-    GivenViews,
-    Identity,
-    Resize,
-    VisualChange,
-)
+from acpc.contract import GaussianNoise, GivenViews, Identity, Resize, VisualChange
 from torch.nn import functional
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument

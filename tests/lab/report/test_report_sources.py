@@ -34,8 +34,8 @@ from acpc_lab.report import (
     render,
     with_pictures,
 )
-from acpc_lab.report.sources import read_labels, recipe
-from acpc_lab.sweeps import Cell, Label, SweepResults
+from acpc_lab.report.sources import read_labels
+from acpc_lab.sweeps import Cell, Label, SweepResults, recipe
 from acpc_lab.sweeps.plan import make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
