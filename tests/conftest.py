@@ -1,7 +1,5 @@
 """Tiers, shared PostgreSQL, checked tensor shapes, and nothing left behind when the run ends."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import logging

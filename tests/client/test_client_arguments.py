@@ -1,7 +1,5 @@
 """Nothing given means the contract's default, and a wrong type an error that names the argument."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +100,6 @@ def test_values_that_were_left_out_and_answers_that_are_no_score_are_refused() -
     with pytest.raises(ArgumentError, match="b: found a sweep, wanted a score"):
         compare_scores(BEFORE, Result("sweep", {}))
     values = AFTER.checkpoint.anchor_values
-    assert values is not None
     moved = replace(values, partner=np.roll(values.partner, 1))
     other = replace(AFTER, checkpoint=replace(AFTER.checkpoint, anchor_values=moved))
     with pytest.raises(ArgumentError, match="their partner differ"):

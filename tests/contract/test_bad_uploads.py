@@ -1,7 +1,5 @@
 """Law: whatever is uploaded, the fault is the caller's, a field is named, and nothing is left."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

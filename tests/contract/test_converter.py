@@ -1,7 +1,5 @@
 """The converter between dataclasses and messages: what it reads, writes and rejects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated

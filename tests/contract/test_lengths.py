@@ -1,7 +1,5 @@
 """Law: an entry too many is found by counting, before any entry is built or converted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules, alerts and dashboards in a real Prometheus that watches a real server and a neighbour."""
 
-from __future__ import annotations
-
 import math
 import os
 import re

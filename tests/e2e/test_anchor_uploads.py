@@ -1,7 +1,5 @@
 """Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import socket
@@ -323,7 +321,6 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
         refused = wire.refusal(
             lambda: stub.UploadAnchors(iter([anchor_wire.header("shared", anchors=4)]))
         )
-        assert refused is not None
         assert (refused.code, refused.reason) == ("ABORTED", "CONCURRENT_CALL")
         assert refused.retry_after
         go_on.set()

@@ -1,7 +1,5 @@
 """Whoever follows a job outlasts its server: kill -9 and a restart under every kind of follower."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

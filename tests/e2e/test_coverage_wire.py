@@ -1,7 +1,5 @@
 """Certificates with confidence over the wire: both clients, limits of time, other callers."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,7 +93,6 @@ def test_a_session_tells_of_its_pools_together(client: AcpcClient, server: Serve
     assert [a.coverage for a in asyncio.run(ask())] == [a.coverage for a in answers]
     for number, answer in enumerate([*answers, sampled], 1):
         (statement,) = answer.coverage
-        assert statement.step is not None
         assert statement.step.pool == number
         assert statement.step.top1 is CoverageOutcome.HOLDS
         assert statement.first_draw == 200 * (number - 1)

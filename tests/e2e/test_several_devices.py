@@ -1,7 +1,5 @@
 """A worker process a device behind one port: killed, told to stop, and asked as one server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import queue

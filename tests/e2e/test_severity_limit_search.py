@@ -1,7 +1,5 @@
 """``find_limit`` and ``acpc limit`` on a server: jobs like any other, found again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """The tutorial's code is the package's code, and what it promises holds."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

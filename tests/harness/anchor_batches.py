@@ -1,7 +1,5 @@
 """Small batches of anchors, and a store to put them in."""
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 from pathlib import Path

@@ -4,8 +4,6 @@ The models are small; their numbers are all different where they can be, so that
 another. The paper's code names the same classes ``jepa.JEPA`` and ``module.*``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

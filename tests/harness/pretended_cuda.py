@@ -9,8 +9,6 @@ host waits for, a tensor of the host among those of the device, and copies besid
 through which tensors come and go.
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import sys

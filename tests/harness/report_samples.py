@@ -1,7 +1,5 @@
 """Scores for the report's tests, drawn from a formula: they stand for no model."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of a model went there. Here beartype checks a function that names a shape, and a
 field that does, once a call; within a call, equal names are equal sizes.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys

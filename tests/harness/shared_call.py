@@ -1,7 +1,5 @@
 """Requests that wait together for a device, so that they may share its next call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar

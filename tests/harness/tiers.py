@@ -1,7 +1,5 @@
 """Tiers: which one a test is in, which ones a run asks for, and how long their files took."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable

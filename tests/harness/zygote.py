@@ -4,8 +4,6 @@ This file is both sides: the module that tests import, and the process, a zygote
 of program and process of the test run. A zygote has one thread, so that what it forks is whole.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

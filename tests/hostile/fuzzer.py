@@ -7,8 +7,6 @@ Without ``--address`` it starts a server. A sound server answers none of it with
 own, ends every call, and is the same afterwards.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools

@@ -4,8 +4,6 @@ Entropy coding is lossless, so the loss is in the coefficients and in the bytes 
 A codec's integer arithmetic may still differ by a grey level or two here and there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -4,8 +4,6 @@ The weights are random but well scaled: activations stay of order one through ev
 are open and BatchNorm statistics are not trivial, so that an error anywhere shows in the output.
 """
 
-from __future__ import annotations
-
 import json
 from collections import OrderedDict
 from pathlib import Path

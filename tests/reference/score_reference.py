@@ -4,8 +4,6 @@ Written from the paper and the public protocol; loops over anchors, draws and st
 with the server but the noise generator (see ``pair_reference``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

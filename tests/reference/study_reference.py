@@ -5,8 +5,6 @@ which actions a seed swaps and shuffles. Shifts are Gaussian noise. Where the re
 from the paper's letter a keyword says which of the two is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The supervisor's own part: what it does at a signal that comes while it talks to a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A worker process is heard, told and started again, and given up when that does not help."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

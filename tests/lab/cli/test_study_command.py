@@ -1,7 +1,5 @@
 """``acpc study`` on rows: tables, bundles, verification and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

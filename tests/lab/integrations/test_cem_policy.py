@@ -1,7 +1,5 @@
 """The library's own policy drives an attached solver: histories, and environments that end."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from types import ModuleType, SimpleNamespace

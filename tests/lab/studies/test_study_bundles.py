@@ -1,7 +1,5 @@
 """A bundle is written whole, verifies, is drawn again alike, and no change to it goes unseen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -98,7 +96,6 @@ def test_a_changed_file_is_named(copy: Path, name: str, change: str) -> None:
     else:
         (copy / name).write_bytes((copy / name).read_bytes() + b" ")
     difference = verify(copy).difference
-    assert difference is not None
     assert difference.startswith(name)
     assert ("is missing" in difference) == (change == "delete")
 

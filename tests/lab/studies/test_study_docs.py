@@ -1,7 +1,5 @@
 """Every study has a page with the same parts, a picture that is there, and commands that exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Intervals and confident verdicts of a sweep: columns, tables, and the gate."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import deque

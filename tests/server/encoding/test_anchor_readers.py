@@ -1,7 +1,5 @@
 """Anchors of jobs are refused early, opened once, and known again by what they hold."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What training writes with the public classes, read as data: the same tensors, the same model."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Statements about all draws: what is counted, when drawing stops, and what a session spends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -152,7 +150,6 @@ def test_every_pool_of_a_session_has_draws_and_error_of_its_own(world: PlanningW
     assert sum(errors) < 0.05
     assert [s.top1.draws for s in statements] == sorted(s.top1.draws for s in statements)
     for number, statement in enumerate(statements, 1):
-        assert statement.step is not None
         assert (statement.step.pool, statement.step.confidence) == (number, 0.95)
         assert (statement.step.top1, statement.step.elite) == (HOLDS, HOLDS)
     assert "every pool of the session so far (3)" in statements[-1].step.sentence

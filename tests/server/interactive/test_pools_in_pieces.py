@@ -1,7 +1,5 @@
 """Pools whose predictions are not held at once are answered as if they were."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -128,7 +126,6 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     """Also where their predictions differ in last bits, or here in all of them."""
     session, pieces = world.open(moment(views=noise(0.1))), [slice(0, 2), slice(2, 4)]
     rows = shared_rows(pieces, torch.from_numpy(pool()[[0, 1, 0, 2]]))
-    assert rows is not None
     assert rows.tolist() == [0, 1, 0, 3]
     costs = torch.arange(4.0, dtype=torch.float64)
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]

@@ -1,7 +1,5 @@
 """Broken and hostile checkpoint folders, and a host that runs short of memory or files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random

@@ -1,7 +1,5 @@
 """The audit log's own file: whole lines, turned over, and no call that waits for it."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Light, colour, compression, obstacles, shifts and lens blurs against float64 loops."""
 
-from __future__ import annotations
-
 import camera_reference as reference
 import jpeg_reference
 import numpy as np

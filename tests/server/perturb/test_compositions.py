@@ -1,7 +1,5 @@
 """Several changes one after the other: what each draws, and what is known of them together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Views are drawn where the frames are: the host neither computes nor waits, only sends keys."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from acpc.contract import KINDS, PerturbationSet, VisualChange, example, parse

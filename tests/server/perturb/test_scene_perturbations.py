@@ -1,7 +1,5 @@
 """Scene, viewpoint and sensor against float64 loops, and the laws of each."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

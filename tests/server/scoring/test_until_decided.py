@@ -140,7 +140,6 @@ def undecided(desk: Desk) -> tuple[ScoreSpec, Json, list[Json]]:
 
 
 def looks_of(evidence: Evidence | None) -> SequentialLooks:
-    assert evidence is not None
     assert evidence.looks is not None
     return evidence.looks
 

@@ -1,7 +1,5 @@
 """A model family whose device fails on command: a file says how, from the next call on."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time
