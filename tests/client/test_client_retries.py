@@ -9,13 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import Identity
-from acpc_client.errors import (
-    AcpcError,
-    DeadlineExceeded,
-    Internal,
-    ResourceExhausted,
-    Unavailable,
-)
+from acpc_client.errors import AcpcError, DeadlineExceeded, Internal, ResourceExhausted, Unavailable
 from acpc_client.retries import Attempts, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status

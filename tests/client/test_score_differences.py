@@ -76,10 +76,7 @@ OTHER = {"protocol": {**PROTOCOL["protocol"], "horizon": 4, "draws": 9}}
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (
-            score("x", 0.3, anchors_digest="b" * 64),
-            "anchors of a is .*, of b bbbbbbbbbbbb",
-        ),
+        (score("x", 0.3, anchors_digest="b" * 64), "anchors of a is .*, of b bbbbbbbbbbbb"),
         (score("x", 0.3, perturbation_digest="e" * 64), "shift of a is .*, of b eeeeeeeeeeee"),
         (score("x", 0.3, reference_digest="f" * 64), "reference of a is .*, of b ffffffffffff"),
         (score("x", 0.3, parameters=OTHER), "draws of a is 5, of b 9; horizon of a is 8, of b 4"),

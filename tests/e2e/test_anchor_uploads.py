@@ -346,8 +346,7 @@ def test_what_the_parts_raise_is_raised_and_what_they_lack_is_told(client: AcpcC
     def mixed() -> Iterator[AnchorArrays]:
         yield anchors.part(0, 20)
         yield AnchorArrays(
-            history=1,
-            **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)},
+            history=1, **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)}
         )
 
     with pytest.raises(ZeroDivisionError, match="mine"):

@@ -101,10 +101,7 @@ def test_a_session_tells_of_its_pools_together(client: AcpcClient, server: Serve
 def test_a_limit_of_time_ends_in_an_answer(client: AcpcClient) -> None:
     goal = CoverageGoal(max_draws=1365, one_look=True, time_limit=0.05)
     answer = client.certify_pool(
-        "lewm",
-        candidates=planning.pool(),
-        timeout=GENEROUS_SECONDS,
-        **question(coverage_goal=goal),
+        "lewm", candidates=planning.pool(), timeout=GENEROUS_SECONDS, **question(coverage_goal=goal)
     )
     noise = answer.coverage[:2]
     assert {statement.top1.stop for statement in noise} == {CoverageStop.DEADLINE}

@@ -102,7 +102,7 @@ def count_opened(client: AcpcClient) -> Callable[[], int]:
         count[0] += method.name == "Plan"
         return rpc(method)
 
-    client._transport.rpc = counted  # type: ignore[method-assign]
+    client._transport.rpc = counted
     return lambda: count[0]
 
 

@@ -44,7 +44,7 @@ def rollouts(model: ReferenceModel, images: Array, past: Array | None, pool: Arr
 
 def breaks(pool: Array) -> Array:
     """A constraint on actions, (candidates,)."""
-    return np.abs(pool).max(axis=(1, 2)) > 2.2  # type: ignore[no-any-return]
+    return np.abs(pool).max(axis=(1, 2)) > 2.2
 
 
 def margin(costs: Array, bounds: Array, count: int) -> float:

@@ -6,13 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
-from acpc_client import (
-    AcpcClient,
-    AsyncAcpcClient,
-    DatasetAnchors,
-    GaussianNoise,
-    Thresholds,
-)
+from acpc_client import AcpcClient, AsyncAcpcClient, DatasetAnchors, GaussianNoise, Thresholds
 from acpc_client.errors import ArgumentError
 from acpc_lab.cli import app
 from public_dataset import public_columns, write_public_dataset

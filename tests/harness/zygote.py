@@ -94,7 +94,7 @@ class Forked(subprocess.Popen[Any]):
         self._zygote = zygote
         super().__init__(command, **options)
 
-    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:  # noqa: ANN401
         cwd, env = given[4], given[5]
         pipes = given[9:15]
         stdin, stdout, stderr = pipes[0], pipes[3], pipes[5]

@@ -99,10 +99,7 @@ def send(channel: grpc.Channel, case: Case) -> Ended:
     started = time.monotonic()
     try:
         call = channel.stream_stream(case.path)(
-            messages(),
-            timeout=case.timeout,
-            metadata=case.metadata,
-            compression=case.compression,
+            messages(), timeout=case.timeout, metadata=case.metadata, compression=case.compression
         )
         ready.set()
         for _ in itertools.islice(call, MAX_ANSWERS):

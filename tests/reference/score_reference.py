@@ -49,11 +49,6 @@ def standardised(column: NDArray[np.float32], rows: NDArray[np.int64]) -> Array:
     return scaled
 
 
-def released_future(horizon: int) -> int:
-    """Future frames of the windows that the released code draws anchors from."""
-    return max(9, horizon + 1)
-
-
 def starts(content: PublicColumns, frames: int, frameskip: int) -> list[tuple[int, int]]:
     """Episode and first row of every window of so many kept frames, episode-major."""
     span = frames * frameskip

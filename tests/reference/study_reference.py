@@ -125,12 +125,7 @@ def destroyed_windows(
 
 
 def geometry_rows(
-    model: ReferenceModel,
-    given: StudyAnchors,
-    sigmas: Sequence[float],
-    *,
-    draws: int,
-    seed: int,
+    model: ReferenceModel, given: StudyAnchors, sigmas: Sequence[float], *, draws: int, seed: int
 ) -> tuple[list[Row], dict[str, Array]]:
     """App. "Local-Geometry Case-Study Definitions": rows, and the representations behind them."""
     h = given.history

@@ -73,7 +73,7 @@ def supervised(worker: TalkedTo, folder: Path, **settings: float) -> Supervisor:
     folders = {"checkpoint_root": folder, "dataset_root": folder, "state_dir": folder}
     given = Settings(devices="cpu,cpu", port=0, metrics_port=-1, **folders, **settings)
     made = Supervisor(given)
-    made.workers[:] = [worker]  # type: ignore[list-item]
+    made.workers[:] = [worker]
     return made
 
 

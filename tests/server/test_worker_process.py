@@ -42,7 +42,7 @@ def worker(
 ) -> Iterator[WorkerProcess]:
     given = {"back_off": 0.001, "most": 3, **options}
     command = [python, "-I", "-S", "-c", program]
-    one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)  # type: ignore[arg-type]
+    one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)
     one.start()
     try:
         yield one

@@ -183,11 +183,7 @@ def test_a_missing_onset_is_a_word_or_a_number() -> None:
     ],
 )
 def test_wrong_usage_is_refused(
-    acpc: Command,
-    tmp_path: Path,
-    arguments: list[str],
-    code: int,
-    words: str,
+    acpc: Command, tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     for folder in ("empty", "taken"):
         (tmp_path / folder).mkdir()

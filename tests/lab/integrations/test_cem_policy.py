@@ -23,7 +23,7 @@ def policies(release: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The library's policies; they import torchvision for a class that transforms alone need."""
     for name in ("torchvision", "torchvision.tv_tensors"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["torchvision"].tv_tensors = None  # type: ignore[attr-defined]
+    sys.modules["torchvision"].tv_tensors = None
     return public_module("policy")
 
 

@@ -297,11 +297,7 @@ def test_moments_that_do_not_fit_are_refused(
     ],
 )
 def test_pools_that_do_not_fit_are_refused(
-    world: PlanningWorld,
-    request_: PlanStart,
-    candidates: np.ndarray,
-    field: str,
-    reason: str,
+    world: PlanningWorld, request_: PlanStart, candidates: np.ndarray, field: str, reason: str
 ) -> None:
     """Before they wait for the device: a call that was cancelled never comes to it."""
     session, cancelled = world.open(request_), context()

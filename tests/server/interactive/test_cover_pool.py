@@ -32,11 +32,7 @@ from acpc_server.interactive import EncodedMoment, certify_pool, cover_pool
 from acpc_server.scheduling import Priority, RequestContext
 from planning_world import PlanningWorld, context, drawn, moment, pool
 
-HOLDS, FAILS, UNDECIDED = (
-    CoverageOutcome.HOLDS,
-    CoverageOutcome.FAILS,
-    CoverageOutcome.UNDECIDED,
-)
+HOLDS, FAILS, UNDECIDED = (CoverageOutcome.HOLDS, CoverageOutcome.FAILS, CoverageOutcome.UNDECIDED)
 STABLE, UNSTABLE = GaussianNoise(1e-5), GaussianNoise(0.5)
 GOAL = CoverageGoal(coverage=0.9, max_draws=200)
 PREDICTIONS = 10**7

@@ -101,7 +101,7 @@ def test_a_pair_in_pieces_is_the_same_pair(
     rollout = DeviceClient.rollout
 
     def watched(*given: object) -> torch.Tensor:
-        found: torch.Tensor = rollout(*given)  # type: ignore[arg-type]
+        found: torch.Tensor = rollout(*given)
         held.append(len(found))
         return found
 

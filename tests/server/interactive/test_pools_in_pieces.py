@@ -62,7 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rollout_pool = DeviceClient.rollout_pool
 
     def watched(*given: object) -> torch.Tensor:
-        found: torch.Tensor = rollout_pool(*given)  # type: ignore[arg-type]
+        found: torch.Tensor = rollout_pool(*given)
         sizes.append(found.numel())
         return found
 
@@ -231,7 +231,7 @@ def test_broken_bounds_of_paired_plans_are_summed_over_pieces(
     """As they would be if every bound were broken: each candidate counts once for each view."""
 
     def broken(*given: object) -> PoolBounds:
-        found = bounds_of(*given)  # type: ignore[arg-type]
+        found = bounds_of(*given)
         return replace(found, bounds=torch.full_like(found.bounds, -1.0))
 
     monkeypatch.setattr("acpc_server.interactive.pieces.bounds_of", broken)

@@ -179,7 +179,7 @@ def test_nor_is_a_folder_when_no_file_can_be_opened(
     def scarce(path: object, *given: object, dir_fd: int | None = None) -> int:
         if dir_fd is not None:
             raise OSError(errno.EMFILE, "Too many open files")
-        return opened(path, *given)  # type: ignore[arg-type]
+        return opened(path, *given)
 
     monkeypatch.setattr(os, "open", scarce)
     with pytest.raises(HostShortage):
