@@ -1,7 +1,5 @@
 """Tiers, shared PostgreSQL, checked tensor shapes, and nothing left behind when the run ends."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import logging
@@ -66,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.set_num_threads(1)
     # Making the tree of a program's commands takes as long as most commands: once is enough.
     cached = functools.cache(typer.main.get_command)
-    typer.testing._get_command = cached  # type: ignore[attr-defined]
+    typer.testing._get_command = cached
     if "unit" in tiers.selected(config.option.markexpr):
         packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
         check_shapes(packages)
@@ -142,7 +140,7 @@ def logged() -> Iterator[list[logging.LogRecord]]:
     """What reaches the root logger while a test runs."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append
     logging.getLogger().addHandler(handler)
     yield records
     logging.getLogger().removeHandler(handler)

@@ -1,7 +1,5 @@
 """What the architecture tests know of the sources: modules, imports and definitions, by syntax."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@
 anywhere else fails, and so does a line that is no longer needed.
 """
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

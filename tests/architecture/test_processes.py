@@ -1,7 +1,5 @@
 """Programs that tests start end, however the test run ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -56,7 +54,6 @@ def test_a_killed_run_leaves_no_program(sent: signal.Signals) -> None:
     command = [sys.executable, "-c", RUN, *SLEEP]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with processes.running(command, env=environment, **pipes) as run:
-        assert run.stdout is not None
         group = int(run.stdout.readline())
         wait_until(lambda: len(in_group(group)) == 2, "the program and its own did not start")
         run.send_signal(sent)
@@ -70,7 +67,6 @@ def test_a_killed_run_leaves_no_forked_program(sent: signal.Signals) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-c", FORKING_RUN, *waits]
     with processes.running(command, env=environment, text=True, **pipes) as run:
-        assert run.stdout is not None
         assert run.stderr is not None
         groups = [int(pid) for pid in run.stdout.readline().split()]
         assert "127.0.0.1:1" in run.stderr.readline(), "it does not wait"

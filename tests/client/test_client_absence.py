@@ -80,10 +80,7 @@ def test_a_full_queue_is_waited_for(side: Any, counterparty: Counterparty) -> No
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [
-        (grpc.StatusCode.UNAUTHENTICATED, Unauthenticated),
-        (grpc.StatusCode.NOT_FOUND, NotFound),
-    ],
+    [(grpc.StatusCode.UNAUTHENTICATED, Unauthenticated), (grpc.StatusCode.NOT_FOUND, NotFound)],
 )
 def test_what_will_not_pass_ends_the_wait_at_once(
     code: grpc.StatusCode, kind: type[AcpcError], side: Any, counterparty: Counterparty

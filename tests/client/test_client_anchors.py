@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Nothing given means the contract's default, and a wrong type an error that names the argument."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -52,10 +50,10 @@ def test_no_shifts_are_the_default(record: type[Any], empty: Any) -> None:  # no
 
 
 def test_none_is_the_default_elsewhere() -> None:
-    assert MotionBlur(3.0, None) == MotionBlur(3.0)  # type: ignore[arg-type]
-    assert Registered("n", None) == Registered("n")  # type: ignore[arg-type]
-    assert CheckpointRef("a", None, None) == CheckpointRef("a")  # type: ignore[arg-type]
-    assert PerturbationSet((NOISE,), None) == PerturbationSet((NOISE,))  # type: ignore[arg-type]
+    assert MotionBlur(3.0, None) == MotionBlur(3.0)
+    assert Registered("n", None) == Registered("n")
+    assert CheckpointRef("a", None, None) == CheckpointRef("a")
+    assert PerturbationSet((NOISE,), None) == PerturbationSet((NOISE,))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
@@ -115,8 +113,8 @@ def _study(study: Any) -> object:  # noqa: ANN401
         (lambda: _pair(action_blocks=None), "action_blocks"),
         (lambda: _study(42), "study"),
         (lambda: _study(NOISE), "study"),
-        (lambda: _study(DriftStudy(shifts=NOISE)), "drift.shifts"),  # type: ignore[arg-type]
-        (lambda: _study(DriftStudy(shifts=("noise",))), "drift.shifts[0]"),  # type: ignore[arg-type]
+        (lambda: _study(DriftStudy(shifts=NOISE)), "drift.shifts"),
+        (lambda: _study(DriftStudy(shifts=("noise",))), "drift.shifts[0]"),
     ],
 )
 def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(

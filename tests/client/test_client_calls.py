@@ -84,32 +84,26 @@ def test_views_of_the_callers_own_travel_as_frames(
     assert [(r.draw, r.error_drift) for r in answer.results] == [(0, None), (1, None)]
 
 
-IDENTITY = {"perturbations": Identity()}
-
-
 @pytest.mark.parametrize(
     ("argument", "options"),
     [
-        ("perturbations", {}),
-        ("perturbations", {"perturbations": Identity(), "views": np.zeros((1, 3, 4, 5, 3), "u1")}),
-        ("history.dtype", {"history": np.zeros((3, 4, 5, 3)), "perturbations": Identity()}),
-        (
-            "action_blocks.dtype",
-            {"action_blocks": np.zeros((4, 2), int), "perturbations": Identity()},
-        ),
-        ("observed_future.dtype", {"observed_future": np.zeros(3), "perturbations": Identity()}),
-        ("perturbations.draws", {"draws": -1, "perturbations": Identity()}),
-        ("perturbations.seed", {"seed": 2**64, "perturbations": Identity()}),
-        ("timeout", {"timeout": 0, "perturbations": Identity()}),
+        ("perturbations", {"perturbations": None}),
+        ("perturbations", {"views": np.zeros((1, 3, 4, 5, 3), "u1")}),
+        ("history.dtype", {"history": np.zeros((3, 4, 5, 3))}),
+        ("action_blocks.dtype", {"action_blocks": np.zeros((4, 2), int)}),
+        ("observed_future.dtype", {"observed_future": np.zeros(3)}),
+        ("perturbations.draws", {"draws": -1}),
+        ("perturbations.seed", {"seed": 2**64}),
+        ("timeout", {"timeout": 0}),
     ],
 )
 def test_what_cannot_be_sent_is_refused_by_name_and_not_sent(
     argument: str, options: dict[str, Any], side: Any, counterparty: Counterparty,
     history: np.ndarray, blocks: np.ndarray,
 ) -> None:  # fmt: skip
-    arguments = {"history": history, "action_blocks": blocks, **options}
+    given = {"history": history, "action_blocks": blocks, "perturbations": Identity(), **options}
     with pytest.raises(ArgumentError) as caught:
-        side.ask(lambda client: client.compare_pair("a", **arguments))
+        side.ask(lambda client: client.compare_pair("a", **given))
     assert caught.value.argument == argument
     assert not counterparty.requests
 

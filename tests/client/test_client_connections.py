@@ -1,7 +1,5 @@
 """How many connections a client has: one, and more while many calls are under way."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A blocking client whose server is away connects to the next one while it waits to try again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -21,7 +21,6 @@ def score() -> Score:
 def test_nan_is_null_in_json_and_nan_in_the_array() -> None:
     answer = score()
     values = answer.checkpoint.anchor_values
-    assert values is not None
     assert np.isnan(values.different_state_distance[1])
     plain = json.loads(answer.to_json())
     assert plain["checkpoint"]["anchor_values"]["different_state_distance"] == [3.0, None]
@@ -32,14 +31,11 @@ def test_nan_is_null_in_json_and_nan_in_the_array() -> None:
 
 def test_each_anchor_says_how_far_each_step_goes_and_why_it_was_skipped() -> None:
     values = score().checkpoint.anchor_values
-    assert values is not None
     assert values.skip_reasons == (SkipReason.UNSPECIFIED, SkipReason.NONE_IN_REACH)
-    assert values.step_radius is not None
     assert values.step_radius.tolist() == [[0.125, 0.375], [0.5, 0.5]]
     older = score_response(pb.OUTCOME_PASSED)
     older.checkpoint.anchor_values.ClearField("step_radius")
     without = Score.from_message(older).checkpoint.anchor_values
-    assert without is not None
     assert without.step_radius is None
     assert without.trajectory_ids is None
 

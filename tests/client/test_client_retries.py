@@ -9,13 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import Identity
-from acpc_client.errors import (
-    AcpcError,
-    DeadlineExceeded,
-    Internal,
-    ResourceExhausted,
-    Unavailable,
-)
+from acpc_client.errors import AcpcError, DeadlineExceeded, Internal, ResourceExhausted, Unavailable
 from acpc_client.retries import Attempts, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status
@@ -90,7 +84,6 @@ def test_one_deadline_covers_all_attempts(side: Any, counterparty: Counterparty)
     side.ask(lambda client: client.checkpoints.get("a", timeout=10))
     first, second = counterparty.deadlines["GetCheckpoint"]
     assert first is not None
-    assert second is not None
     # gRPC rounds deadlines on the wire by up to three per cent.
     assert second <= first - 0.1
 
@@ -107,7 +100,6 @@ def test_backoff_grows_is_bounded_and_has_jitter() -> None:
 def test_the_server_is_never_asked_sooner_than_it_said() -> None:
     policy = RetryPolicy(maximum=0.1)
     delay = policy.delay(ResourceExhausted("x", retry_after=7.0), 1)
-    assert delay is not None
     assert delay >= 7.0
 
 

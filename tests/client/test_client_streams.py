@@ -129,32 +129,25 @@ def watched(side: Any, **options: Any) -> list[int]:
     return [item.progress.completed for item in operations]
 
 
-def test_watch_yields_every_change_once_and_ends(side: Any, counterparty: Counterparty) -> None:
-    counterparty.script.extend([operation(NAME, 0), operation(NAME, 1), operation(NAME, 1), DONE])
-    assert watched(side) == [0, 1, 4]
-    assert len(counterparty.requests["WatchOperation"]) == 1
+NO_STREAMS = status(grpc.StatusCode.UNIMPLEMENTED, "no")
+WATCHES = {  # refused streams, what is answered (a number is progress), then the streams and polls
+    "every change once": ([], [0, 1, 1, DONE], [0, 1, 4], 1, 0),
+    "reconnects": ([], [1, BROKEN, 1, DONE], [1, 4], 2, 0),
+    "polls when streams keep breaking": ([BROKEN] * 2, [1, BROKEN, 2, DONE], [1, 2, 4], 3, 2),
+    "polls where there are no streams": ([NO_STREAMS], [1, DONE], [1, 4], 1, 2),
+}
 
 
-def test_watch_reconnects_when_the_stream_breaks(side: Any, counterparty: Counterparty) -> None:
-    counterparty.script.extend([operation(NAME, 1), BROKEN, operation(NAME, 1), DONE])
-    assert watched(side) == [1, 4]
-    assert len(counterparty.requests["WatchOperation"]) == 2
-    assert not counterparty.requests["GetOperation"]
-
-
-def test_watch_polls_when_streams_keep_breaking(side: Any, counterparty: Counterparty) -> None:
-    counterparty.refusals["WatchOperation"].extend([BROKEN, BROKEN])
-    counterparty.script.extend([operation(NAME, 1), BROKEN, operation(NAME, 2), DONE])
-    assert watched(side) == [1, 2, 4]
-    assert len(counterparty.requests["WatchOperation"]) == 3
-    assert len(counterparty.requests["GetOperation"]) == 2
-
-
-def test_watch_polls_where_the_server_has_no_streams(side: Any, counterparty: Counterparty) -> None:
-    counterparty.refusals["WatchOperation"].append(status(grpc.StatusCode.UNIMPLEMENTED, "no"))
-    counterparty.script.extend([operation(NAME, 1), DONE])
-    assert watched(side) == [1, 4]
-    assert len(counterparty.requests["GetOperation"]) == 2
+@pytest.mark.parametrize("case", WATCHES)
+def test_watch_yields_changes_over_streams_that_break(
+    case: str, side: Any, counterparty: Counterparty
+) -> None:
+    refused, script, seen, streams, polls = WATCHES[case]
+    counterparty.refusals["WatchOperation"].extend(refused)
+    counterparty.script.extend(operation(NAME, x) if isinstance(x, int) else x for x in script)
+    assert watched(side) == seen
+    assert len(counterparty.requests["WatchOperation"]) == streams
+    assert len(counterparty.requests["GetOperation"]) == polls
 
 
 def test_a_stream_that_ends_early_is_opened_again(side: Any, counterparty: Counterparty) -> None:

@@ -105,30 +105,12 @@ def test_a_number_that_fits_no_field_is_refused_here(side: Any, study: Any) -> N
         run(side, "m", ANCHORS, study)
 
 
-def test_a_job_waits_for_its_rows(side: Any, counterparty: Counterparty) -> None:
-    response = study_response(REQUEST, COLUMNS)
-    counterparty.script.append(study_operation("operations/x", REQUEST, response=response))
-
-    def ask(client: Any) -> Any:
-        job = client.run_study("trained", ANCHORS, GeometryStudy())
-        if not inspect.isawaitable(job):
-            return job.result(GENEROUS_SECONDS)
-
-        async def wait() -> StudyResult:
-            result: StudyResult = await (await job).result(GENEROUS_SECONDS)
-            return result
-
-        return wait()
-
-    result = side.ask(ask)
-    assert result == StudyResult.from_message(response)
-
-
 @pytest.mark.parametrize("told", [False, True], ids=["bar", "function"])
-def test_the_wait_is_shown(
+def test_a_job_waits_for_its_rows_and_the_wait_is_shown(
     side: Any, counterparty: Counterparty, capsys: pytest.CaptureFixture[str], told: bool
 ) -> None:
-    done = study_operation("operations/x", REQUEST, response=study_response(REQUEST, COLUMNS))
+    response = study_response(REQUEST, COLUMNS)
+    done = study_operation("operations/x", REQUEST, response=response)
     counterparty.script.extend([study_operation("operations/x", REQUEST), done])
     seen: list[Operation] = []
     progress = seen.append if told else True
@@ -144,7 +126,7 @@ def test_the_wait_is_shown(
 
         return wait()
 
-    side.ask(ask)
+    assert side.ask(ask) == StudyResult.from_message(response)
     shown = capsys.readouterr().err
     if told:
         assert (seen[-1].done, shown) == (True, "")

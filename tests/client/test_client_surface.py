@@ -126,11 +126,6 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(shown.stdout))
 
 
-def loaded_after(statement: str) -> set[str]:
-    """The top-level packages among them."""
-    return {name.partition(".")[0] for name in modules_after(statement)}
-
-
 HEAVY = {
     "opentelemetry",
     "torch",
@@ -145,12 +140,29 @@ HEAVY = {
 WORKBENCH = {"acpc_lab", "yaml", "matplotlib", "jinja2", "pyarrow", "PIL"}
 
 
+DRAWING = {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"}
+LOADS: dict[str, tuple[set[str], set[str]]] = {
+    "import acpc_client": (set(), {"grpc", "numpy", "google"}),
+    "from acpc_client import *": ({"grpc", "numpy", "acpc_client"}, HEAVY | WORKBENCH),
+    "from acpc_lab.integrations import *": (set(), HEAVY | {"stable_worldmodel", "gymnasium"}),
+    "from acpc_lab.sweeps import *; import acpc_lab.tables": (set(), HEAVY | DRAWING - {"PIL"}),
+    "from acpc_lab.report import *": (set(), HEAVY | DRAWING),
+    "import acpc_lab.cli": ({"typer"}, {"torch", "acpc_server", "pandas", "h5py"}),
+    "import acpc_lab.studies.bundle, acpc_lab.studies.paper": (
+        set(),
+        {"torch", "acpc_server", "pandas", "matplotlib", "jinja2", "pyarrow", "sklearn", "scipy"},
+    ),
+}
+"""What a statement loads at least, and what it does not: libraries are loaded when needed."""
+
+
 @pytest.mark.process
-def test_the_client_loads_neither_the_workbench_nor_anything_heavy() -> None:
-    assert not loaded_after("import acpc_client") & {"grpc", "numpy", "google"}
-    loaded = loaded_after("from acpc_client import *")
-    assert {"grpc", "numpy", "acpc_client"} <= loaded
-    assert not loaded & (HEAVY | WORKBENCH)
+@pytest.mark.parametrize("statement", LOADS)
+def test_importing_loads_nothing_heavy(statement: str) -> None:
+    needed, unused = LOADS[statement]
+    loaded = {name.partition(".")[0] for name in modules_after(statement)}
+    assert needed <= loaded
+    assert not loaded & unused
 
 
 @pytest.mark.process
@@ -163,25 +175,6 @@ def test_a_client_is_imported_without_the_records_of_its_calls() -> None:
     assert records == {f"acpc.contract.{name}" for name in ("enums", "errors", "tensor")}
 
 
-@pytest.mark.process
-def test_the_integrations_load_neither_torch_nor_the_library_they_fit() -> None:
-    loaded = loaded_after("from acpc_lab.integrations import *")
-    assert not loaded & (HEAVY | {"stable_worldmodel", "gymnasium"})
-
-
-@pytest.mark.process
-def test_sweeps_and_downloads_load_what_they_need_when_they_need_it() -> None:
-    loaded = loaded_after("from acpc_lab.sweeps import *; import acpc_lab.tables")
-    assert not loaded & (HEAVY | {"yaml", "pyarrow", "matplotlib", "jinja2"})
-
-
-@pytest.mark.process
-def test_the_command_line_loads_no_server() -> None:
-    loaded = loaded_after("import acpc_lab.cli")
-    assert "typer" in loaded
-    assert not loaded & {"torch", "acpc_server", "pandas", "h5py"}
-
-
 REPORT = [
     "LabelNames", "Measurement", "Picture", "Preview", "ReportData", "claims",
     "export_figures", "failing", "from_files", "from_operations", "from_scores", "from_sweep",
@@ -189,11 +182,8 @@ REPORT = [
 ]  # fmt: skip
 
 
-@pytest.mark.process
-def test_the_report_offers_these_and_loads_its_libraries_when_it_draws() -> None:
+def test_the_report_offers_these() -> None:
     from acpc_lab import report
 
     assert sorted(report.__all__) == sorted(REPORT)
     assert all(getattr(report, name) is not None for name in REPORT)
-    loaded = loaded_after("from acpc_lab.report import *")
-    assert not loaded & (HEAVY | {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"})

@@ -1,5 +1,7 @@
 """Spans of a client's calls: sent when a collector is named, and otherwise nothing at all."""
 
+# ruff: noqa: ANN401 - a side is either client
+
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -27,7 +29,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
         tracing.stop()
 
 
-def _compare(side: Any, history: np.ndarray, blocks: np.ndarray) -> None:  # noqa: ANN401
+def _compare(side: Any, history: np.ndarray, blocks: np.ndarray) -> None:
     side.ask(
         lambda client: client.compare_pair(
             "model", history, blocks, perturbations=GaussianNoise(0.1)
@@ -37,7 +39,7 @@ def _compare(side: Any, history: np.ndarray, blocks: np.ndarray) -> None:  # noq
 
 def test_a_call_and_a_failed_attempt_are_spans(
     collector: Collector,
-    side: Any,  # noqa: ANN401
+    side: Any,
     counterparty: Counterparty,
     history: np.ndarray,
     blocks: np.ndarray,
@@ -57,7 +59,7 @@ def test_a_call_and_a_failed_attempt_are_spans(
 
 def test_a_stream_the_server_ended_is_a_span_of_the_servers_status(
     collector: Collector,
-    side: Any,  # noqa: ANN401
+    side: Any,
     counterparty: Counterparty,
     history: np.ndarray,
     blocks: np.ndarray,

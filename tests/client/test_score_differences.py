@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +76,7 @@ OTHER = {"protocol": {**PROTOCOL["protocol"], "horizon": 4, "draws": 9}}
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
-        (
-            score("x", 0.3, anchors_digest="b" * 64),
-            "anchors of a is .*, of b bbbbbbbbbbbb",
-        ),
+        (score("x", 0.3, anchors_digest="b" * 64), "anchors of a is .*, of b bbbbbbbbbbbb"),
         (score("x", 0.3, perturbation_digest="e" * 64), "shift of a is .*, of b eeeeeeeeeeee"),
         (score("x", 0.3, reference_digest="f" * 64), "reference of a is .*, of b ffffffffffff"),
         (score("x", 0.3, parameters=OTHER), "draws of a is 5, of b 9; horizon of a is 8, of b 4"),
@@ -102,7 +97,6 @@ def test_values_that_were_left_out_and_answers_that_are_no_score_are_refused() -
     with pytest.raises(ArgumentError, match="b: found a sweep, wanted a score"):
         compare_scores(BEFORE, Result("sweep", {}))
     values = AFTER.checkpoint.anchor_values
-    assert values is not None
     moved = replace(values, partner=np.roll(values.partner, 1))
     other = replace(AFTER, checkpoint=replace(AFTER.checkpoint, anchor_values=moved))
     with pytest.raises(ArgumentError, match="their partner differ"):

@@ -1,7 +1,5 @@
 """Which severities a search scores, and what it concludes from them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

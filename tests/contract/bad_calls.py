@@ -1,7 +1,5 @@
 """Bad requests that no good one is a part of: names, pages, sessions, and what a set has not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import given_wire as given

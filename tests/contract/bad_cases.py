@@ -1,7 +1,5 @@
 """Good requests of every method that takes a record, and the bad ones that follow from them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Uploads that can never work."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Bad requests made from good ones: each breaks one thing that the contract declares of a field."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Iterator

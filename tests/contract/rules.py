@@ -1,7 +1,5 @@
 """What no declaration states of a request: rows for each message, tried wherever one occurs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import given_wire

@@ -1,7 +1,5 @@
 """Every answer of the contract is a record, whole: no field of a message is left behind."""
 
-from __future__ import annotations
-
 import types
 import typing
 from collections.abc import Iterator, Mapping

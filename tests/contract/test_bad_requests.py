@@ -1,7 +1,5 @@
 """Law: a bad request is the caller's fault on the wire, names its field, and harms nobody else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import given_wire
@@ -125,7 +123,6 @@ def test_the_arithmetic_of_a_sensitivity_study_is_named(channel: grpc.Channel, m
     """Float64 has digits enough: the refusal does not say that any are missing."""
     asked = study("sensitivity", numeric_mode=NumericMode[mode.upper()])
     refused, _ = call(channel, Case("", "StudyService.RunStudy", asked))
-    assert refused is not None
     assert refused.message == (
         f"numeric_mode: found {mode}, wanted fp32; a sensitivity study's derivatives are computed "
         "in float32 alone"
@@ -142,7 +139,6 @@ def test_the_good_study_behind_the_bad_ones_is_queued(channel: grpc.Channel, kin
     assert stub.RunStudy(asked, timeout=GENEROUS_SECONDS).name == operation.name
     asked.checkpoint.name = "pldm"
     refused, _ = call(channel, Case("", "StudyService.RunStudy", asked))
-    assert refused is not None
     assert refused.code == "ALREADY_EXISTS"
 
 

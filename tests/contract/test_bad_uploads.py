@@ -1,7 +1,5 @@
 """Law: whatever is uploaded, the fault is the caller's, a field is named, and nothing is left."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 
@@ -25,12 +23,7 @@ from test_bad_requests import call, check
 from waiting import GENEROUS_SECONDS
 
 # Statuses by which a server blames a caller, or says that it will not do it now.
-CALLERS_FAULT = {
-    "INVALID_ARGUMENT",
-    "FAILED_PRECONDITION",
-    "RESOURCE_EXHAUSTED",
-    "ALREADY_EXISTS",
-}
+CALLERS_FAULT = {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "ALREADY_EXISTS"}
 MUTATIONS = 250
 
 

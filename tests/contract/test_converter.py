@@ -1,7 +1,5 @@
 """The converter between dataclasses and messages: what it reads, writes and rejects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -131,7 +129,7 @@ def test_errors_name_the_path_of_the_field() -> None:
     with pytest.raises(ArgumentError) as raised:
         Table.from_message(message)
     assert raised.value.field == "columns[1].values.data"
-    wrong = Arrays("b", np.array(["text"]))  # type: ignore[arg-type]
+    wrong = Arrays("b", np.array(["text"]))
     with pytest.raises(ArgumentError) as raised:
         Table((good, wrong)).to_message()
     assert raised.value.field == "columns[1].values"

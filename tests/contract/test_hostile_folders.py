@@ -1,7 +1,5 @@
 """Law: what the loader refuses, LoadCheckpoint refuses with the same status, and runs nothing."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator
@@ -56,7 +54,6 @@ def test_refused_over_the_wire(
     name, weights = case.build(root)
     request = pb.LoadCheckpointRequest(checkpoint={"name": name, "weights": weights})
     refused = wire.refusal(lambda: stub.LoadCheckpoint(request, timeout=GENEROUS_SECONDS))
-    assert refused is not None
     assert refused.code == case.code
     assert case.fragment in refused.message
     assert not (root / WITNESS).exists()

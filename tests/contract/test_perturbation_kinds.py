@@ -1,7 +1,5 @@
 """Contract and server agree on every kind: its name, parameters, severity and function."""
 
-from __future__ import annotations
-
 import pytest
 from acpc.contract import KINDS, GaussianBlur, parse_grid, read_spec
 from acpc.v1 import perturbation_pb2 as pb

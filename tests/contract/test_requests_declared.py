@@ -1,7 +1,5 @@
 """Law: each field of a request has a dataclass field, and its .proto comment states its range."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

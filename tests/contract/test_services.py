@@ -1,7 +1,5 @@
 """Health, reflection, generated code, and what every answer and every error carries."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -64,7 +62,6 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
     stub = HealthStub(channel)
     request = health_pb2.HealthCheckRequest(service="acpc.v1.Nothing")
     refused = wire.refusal(lambda: stub.Check(request, timeout=GENEROUS_SECONDS))
-    assert refused is not None
     assert refused.code == "NOT_FOUND"
     stream = stub.Watch(request, timeout=GENEROUS_SECONDS)
     assert next(stream).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -143,7 +140,6 @@ def test_errors_name_the_request(
     request = checkpoint_service_pb2.LoadCheckpointRequest(request_id=field)
     metadata = (("x-request-id", header),)
     refused = wire.refusal(lambda: stub.LoadCheckpoint(request, metadata=metadata))
-    assert refused is not None
     assert refused.request_id == wanted
     assert (refused.reason, refused.domain) == ("INVALID_FIELD", "acpc.v1")
     assert refused.fields == ("checkpoint.name",)
@@ -190,7 +186,6 @@ def test_a_submission_is_idempotent_by_its_own_id(channel: grpc.Channel) -> None
     assert stub.ScoreCheckpoint(wire.score(request_id="once")).name == first.name
     other = wire.score(request_id="once", perturbation=wire.blur())
     refused = wire.refusal(lambda: stub.ScoreCheckpoint(other))
-    assert refused is not None
     assert (refused.code, refused.reason) == ("ALREADY_EXISTS", "REQUEST_ID_REUSED")
     header = (("x-request-id", "trace"),)
     names = {stub.ScoreCheckpoint(wire.score(), metadata=header).name for _ in range(2)}

@@ -1,7 +1,5 @@
 """Law: a stream lives as long as its caller wants; the server's time limit is for one pair."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

@@ -38,5 +38,5 @@ def test_a_name_of_a_mebibyte_and_a_million_names_cost_little() -> None:
             looked.append(number)
             yield f"{number:0300}"
 
-    assert nearest("0" * 2**20, names(), 1) == [f"{0:0300}"]  # type: ignore[arg-type]
+    assert nearest("0" * 2**20, names(), 1) == [f"{0:0300}"]
     assert len(looked) == 1000

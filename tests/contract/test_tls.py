@@ -1,7 +1,5 @@
 """A server with a certificate: who trusts it is served, who does not is not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """HDF5 loads no code that the environment or a dataset names."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

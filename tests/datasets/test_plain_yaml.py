@@ -1,7 +1,5 @@
 """YAML that is expensive for its size, or no value of its tag, is an error of each reader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Rules, alerts and dashboards in a real Prometheus that watches a real server and a neighbour."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -17,14 +15,7 @@ import numpy as np
 import processes
 import pytest
 import wire
-from acpc_client import (
-    AcpcClient,
-    CoverageGoal,
-    DatasetAnchors,
-    GaussianNoise,
-    RetryPolicy,
-    Tls,
-)
+from acpc_client import AcpcClient, CoverageGoal, DatasetAnchors, GaussianNoise, RetryPolicy, Tls
 from acpc_client.errors import AcpcError
 from acpc_server.access import Role, create_key
 from credentials import Authority

@@ -1,7 +1,5 @@
 """The fidelity page: every row names code and a test, and both are there."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

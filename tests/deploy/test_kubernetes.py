@@ -13,7 +13,6 @@ from deployment_files import DEPLOY, read_yaml
 FOLDER = DEPLOY / "kubernetes"
 MONITORING = FOLDER / "monitoring"
 CERTIFICATES = FOLDER / "certificates"
-MONITORED = MONITORING / "kustomization.yaml"
 KUSTOMIZATION = read_yaml(FOLDER / "kustomization.yaml")
 MANIFESTS = [
     manifest

@@ -1,7 +1,5 @@
 """Every command and program of the first page runs as it is written there."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A set streamed through a server does not pass through its memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

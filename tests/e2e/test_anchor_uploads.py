@@ -1,7 +1,5 @@
 """Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import socket
@@ -323,7 +321,6 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
         refused = wire.refusal(
             lambda: stub.UploadAnchors(iter([anchor_wire.header("shared", anchors=4)]))
         )
-        assert refused is not None
         assert (refused.code, refused.reason) == ("ABORTED", "CONCURRENT_CALL")
         assert refused.retry_after
         go_on.set()
@@ -349,8 +346,7 @@ def test_what_the_parts_raise_is_raised_and_what_they_lack_is_told(client: AcpcC
     def mixed() -> Iterator[AnchorArrays]:
         yield anchors.part(0, 20)
         yield AnchorArrays(
-            history=1,
-            **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)},
+            history=1, **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)}
         )
 
     with pytest.raises(ZeroDivisionError, match="mine"):

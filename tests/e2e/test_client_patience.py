@@ -1,7 +1,5 @@
 """Whoever follows a job outlasts its server: kill -9 and a restart under every kind of follower."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -128,7 +126,7 @@ COMMANDS = (score_command, watch_command)
 
 def epochs(target: str, tell: Tell) -> dict[str, float]:
     handler = logging.Handler()
-    handler.emit = lambda record: tell(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: tell(record.getMessage())
     log = logging.getLogger("acpc_lab")
     log.addHandler(handler)
     with EpochScorer(target, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:

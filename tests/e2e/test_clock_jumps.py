@@ -1,7 +1,5 @@
 """Law: a clock that is set while a server runs changes no answer, no job and no health."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Certificates with confidence over the wire: both clients, limits of time, other callers."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -95,7 +93,6 @@ def test_a_session_tells_of_its_pools_together(client: AcpcClient, server: Serve
     assert [a.coverage for a in asyncio.run(ask())] == [a.coverage for a in answers]
     for number, answer in enumerate([*answers, sampled], 1):
         (statement,) = answer.coverage
-        assert statement.step is not None
         assert statement.step.pool == number
         assert statement.step.top1 is CoverageOutcome.HOLDS
         assert statement.first_draw == 200 * (number - 1)
@@ -104,10 +101,7 @@ def test_a_session_tells_of_its_pools_together(client: AcpcClient, server: Serve
 def test_a_limit_of_time_ends_in_an_answer(client: AcpcClient) -> None:
     goal = CoverageGoal(max_draws=1365, one_look=True, time_limit=0.05)
     answer = client.certify_pool(
-        "lewm",
-        candidates=planning.pool(),
-        timeout=GENEROUS_SECONDS,
-        **question(coverage_goal=goal),
+        "lewm", candidates=planning.pool(), timeout=GENEROUS_SECONDS, **question(coverage_goal=goal)
     )
     noise = answer.coverage[:2]
     assert {statement.top1.stop for statement in noise} == {CoverageStop.DEADLINE}

@@ -3,8 +3,6 @@
 ``-s`` prints the seconds of docs/operate/recover.md.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

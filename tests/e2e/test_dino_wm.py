@@ -1,7 +1,5 @@
 """A real server with a PreJEPA checkpoint whose frames come with proprioception."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,7 +175,6 @@ def test_ir_and_sr_are_the_papers(client: AcpcClient) -> None:
     )  # fmt: skip
     job = client.score_checkpoint("bare", source, NOISE, protocol=PROTOCOL)
     found = job.result(timeout=GENEROUS_SECONDS).checkpoint
-    assert found.anchor_values is not None
     assert found.anchor_values.partner.tolist() == wanted.partner
     np.testing.assert_allclose(found.anchor_values.draw_radius, wanted.draw_radius, rtol=1e-4)
     distances = found.anchor_values.different_state_distance

@@ -1,7 +1,5 @@
 """A job outlives its server: killed or drained, it goes on and ends with the same bytes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

@@ -1,7 +1,5 @@
 """Studies outlive their server, and what was measured before is not measured again."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Ten wrong first commands print what docs/connecting.md says that they print."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

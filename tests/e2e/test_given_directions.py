@@ -1,7 +1,5 @@
 """Probe directions that an anchor set brings, in the sensitivity study, against float64 NumPy."""
 
-from __future__ import annotations
-
 import dataclasses
 from types import SimpleNamespace
 

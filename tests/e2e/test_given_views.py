@@ -1,7 +1,5 @@
 """Views that an anchor set brings: jobs measure a group of them as any shift."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """A real server with JEPA-WM checkpoints, made and converted as a reader would, against loops."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,7 +72,6 @@ def test_score_checkpoint(client: AcpcClient, world: ServedWorld) -> None:
         FlatJepaWm(FRAMES_ALONE), anchors, NOISE.to_spec(), history=2, draws=DRAWS, seed=SEED
     )
     assert found.ir_raw == pytest.approx(wanted.ir_raw, rel=1e-4)
-    assert found.anchor_values is not None
     assert found.anchor_values.radius == pytest.approx(wanted.radius, rel=1e-4)
     assert found.anchor_values.different_state_distance == pytest.approx(
         wanted.distance, rel=1e-4, nan_ok=True

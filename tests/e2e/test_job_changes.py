@@ -1,7 +1,5 @@
 """Files that change under a job fail it by name; what the server counts adds up."""
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path

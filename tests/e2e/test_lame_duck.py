@@ -1,7 +1,5 @@
 """A whole server: what it takes while it leaves, and what it does not take at all."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator
@@ -75,5 +73,4 @@ def test_compressed_messages_are_not_taken(server: ServerProcess) -> None:
                 wire.pair(), compression=grpc.Compression.Gzip, timeout=GENEROUS_SECONDS
             )
         )
-        assert refused is not None
         assert refused.code == "UNIMPLEMENTED"

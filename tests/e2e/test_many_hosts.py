@@ -1,7 +1,5 @@
 """Three servers on one PostgreSQL record: nothing lost, nothing twice, whatever befalls a host."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -155,7 +153,6 @@ def test_a_request_id_is_one_job_on_all_hosts(hosts: Hosts) -> None:
     assert len(names) == 1
     for caller in callers:
         other = refusal(lambda caller=caller: caller.submit(small("once", 1)))
-        assert other is not None
         assert other.reason == "REQUEST_ID_REUSED"
 
 
@@ -214,7 +211,6 @@ def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
         time.sleep(2 * TERMS["job_lease_seconds"])  # longer than a lease lasts
         for call in (caller.get, caller.cancel, lambda _: caller.submit(small("", 0))):
             away = refusal(lambda call=call: call(name))
-            assert away is not None
             assert (away.code, away.reason) == ("UNAVAILABLE", "JOB_RECORD_AWAY")
             assert away.retry_after
         assert all(reported_away(server) for server in hosts.servers)

@@ -1,7 +1,5 @@
 """A planning session that moves answers as new sessions do, one at each moment."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """A server with more calls than it can answer refuses at once, and keeps answering its probes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import grpc

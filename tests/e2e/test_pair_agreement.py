@@ -1,7 +1,5 @@
 """ComparePair over the wire against float64 NumPy, from uint8 frames to distances."""
 
-from __future__ import annotations
-
 import numpy as np
 import pair_reference
 import pixel_reference as pixels

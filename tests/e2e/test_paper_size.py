@@ -4,8 +4,6 @@ The weights are random; what is tested is that 12 encoder and 6 predictor layers
 eat the digits that a verdict stands on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The client's planning calls against a server process: agreement with float64 NumPy, and flow."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from dataclasses import dataclass

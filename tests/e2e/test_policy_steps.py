@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - options pass through
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any
 

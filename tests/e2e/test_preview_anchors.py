@@ -1,7 +1,5 @@
 """PreviewAnchors over the wire: pictures computed independently, and precise refusals."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Law: an answer depends on the request alone, not on load, batch, order, stream or process."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Three servers, each restarted under load: no call fails, no job is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A scene that changes under a live planner raises the drift alarm of a real server."""
 
-from __future__ import annotations
-
 import urllib.request
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ScoreCheckpoint over the wire against float64 NumPy, from the HDF5 file to the verdict."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from typing import Any
@@ -45,7 +43,6 @@ def gap(found: ArrayLike | None, wanted: ArrayLike) -> float:
 def worst(found: CheckpointScore, wanted: ReferenceScore, ids: list[int], margin: float) -> float:
     """Largest relative error of a checkpoint's score; what is discrete must be equal."""
     values = found.anchor_values
-    assert values is not None
     assert values.anchor_ids.tolist() == ids
     assert values.partner.tolist() == wanted.partner
     in_reach = (SkipReason.NONE_IN_REACH, SkipReason.UNSPECIFIED)

@@ -1,7 +1,5 @@
 """Scores over stored anchor sets: the same numbers as over their dataset, and precise refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -164,7 +162,6 @@ def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
             break
     request = anchors_pb.DeleteAnchorSetRequest(digest=digest)
     found = wire.refusal(lambda: calls.sets.DeleteAnchorSet(request))
-    assert found is not None
     assert (found.code, found.reason) == ("FAILED_PRECONDITION", "ANCHOR_SET_IN_USE")
     (folder,) = Path(job_world.root / "state").rglob(digest)
     shutil.rmtree(folder)

@@ -1,12 +1,11 @@
 """How sure a score is, over the wire: jobs that stop when they know, and what gates make of it."""
 
-from __future__ import annotations
-
 import json
 
 import grpc
 import pytest
 import wire
+from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli import app
 from job_world import JobCaller, metadata, response
@@ -41,7 +40,7 @@ def asked(count: int, **changed: object) -> pb.ScoreCheckpointRequest:
     )
 
 
-def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], pb.Receipt]:
+def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], receipt_pb2.Receipt]:
     """What its receipt says of its parameters, and the rest of the receipt."""
     parameters = json.loads(score.receipt.parameters)
     rest = type(score.receipt)()

@@ -1,7 +1,5 @@
 """A worker process a device behind one port: killed, told to stop, and asked as one server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import queue
@@ -146,7 +144,7 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
                 session.certify()
                 ended.append("OK")
             except grpc.RpcError as error:
-                ended.append(error.code().name)  # type: ignore[attr-defined]
+                ended.append(error.code().name)
         assert set(ended) == {"OK", "UNAVAILABLE"}
         with AcpcClient(server.address, retry=RetryPolicy(attempts=5)) as client:
             assert client.checkpoints.list()

@@ -1,7 +1,5 @@
 """A severity grid of every kind through CertifyPool: up to which severity does the winner hold?"""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import wire

@@ -1,20 +1,12 @@
 """``find_limit`` and ``acpc limit`` on a server: jobs like any other, found again."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math
 from pathlib import Path
 
 import pytest
-from acpc_client import (
-    AcpcClient,
-    AsyncAcpcClient,
-    DatasetAnchors,
-    GaussianNoise,
-    Thresholds,
-)
+from acpc_client import AcpcClient, AsyncAcpcClient, DatasetAnchors, GaussianNoise, Thresholds
 from acpc_client.errors import ArgumentError
 from acpc_lab.cli import app
 from public_dataset import public_columns, write_public_dataset

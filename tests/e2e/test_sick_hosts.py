@@ -1,7 +1,5 @@
 """A job of a record that two servers share, of which one has a device that fails."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 from acpc_server.watchdog import DEVICE_FAILED

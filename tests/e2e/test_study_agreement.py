@@ -1,7 +1,5 @@
 """RunStudy over the wire against float64 NumPy, from the HDF5 file to every column."""
 
-from __future__ import annotations
-
 import numpy as np
 import pixel_reference as pixels
 import pytest

@@ -1,7 +1,5 @@
 """``acpc study`` against a server: from checkpoints to a bundle that verifies without it."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a study is measured on: the defaults of a dataset, and anchor sets."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 from acpc.contract import (

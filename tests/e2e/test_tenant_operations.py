@@ -1,7 +1,5 @@
 """Two tenants with keys on one server: neither sees, follows or ends the other's jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """One trace tells where a call's time went, from the client to the device and the job's steps."""
 
-from __future__ import annotations
-
 import sys
 import urllib.request
 from collections.abc import Iterator

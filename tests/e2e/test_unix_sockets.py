@@ -1,7 +1,5 @@
 """A server on Unix sockets: both clients, the probe, credentials, and names that are taken."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 import sys

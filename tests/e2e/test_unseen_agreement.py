@@ -1,7 +1,5 @@
 """Raw IR is as near to float64 as its floor says, on networks and data of no other test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

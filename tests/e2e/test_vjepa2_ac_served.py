@@ -1,7 +1,5 @@
 """A real server with the V-JEPA 2-AC plug-in, against float64 loops."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -121,12 +119,10 @@ class Truth:
 
 def test_the_card_says_what_it_is(client: AcpcClient) -> None:
     card = client.checkpoints.load("posed").checkpoint.model
-    assert card is not None
     assert (card.family, card.image_size, card.history) == ("vjepa2-ac", 12, 2)
     assert (card.latent_dim, card.latent_tokens) == (9 * 36 + 7, 9)
     assert (card.action_block_dim, card.proprio_dim) == (7, 7)
     bare = client.checkpoints.load("bare").checkpoint.model
-    assert bare is not None
     assert (bare.latent_dim, bare.proprio_dim) == (4 * 36, 0)
 
 
@@ -177,7 +173,6 @@ def test_scores_agree_with_loops(client: AcpcClient) -> None:
     wanted = score_reference.score(
         Truth(BARE), anchors, NOISE.to_spec(), history=2, draws=2, seed=7
     )  # fmt: skip
-    assert found.anchor_values is not None
     assert found.ir_raw == pytest.approx(wanted.ir_raw, rel=1e-4)
     assert found.anchor_values.radius == pytest.approx(wanted.radius, rel=1e-4)
     assert found.anchor_values.motion_scale == pytest.approx(wanted.motion_scale, rel=1e-4)

@@ -1,7 +1,5 @@
 """A watch outlives kill -9 of itself and of its server: each checkpoint is scored exactly once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

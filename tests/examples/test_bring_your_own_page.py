@@ -1,7 +1,5 @@
 """The tutorial's code is the package's code, and what it promises holds."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -59,9 +57,7 @@ def test_the_adapter_is_as_short_as_the_page_says() -> None:
     assert count < 150
 
 
-def test_the_page_shows_promises_that_conformance_checks(
-    installed: Path,
-) -> None:
+def test_the_page_shows_promises_that_conformance_checks(installed: Path) -> None:
     model = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
     findings = check_model(model)
     shown = re.findall(r"^kept    (.*)$", PAGE, re.MULTILINE)

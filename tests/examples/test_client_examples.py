@@ -1,7 +1,5 @@
 """What the examples in other languages name is in the contract."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

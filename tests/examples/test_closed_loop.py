@@ -1,7 +1,5 @@
 """The two-room world as a closed loop, through a real server."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

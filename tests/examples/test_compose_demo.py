@@ -1,7 +1,5 @@
 """The compose file's demo fills the dashboards: verdicts and certificates of three checkpoints."""
 
-from __future__ import annotations
-
 import sys
 import urllib.request
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The README's first command does what the README says."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

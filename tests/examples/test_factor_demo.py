@@ -1,7 +1,5 @@
 """The demo of factors: a checkpoint trained on other colours survives colours."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run of the paper's layout is imported and scored: part of every test run."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page on perturbations and its picture keep up with what there is."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

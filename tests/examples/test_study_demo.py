@@ -1,7 +1,5 @@
 """The demo of studies: what nothing puts to the test is not said to hold."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The two-room world's factors of variation: other looks of the same states."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from factors import FACTORS, render_factor

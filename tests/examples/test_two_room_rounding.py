@@ -1,7 +1,5 @@
 """The collapsed checkpoint lives near its rounding floor, says so, and float64 gives its digits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

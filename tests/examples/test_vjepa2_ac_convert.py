@@ -1,7 +1,5 @@
 """V-JEPA 2-AC as a plug-in: what the converter writes computes what the files do; nothing runs."""
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Small batches of anchors, and a store to put them in."""
 
-from __future__ import annotations
-
 import dataclasses
 import zlib
 from pathlib import Path
@@ -22,6 +20,7 @@ LIMITS = AnchorLimits(
     keep_seconds=3600.0,
     upload_seconds=60.0,
 )
+ROOMY = dataclasses.replace(LIMITS, store_bytes=2**30, set_bytes=2**30, keep_seconds=1e9)
 
 
 def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:

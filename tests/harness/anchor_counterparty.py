@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - messages of any method
 
-from __future__ import annotations
-
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Anchors as an uploader sends them, with nothing of the client."""
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Iterator

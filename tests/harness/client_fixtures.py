@@ -1,7 +1,5 @@
 """What tests of the client and of the lab share: a scripted server on a socket, and its inputs."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A kind of job whose steps only take time, and a process that runs such jobs."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Certificates, revocation lists and tokens as an authority or an issuer makes them."""
 
-from __future__ import annotations
-
 import ipaddress
 import time
 from dataclasses import dataclass

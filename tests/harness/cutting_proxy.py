@@ -1,7 +1,5 @@
 """A TCP proxy that cuts its connections after a given number of bytes from the caller."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

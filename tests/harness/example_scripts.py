@@ -1,7 +1,5 @@
 """Scripts of examples/, which are no packages, and plug-ins of it on the path."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A served world whose checkpoints fail on command, beside ones that do not."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass

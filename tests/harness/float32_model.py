@@ -1,7 +1,5 @@
 """A model of a family that has no float64, as plug-ins written before that mode have none."""
 
-from __future__ import annotations
-
 from acpc_server.models import FrozenWorldModel
 
 

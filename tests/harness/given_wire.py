@@ -3,8 +3,6 @@
 Nothing of the client.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A package as pip leaves it on a path, without pip: its files, and metadata from its pyproject."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from pathlib import Path

@@ -4,8 +4,6 @@ A threshold is the population's own true number, and the other is as well, or is
 experiment should be decided.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -93,7 +91,6 @@ def measured(
             verdict = ConfidentVerdict(numbers, limits, 1 - options.confidence, protocol.quantile)
             wrong[f"{verdict.outcome()[0]} at {at}"] += 1
             for name, both in (("S", verdict.score()), ("delta S", verdict.delta_score())):
-                assert both is not None
                 ends.setdefault(f"{name} at {at}", []).append((both.lower, both.upper))
     truths = {name: getattr(true, name) for name in NUMBERS}
     for at, limits in thresholds.items():

@@ -1,7 +1,5 @@
 """Job services in this process, on one folder and one record."""
 
-from __future__ import annotations
-
 import queue
 from pathlib import Path
 from typing import Any

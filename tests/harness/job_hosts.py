@@ -1,7 +1,5 @@
 """Several servers on one job record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self

@@ -1,7 +1,5 @@
 """Files for checkpoint jobs long enough to be hit, and a caller of the job RPCs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A set of jobs whose server is killed at random moments, and what came of it."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

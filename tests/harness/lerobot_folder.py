@@ -6,8 +6,6 @@ and a Parquet file and video an episode, 3.0 ``meta/episodes/*/*.parquet`` with 
 times of each episode, and many episodes in each file.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

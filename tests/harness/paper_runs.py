@@ -4,8 +4,6 @@ The models are small; their numbers are all different where they can be, so that
 another. The paper's code names the same classes ``jepa.JEPA`` and ``module.*``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -202,7 +200,7 @@ def two_room_run(folder: Path) -> None:
 def dino_wm_run(folder: Path, sources: Path, sizes: tiny.Sizes) -> None:
     """A run folder that dino_wm's own classes write, without the backbone, as they leave it out."""
     sys.path.insert(0, str(sources))
-    torch.Tensor.to = _on_cpu(torch.Tensor.to)  # type: ignore[method-assign]  it asks for CUDA
+    torch.Tensor.to = _on_cpu(torch.Tensor.to)  # it asks for CUDA
     vit, proprio = import_module("models.vit"), import_module("models.proprio")
     torch.manual_seed(5)
     parts: dict[str, Any] = {

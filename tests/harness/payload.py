@@ -1,7 +1,5 @@
 """Pickles that run a command in whoever reads them without care, and the files they hide in."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Planners' messages as a caller sends them. Nothing of the client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """A planner's moment on a small checkpoint, in this process, and its answer in float64 loops."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

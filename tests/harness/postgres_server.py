@@ -1,7 +1,5 @@
 """A real PostgreSQL server of the tests' own, in a folder that goes with it."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import shutil
@@ -69,7 +67,6 @@ class PostgresServer:
         return self
 
     def _answers(self) -> bool:
-        assert self._process is not None
         assert self._process.poll() is None, "PostgreSQL has ended"
         try:
             psycopg.connect(self._url("postgres"), connect_timeout=5).close()

@@ -9,8 +9,6 @@ host waits for, a tensor of the host among those of the device, and copies besid
 through which tensors come and go.
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import sys
@@ -70,13 +68,7 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self._pinned: list[Tensor] = []  # held, so that no storage takes another's place
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self,
-        func,  # noqa: ANN001
-        types,  # noqa: ANN001
-        args=(),  # noqa: ANN001
-        kwargs=None,  # noqa: ANN001
-    ) -> object:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
         kwargs = kwargs or {}
         operation = func.overloadpacket
         if operation in (_aten._pin_memory, _aten.pin_memory):
@@ -137,7 +129,7 @@ def _frames() -> Iterator[tuple[Path, str, int]]:
     while frame is not None:
         code = frame.f_code
         yield Path(code.co_filename), code.co_name, frame.f_lineno
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
 
 
 def _place() -> str:

@@ -1,7 +1,5 @@
 """Programs that tests start, none of which outlives the test run, however either ends."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os
@@ -152,6 +150,5 @@ def _tell_guard(line: str) -> None:
             start_new_session=True,
         )
         atexit.register(_guard.communicate)  # closes the pipe, and waits
-    assert _guard.stdin is not None
     _guard.stdin.write(line.encode() + b"\n")
     _guard.stdin.flush()

@@ -1,7 +1,5 @@
 """Programs that tests use where they are installed."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

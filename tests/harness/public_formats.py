@@ -4,8 +4,6 @@ As a program it writes them below a folder, with Lance tables that are odd, and 
 table back: Lance is not to be loaded where tests start programs, for it does not bear forks.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -4,8 +4,6 @@ Releases at hand: the wheel that is installed, and a checkout of newer sources w
 ACPC_TEST_PUBLIC_SOURCE names.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

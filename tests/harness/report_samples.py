@@ -1,7 +1,5 @@
 """Scores for the report's tests, drawn from a formula: they stand for no model."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence
@@ -161,13 +159,7 @@ def judged(
 
 
 def cell(
-    task: str,
-    run: str,
-    level: float,
-    shift: str,
-    *,
-    number: int = 0,
-    success: bool = True,
+    task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
 ) -> Measurement:
     """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
@@ -262,12 +254,12 @@ def kept_sweep(folder: Path) -> Path:
 def changed(data: ReportData, *indices: int, **changes: object) -> ReportData:
     """The data with other values in the cells of these indices; none: in all of them."""
     chosen = indices or range(len(data.cells))
-    cells = [replace(c, **changes) if i in chosen else c for i, c in enumerate(data.cells)]  # type: ignore[arg-type]
+    cells = [replace(c, **changes) if i in chosen else c for i, c in enumerate(data.cells)]
     return data.with_(cells=tuple(cells))
 
 
 def with_evidence(cell: Measurement, **changes: object) -> Measurement:
     """The cell with other evidence; without any where nothing is given."""
     assert cell.score is not None and cell.score.evidence is not None
-    evidence = replace(cell.score.evidence, **changes) if changes else None  # type: ignore[arg-type]
+    evidence = replace(cell.score.evidence, **changes) if changes else None
     return replace(cell, score=replace(cell.score, evidence=evidence))

@@ -1,7 +1,5 @@
 """Mixed load through one client on several servers, each of which is restarted in turn."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

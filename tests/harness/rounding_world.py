@@ -1,7 +1,5 @@
 """Checkpoints of no other test: other sizes, other seeds, some of them collapsed."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path

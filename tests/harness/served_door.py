@@ -1,7 +1,5 @@
 """A door in this process, with whatever servicers a test gives it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

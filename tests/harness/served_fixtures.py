@@ -1,7 +1,5 @@
 """The worlds and servers of tests that need no other: one a session, and one a file with jobs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checkpoints and a dataset on disk for a server to serve, and what a test may know about them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A server in a process of its own: ``acpc-server serve`` with its log read."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -5,8 +5,6 @@ of a model went there. Here beartype checks a function that names a shape, and a
 field that does, once a call; within a call, equal names are equal sizes.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys
@@ -37,7 +35,7 @@ SHAPES = {
 def checked(subject: Any) -> Any:  # noqa: ANN401
     """A function that checks its arguments and answer, or a dataclass that checks its fields."""
     if isinstance(subject, type):
-        subject.__init__ = checked(subject.__init__)  # type: ignore[misc]
+        subject.__init__ = checked(subject.__init__)
         return subject
     if any("{" in str(hint) for hint in subject.__annotations__.values()):
         return jaxtyped(subject, typechecker=beartype)  # sizes that are arguments
@@ -77,7 +75,7 @@ class _Loader(SourceFileLoader):
         if not any(name.encode() in source for name in ("jaxtyping", "Frames")):
             return super().get_code(fullname)
         tree = ast.fix_missing_locations(_Decorate().visit(ast.parse(source)))
-        return compile(tree, self.path, "exec", dont_inherit=True)  # type: ignore[no-any-return]
+        return compile(tree, self.path, "exec", dont_inherit=True)
 
 
 def _shaped(*annotations: ast.AST | None) -> bool:

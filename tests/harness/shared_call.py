@@ -1,7 +1,5 @@
 """Requests that wait together for a device, so that they may share its next call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -31,7 +29,7 @@ def together(
     with ThreadPoolExecutor(16) as pool:
         job = RequestContext(Priority.JOB)
         model: PlainModel = PlainModel(held)
-        first = pool.submit(engine.encode, model, frames(0.0), job, NumericMode.FP32)  # type: ignore[arg-type]
+        first = pool.submit(engine.encode, model, frames(0.0), job, NumericMode.FP32)
         assert held.entered.wait(GENEROUS_SECONDS)
         contexts = [RequestContext(Priority.INTERACTIVE) for _ in asks]
         answers = [pool.submit(*one) for one in zip(asks, contexts, strict=True)]

@@ -1,7 +1,5 @@
 """Tiers: which one a test is in, which ones a run asks for, and how long their files took."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -49,7 +47,7 @@ def slowest_files(reports: Iterable[pytest.TestReport], count: int = 10) -> dict
     seconds: dict[str, Counter[str]] = defaultdict(Counter)
     for report in reports:
         tier = next((tier for tier in TIERS if tier in report.keywords), "unit")
-        seconds[tier][report.nodeid.partition("::")[0]] += report.duration  # type: ignore[assignment]
+        seconds[tier][report.nodeid.partition("::")[0]] += report.duration
     return {
         f"{tier}: {sum(files.values()):.0f} s": [
             f"{spent:8.2f} s  {file}" for file, spent in files.most_common(count)

@@ -4,8 +4,6 @@ This file is both sides: the module that tests import, and the process, a zygote
 of program and process of the test run. A zygote has one thread, so that what it forks is whole.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib
@@ -96,7 +94,7 @@ class Forked(subprocess.Popen[Any]):
         self._zygote = zygote
         super().__init__(command, **options)
 
-    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:  # noqa: ANN401
         cwd, env = given[4], given[5]
         pipes = given[9:15]
         stdin, stdout, stderr = pipes[0], pipes[3], pipes[5]

@@ -5,8 +5,6 @@
 Prints what it holds as a line of JSON, and goes on until its standard input ends.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

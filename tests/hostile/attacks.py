@@ -4,8 +4,6 @@ Every attack is given a :class:`Target` and yields what it managed to send. ``AT
 ``watched`` tells what they did to other callers and to the server's process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -1,7 +1,5 @@
 """What the fuzzer sends: case number ``index`` of a seed, the same one every time."""
 
-from __future__ import annotations
-
 import copy
 import random
 import zlib

@@ -7,8 +7,6 @@ Without ``--address`` it starts a server. A sound server answers none of it with
 own, ends every call, and is the same afterwards.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import itertools
@@ -101,10 +99,7 @@ def send(channel: grpc.Channel, case: Case) -> Ended:
     started = time.monotonic()
     try:
         call = channel.stream_stream(case.path)(
-            messages(),
-            timeout=case.timeout,
-            metadata=case.metadata,
-            compression=case.compression,
+            messages(), timeout=case.timeout, metadata=case.metadata, compression=case.compression
         )
         ready.set()
         for _ in itertools.islice(call, MAX_ANSWERS):

@@ -4,8 +4,6 @@ Each is the bytes of a file; ``WITNESS`` comes to be in the working folder if on
 """
 
 # ruff: noqa: E501
-from __future__ import annotations
-
 import io
 import struct
 import zipfile

@@ -1,7 +1,5 @@
 """HTTP/2 frames written by hand, so that a caller can break the rules that a library would keep."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

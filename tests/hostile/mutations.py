@@ -1,7 +1,5 @@
 """Messages made wrong by their descriptors: values at the edges of types, and bytes beyond them."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

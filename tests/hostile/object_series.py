@@ -7,8 +7,6 @@ A fault is anything but a rejection or a file that reads. Peaks are resident mem
 what the process had before the first file, of reading alone (without torch) and of planning.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

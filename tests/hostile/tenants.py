@@ -1,7 +1,5 @@
 """Two callers of one server, each with an API key and a tenant of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Law: whoever holds the door, others are answered, and in the end the server holds no more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import grpc

@@ -1,7 +1,5 @@
 """Law: whatever is sent to any method, the server has no fault of its own and stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Object files that mislead or are damaged: data all the same, within memory, never run."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Law: what is another tenant's is answered as what never was, whatever method asks for it."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

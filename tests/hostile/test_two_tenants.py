@@ -1,7 +1,5 @@
 """Law: beside an adversary with a key, another tenant's calls succeed and its job is done."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What others see of a server, and what its process holds, before, under and after an attack."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -4,8 +4,6 @@ Written from docs/perturbations.md. Images are normalised, (n, 3, height, width)
 given, uniform in [0, 1).
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Sequence

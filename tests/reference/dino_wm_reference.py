@@ -1,7 +1,5 @@
 """jepa-wms' DINO-WM in float64, as its source describes it, on the tensors that it saves."""
 
-from __future__ import annotations
-
 import math
 
 import torch

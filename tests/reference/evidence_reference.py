@@ -1,7 +1,5 @@
 """Slow, independent versions of what docs/statistics.md says, as plain loops in float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -8,8 +8,6 @@ reaches 2^-16445, so that no square of a float64 underflows. Where the type is n
 the error is infinite, and every pool is left to the exact judge.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@ Takes the state dict under the 5.x transformer names and the config tree; shares
 server.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """jepa-wms' JEPA-WM in float64 NumPy, as its source describes it, on the tensors that it saves."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

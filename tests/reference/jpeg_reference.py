@@ -4,8 +4,6 @@ Entropy coding is lossless, so the loss is in the coefficients and in the bytes 
 A codec's integer arithmetic may still differ by a grey level or two here and there.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,11 +18,7 @@ CHROMA = """17 18 24 47 99 99 99 99 18 21 26 66 99 99 99 99 24 26 56 99 99 99 99
 99 99 99 99 99 99 99 99 99 99 99 99 99 99 99 99"""
 # JFIF: RGB to YCbCr, without the offset of 128 that chroma has.
 FORWARD = np.array(
-    [
-        [0.299, 0.587, 0.114],
-        [-0.168735892, -0.331264108, 0.5],
-        [0.5, -0.418687589, -0.081312411],
-    ]
+    [[0.299, 0.587, 0.114], [-0.168735892, -0.331264108, 0.5], [0.5, -0.418687589, -0.081312411]]
 )
 
 

@@ -7,8 +7,6 @@ error E = 16 (3 d + K + 8) eps, of which most is room; the rest goes to ``exact_
 fractions with roots enclosed at growing precision.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ Random numbers alone are taken from the server's generator, which are its promis
 is computed from them is written out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A world model of a few lines, as a plug-in family may return one, whose encoder can be held."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

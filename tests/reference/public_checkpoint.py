@@ -4,8 +4,6 @@ The weights are random but well scaled: activations stay of order one through ev
 are open and BatchNorm statistics are not trivial, so that an error anywhere shows in the output.
 """
 
-from __future__ import annotations
-
 import json
 from collections import OrderedDict
 from pathlib import Path
@@ -199,7 +197,7 @@ def random_state_dict(config: Config, seed: int = 0) -> OrderedDict[str, Tensor]
             state[name] = noise / (noise[0].numel() ** 0.5)
         else:
             state[name] = 0.2 * noise
-    state._metadata = OrderedDict({"": {"version": 1}})  # type: ignore[attr-defined]
+    state._metadata = OrderedDict({"": {"version": 1}})
     return state
 
 

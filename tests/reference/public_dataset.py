@@ -4,8 +4,6 @@ One dataset per column, one row per chunk, ``libver="v114"``, no attributes, ``e
 ``ep_offset`` int64. Nothing of the server is imported, so tests may compare against what is here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """PreJEPA checkpoints made by the public library's own classes, and their answers in float64."""
 
-from __future__ import annotations
-
 import copy
 import json
 from dataclasses import dataclass, field

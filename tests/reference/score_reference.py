@@ -4,8 +4,6 @@ Written from the paper and the public protocol; loops over anchors, draws and st
 with the server but the noise generator (see ``pair_reference``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,11 +47,6 @@ def standardised(column: NDArray[np.float32], rows: NDArray[np.int64]) -> Array:
     known = values[~np.isnan(values).any(axis=1)]
     scaled: Array = (values[rows] - known.mean(axis=0)) / known.std(axis=0, ddof=1)
     return scaled
-
-
-def released_future(horizon: int) -> int:
-    """Future frames of the windows that the released code draws anchors from."""
-    return max(9, horizon + 1)
 
 
 def starts(content: PublicColumns, frames: int, frameskip: int) -> list[tuple[int, int]]:

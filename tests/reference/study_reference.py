@@ -5,8 +5,6 @@ which actions a seed swaps and shuffles. Shifts are Gaussian noise. Where the re
 from the paper's letter a keyword says which of the two is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -127,12 +125,7 @@ def destroyed_windows(
 
 
 def geometry_rows(
-    model: ReferenceModel,
-    given: StudyAnchors,
-    sigmas: Sequence[float],
-    *,
-    draws: int,
-    seed: int,
+    model: ReferenceModel, given: StudyAnchors, sigmas: Sequence[float], *, draws: int, seed: int
 ) -> tuple[list[Row], dict[str, Array]]:
     """App. "Local-Geometry Case-Study Definitions": rows, and the representations behind them."""
     h = given.history

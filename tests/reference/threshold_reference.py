@@ -5,8 +5,6 @@ The two readings differ in how ties are broken (by runs, or by checkpoints) and 
 the grid" counts: one step past the last level, or plus or minus 1.0 in units of sigma_max.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

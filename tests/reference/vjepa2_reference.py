@@ -1,7 +1,5 @@
 """V-JEPA 2-AC in float64 NumPy, token by token, from its description."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

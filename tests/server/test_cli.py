@@ -1,7 +1,5 @@
 """The command line as an operator meets it: exit codes, and one line for what is wrong."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The error tree: each class has a status, and the picture on top of the module shows it."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

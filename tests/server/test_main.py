@@ -1,7 +1,5 @@
 """What the command sets before torch is imported."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Every setting is a flag and a variable, and a bad value is told in one line."""
 
-from __future__ import annotations
-
 import functools
 import os
 import typing

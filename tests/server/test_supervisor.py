@@ -1,7 +1,5 @@
 """The supervisor's own part: what it does at a signal that comes while it talks to a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
@@ -75,7 +73,7 @@ def supervised(worker: TalkedTo, folder: Path, **settings: float) -> Supervisor:
     folders = {"checkpoint_root": folder, "dataset_root": folder, "state_dir": folder}
     given = Settings(devices="cpu,cpu", port=0, metrics_port=-1, **folders, **settings)
     made = Supervisor(given)
-    made.workers[:] = [worker]  # type: ignore[list-item]
+    made.workers[:] = [worker]
     return made
 
 

@@ -1,7 +1,5 @@
 """The watchdog leaves for what lasts, not for what passes, nor because it was stopped itself."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A worker process is heard, told and started again, and given up when that does not help."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +42,7 @@ def worker(
 ) -> Iterator[WorkerProcess]:
     given = {"back_off": 0.001, "most": 3, **options}
     command = [python, "-I", "-S", "-c", program]
-    one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)  # type: ignore[arg-type]
+    one = WorkerProcess("one", command, {"port": 7}, lambda: None, **given)
     one.start()
     try:
         yield one

@@ -12,6 +12,8 @@ import yaml
 MAX_DEPTH = 8
 # libyaml takes linear time where the scanner in Python takes quadratic.
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+# The limit of its own, of 1000 levels, that PyYAML's C parser has from 6.0.4 on.
+_PARSERS_OWN_DEPTH = "exceeded maximum nesting depth"
 # What constructors of a tag raise for a text that is none of its values.
 _MISFITS = (ValueError, KeyError, AttributeError, TypeError)
 
@@ -60,17 +62,20 @@ def plain_yaml(
         yaml.YAMLError: No YAML, a key given twice, or what makes a small file expensive: deep
             nesting and, unless allowed, ``aliases``, which multiply.
     """
-    depth = 0
+    depth, too_deep = 0, f"nested deeper than {max_depth} levels"
     try:
         for event in yaml.parse(text, _PlainLoader):
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             mark: Any = event.start_mark
             if depth > max_depth:
-                fault = f"nested deeper than {max_depth} levels"
-                raise yaml.MarkedYAMLError(problem=fault, problem_mark=mark)
+                raise yaml.MarkedYAMLError(problem=too_deep, problem_mark=mark)
             if not aliases and isinstance(event, yaml.AliasEvent):
                 raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)
+    except yaml.MarkedYAMLError as error:
+        if error.problem == _PARSERS_OWN_DEPTH:
+            error.context, error.problem = None, too_deep
+        raise
     except ValueError as error:  # a character that is none, of the scanner in Python
         raise yaml.YAMLError(str(error)) from error
     loader = _PlainLoader(text)

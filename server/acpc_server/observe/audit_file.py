@@ -18,9 +18,10 @@ AUDIT = "acpc.audit"
 class AuditFile(logging.Handler):
     """Writes audit lines to a file of its own; several processes may write to one.
 
-    At ``most_bytes`` it becomes ``<name>.1``, that one ``.2``, and the last of ``kept`` goes. A
-    file that was moved away is opened again. What cannot be written is counted; serving goes on:
-    every line is in the log as well. OSError: it cannot be opened.
+    At ``most_bytes`` it becomes ``<name>.1``, that one ``.2``, and the last of ``kept`` goes; of
+    several writers, each other one may add a line to a file that is already full. A file that was
+    moved away is opened again. What cannot be written is counted; serving goes on: every line is
+    in the log as well. OSError: it cannot be opened.
     """
 
     def __init__(self, path: Path, most_bytes: int, kept: int, metrics: Metrics) -> None:

@@ -255,7 +255,6 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stderr is not None
         assert process.stderr.readline() == f"{NAME}: submitted\n", "before anything can fail"
         assert "encoding anchors" in process.stderr.readline()
         process.send_signal(signal.SIGINT)

@@ -1,7 +1,5 @@
 """``acpc anchors`` and ``acpc score --anchor-set`` against servers on sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

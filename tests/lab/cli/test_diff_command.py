@@ -1,7 +1,5 @@
 """``acpc diff``: what is printed of two scores, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What gates write for CI systems: JUnit of the common shape, annotations that nothing escapes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The table of parameters: every field of a request has its four other parts, and they work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path

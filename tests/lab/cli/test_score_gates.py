@@ -1,7 +1,5 @@
 """How sure a score is: shown beside its numbers, and what a gate makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``acpc study`` on rows: tables, bundles, verification and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -185,11 +183,7 @@ def test_a_missing_onset_is_a_word_or_a_number() -> None:
     ],
 )
 def test_wrong_usage_is_refused(
-    acpc: Command,
-    tmp_path: Path,
-    arguments: list[str],
-    code: int,
-    words: str,
+    acpc: Command, tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     for folder in ("empty", "taken"):
         (tmp_path / folder).mkdir()

@@ -116,9 +116,7 @@ def test_a_log_has_the_first_of_many_lines_and_none_when_quiet(
     assert "goes on at the server" in quiet.stderr
 
 
-def test_help_names_the_rare_options_and_explains_them_when_asked(
-    acpc: Callable[..., Any],
-) -> None:
+def test_help_names_the_rare_options_and_explains_them_when_asked(acpc: Callable[..., Any]) -> None:
     short, whole = (acpc("score", flag).stdout for flag in ("--help", "--help-all"))
     for option in ("--extra-quantiles", "--tls-ca", "--reference-digest"):
         assert f" {option}," in short and f"│ {option} " in whole

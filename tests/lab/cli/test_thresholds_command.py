@@ -1,7 +1,5 @@
 """Thresholds as a file: `acpc study thresholds --output` and `acpc score --thresholds`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

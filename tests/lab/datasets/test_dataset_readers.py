@@ -1,7 +1,5 @@
 """Folders, videos and LeRobot folders: read exactly, and precise about what is wrong."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -127,7 +125,6 @@ def test_a_task_that_names_proprioception_has_it_in_the_digest(made: Path, exact
     task = TASK.replace(CAMERA, "pixels").replace("observation.state", "pos_agent")
     (exact.parent / "own.yaml").write_text(f"{task}proprio: pos_agent\n")
     found, anchors = draw(made / "folder", str(exact.parent / "own.yaml"))
-    assert anchors.proprio is not None
     assert anchors.proprio.shape == (9, 5, 2)
     source = AnchorSource(exact.name, "own.yaml", count=9, frameskip=3)
     with DatasetStore(exact.parent).drawn(source, history=2, horizon=3) as drawn:

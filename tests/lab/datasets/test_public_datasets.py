@@ -1,7 +1,5 @@
 """What the public library's own writers write is read alike, whichever format they write."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """``acpc init``: what it sees of a dataset, what it asks for, and that a server reads its file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Closed-loop evaluation: what is kept, what is resumed, and what the studies are given."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

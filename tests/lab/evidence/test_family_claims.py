@@ -1,7 +1,5 @@
 """What is sure of many cells together, beside what is sure of each by itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

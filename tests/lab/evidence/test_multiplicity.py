@@ -1,7 +1,5 @@
 """Family-wise error control: against references by brute force, and where the truth is known."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """However many epochs are looked at, the errors of their verdicts add up to one promise."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -131,10 +131,7 @@ def test_wandb_offline_holds_the_history_and_the_receipts(
 
 @pytest.mark.process  # loading it takes seconds
 def test_wandb_without_a_key_says_what_to_do_and_asks_nobody(
-    write: Callable[[str], None],
-    told: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    write: Callable[[str], None], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):

@@ -1,7 +1,5 @@
 """Certified fractions: which study is asked, how its rows are counted, and what the file holds."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Groups of views by factor and level: what is rendered, and from which random numbers."""
 
-from __future__ import annotations
-
 import importlib.util
 from importlib.metadata import distribution
 from typing import Any
@@ -101,7 +99,6 @@ def two_room() -> Any:  # noqa: ANN401 - an environment of the public library
     public_module("spaces")
     path = distribution("stable-worldmodel").locate_file("stable_worldmodel/envs/two_room/env.py")
     spec = importlib.util.spec_from_file_location("public_two_room", str(path))
-    assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,7 +1,5 @@
 """Sessions for the public library's solvers, in each release at hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

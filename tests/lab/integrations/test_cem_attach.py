@@ -1,7 +1,5 @@
 """Attached again, to several solvers, by several at once, to copies; left; and what cannot be."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from collections.abc import Callable

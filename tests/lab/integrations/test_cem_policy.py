@@ -1,7 +1,5 @@
 """The library's own policy drives an attached solver: histories, and environments that end."""
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from types import ModuleType, SimpleNamespace
@@ -25,7 +23,7 @@ def policies(release: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The library's policies; they import torchvision for a class that transforms alone need."""
     for name in ("torchvision", "torchvision.tv_tensors"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["torchvision"].tv_tensors = None  # type: ignore[attr-defined]
+    sys.modules["torchvision"].tv_tensors = None
     return public_module("policy")
 
 

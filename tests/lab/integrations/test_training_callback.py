@@ -70,7 +70,7 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 
 def module_of(library: Any) -> Any:
-    class Tiny(library.LightningModule):  # type: ignore[misc]
+    class Tiny(library.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(2, 1)
@@ -183,7 +183,7 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
         ends: list[float] = []
         original = type(callback).on_train_epoch_end
 
-        class Timed(library.Callback):  # type: ignore[misc]
+        class Timed(library.Callback):
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
                 ends.append(time.monotonic())
 

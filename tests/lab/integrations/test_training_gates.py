@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - shifts, and options of the callback
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 from typing import Any

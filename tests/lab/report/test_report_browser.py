@@ -45,9 +45,7 @@ class Visit:
     def __init__(self, browser: Browser, location: str, size: str, scheme: str) -> None:
         width, height = SIZES[size]
         self.context = browser.new_context(
-            viewport={"width": width, "height": height},
-            color_scheme=scheme,  # type: ignore[arg-type]
-            offline=True,
+            viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
         )
         self.tab: Page = self.context.new_page()
         self.requests: list[str] = []

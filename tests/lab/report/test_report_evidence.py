@@ -1,7 +1,5 @@
 """Intervals, what is sure and what is undecided, in every part of a report."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -64,7 +62,6 @@ def test_a_symbol_is_as_full_as_the_verdict_is_sure(data: ReportData) -> None:
 def test_numbers_of_the_table_have_their_intervals(data: ReportData, page: str) -> None:
     for row in table(data)[1]:
         evidence = row.cell.evidence
-        assert evidence is not None
         assert row.values["sr"].interval == f"{evidence.sr.lower:.3f} to {evidence.sr.upper:.3f}"
         assert (
             bool(row.values["ir_relative"].interval) is not row.cell.is_reference

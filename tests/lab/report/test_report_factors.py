@@ -1,7 +1,5 @@
 """Which factor breaks which checkpoint: from known rows."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Figures of a report: what each mark, colour and label means."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator

@@ -76,7 +76,6 @@ class Following:
 
 def section(page: str, name: str) -> str:
     found = re.search(f'<section id="{name}">.*?</section>', page, re.DOTALL)
-    assert found is not None
     return found[0]
 
 

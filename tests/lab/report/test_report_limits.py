@@ -1,7 +1,5 @@
 """The report's table and figure of the severity up to which each checkpoint passes."""
 
-from __future__ import annotations
-
 from acpc_lab.report import Measurement, ReportData, render
 from acpc_lab.report.figures import plates
 from acpc_lab.report.limits import limit_table

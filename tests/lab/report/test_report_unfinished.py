@@ -1,7 +1,5 @@
 """What a report says of a sweep that is under way, of references, and in which number."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import replace
 from pathlib import Path

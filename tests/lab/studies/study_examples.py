@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - columns and parameters hold anything
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - any part of a document is changed
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

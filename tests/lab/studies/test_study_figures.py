@@ -1,7 +1,5 @@
 """Figures show what the summaries hold, and are the same every time."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Geometry, sensitivity, horizons, collapse, shifts and success rates against loops and SciPy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ A printed number stands for an interval: half a unit of its last digit to either
 number agrees with a printed one when the printed inputs, moved within their intervals, can give it.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Error-drift and planner studies against closed-form ridge in loops, and against scikit-learn."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any

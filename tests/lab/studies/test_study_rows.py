@@ -1,7 +1,5 @@
 """Rows and their files: what fits is read exactly, what does not is named by line and column."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory

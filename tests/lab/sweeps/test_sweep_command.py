@@ -230,7 +230,6 @@ def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, targe
     party.looks = 10**6
     command = [*COMMAND, str(file), "--target", target]
     with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
         while "cells done" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

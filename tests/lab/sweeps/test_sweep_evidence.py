@@ -1,7 +1,5 @@
 """Intervals and confident verdicts of a sweep: columns, tables, and the gate."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections import deque
@@ -77,9 +75,7 @@ def test_every_format_holds_them(run: Callable[..., Sweep], tmp_path: Path) -> N
     assert first["score"]["evidence"]["confident_outcome"] == "passed"
 
 
-def test_several_severities_show_up_to_which_a_checkpoint_passes(
-    run: Callable[..., Sweep],
-) -> None:
+def test_several_severities_show_up_to_which_a_checkpoint_passes(run: Callable[..., Sweep]) -> None:
     """S is the same at both here, so the limit is in their middle; the ends were scored."""
     results = run(PASSES, FAILS).results()
     (limit,) = results.limits

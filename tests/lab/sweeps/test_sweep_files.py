@@ -92,8 +92,6 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert spec.access == {"tls": Tls("ca.pem", "c.pem", "k.pem", "acpc"), "token": Path("token")}
     alone, group = spec.groups
     assert [pattern.text for pattern in group.names] == ["run{run}/level-{level}", "old/*"]
-    assert alone.reference is not None
-    assert group.reference is not None
     assert (alone.reference.name, group.reference.name) == ("plain", "run{run}/level-0")
     assert group.labels == {"task": "tworoom", "seed": 3}
     assert group.anchors.digest == "ab" * 32

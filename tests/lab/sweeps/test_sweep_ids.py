@@ -116,7 +116,6 @@ def test_what_a_plan_leaves_open_has_the_papers_value(sweep_of: Make, tmp_path: 
     folder.path.mkdir()
     folder.write_plan(planned(sweep_of(**LEFT_OPEN), ["a"]))
     plan = folder.read_plan()
-    assert plan is not None
     assert plan.cells[0].protocol == ScoreProtocol()
     page = render(from_sweep(folder.path))
     assert "seed 9101" in page

@@ -43,7 +43,6 @@ def test_a_row_says_what_was_asked_and_what_came_of_it(sweep: Sweep) -> None:
     assert (rejected["label_run"], rejected["reference"], rejected["error"]) == (None, "b", None)
     assert (rejected["shift"], rejected["kind"], rejected["seed"]) == ("resize:0.5", "resize", 0)
     score = sweep.results()[1].score
-    assert score is not None
     assert rejected["sr"] == score.checkpoint.sr == 0.97
     assert rejected["ir_relative"] == score.verdict.ir_relative == 0.125
     assert (rejected["outcome"], rejected["sr_passed"]) == ("failed", False)

@@ -1,7 +1,5 @@
 """Two watchers of one folder, in two processes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

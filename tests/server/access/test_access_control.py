@@ -37,7 +37,7 @@ ISSUER = "{name: login, issuer: 'https://login.example', audience: acpc, algorit
 
 
 def control(**options: object) -> AccessControl:
-    return AccessControl(AccessOptions(**options), Metrics())  # type: ignore[arg-type]
+    return AccessControl(AccessOptions(**options), Metrics())
 
 
 def admit(access: AccessControl, method: str, *given: Any) -> Principal:  # noqa: ANN401

@@ -31,7 +31,6 @@ def test_a_key_is_found_by_its_whole_text_only(tmp_path: Path) -> None:
     other = make(path, "planner")
     ring = read_keys(path)
     found = ring.find(text)
-    assert found is not None
     assert (found.principal, found.tenant, found.roles) == ("ci", "lab", {"read", "score"})
     identity, secret = text.removeprefix("acpc_").split("_")
     other_identity, other_secret = other.removeprefix("acpc_").split("_")

@@ -1,7 +1,5 @@
 """Anchors of jobs are refused early, opened once, and known again by what they hold."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,13 +8,14 @@ import numpy as np
 import pytest
 from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
-from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
+from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import ModelCard
 from acpc_server.observe import Metrics
+from anchor_batches import ROOMY
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -34,14 +33,6 @@ CARD = ModelCard(
     action_block_dim=4,
     parameter_count=1,
 )
-LIMITS = AnchorLimits(
-    store_bytes=2**30,
-    set_bytes=2**30,
-    set_anchors=100,
-    uploads=1,
-    keep_seconds=1e9,
-    upload_seconds=1e9,
-)
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,7 @@ class Place:
         return AnchorReaders(DatasetStore(self.root), self.store())
 
     def store(self) -> AnchorStore:
-        return AnchorStore(self.root / "sets", LIMITS, Metrics())
+        return AnchorStore(self.root / "sets", ROOMY, Metrics())
 
     def make(self, **wanted: int) -> AnchorSetSource:
         """The set of the same anchors."""

@@ -1,7 +1,5 @@
 """Latents that are kept, and work that is prepared ahead."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -43,7 +43,7 @@ def test_many_looks_end_where_the_mixture_reaches_the_error(draws: int, changed:
 
         def ratio(s: float, rate: float = rate, density: object = density) -> float:
             log = changed * math.log(s / rate) + (draws - changed) * math.log((1 - s) / (1 - rate))
-            return math.exp(log) * density(s)  # type: ignore[operator]
+            return math.exp(log) * density(s)
 
         # In pieces, because the density is infinite at its ends and the ratio has a peak.
         ends = [0, 1e-6, 1e-4, 0.002, 0.01, 0.05, 0.2, 0.6, 0.95, 0.9999, 1]

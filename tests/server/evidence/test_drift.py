@@ -64,7 +64,6 @@ def test_observations_are_spaced_until_neighbours_do_not_resemble_each_other() -
         values = autoregressive(np.random.default_rng(seed), 20_000, 0.9)
         watch = DriftWatch(terms, 1, None, seed)
         false += alarmed(watch, values) is not None
-        assert watch.reference is not None
         spacings.append(watch.reference.spacing)
     assert false <= 3
     assert 8 <= np.median(spacings) <= 64
@@ -113,7 +112,6 @@ def test_equal_values_are_no_drift() -> None:
     """An unchanged view moves nothing, ever."""
     watch = DriftWatch(DriftTerms(20, 1, ALPHA), 1)
     assert alarmed(watch, np.zeros(500)) is None
-    assert watch.reference is not None
     assert watch.reference.spacing == 1
 
 

@@ -1,7 +1,5 @@
 """What training writes with the public classes, read as data: the same tensors, the same model."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -80,7 +78,7 @@ def check_same(folder: Path, model: Any, weights: str = "") -> None:  # noqa: AN
     """Latents and predictions are the public class's, in float64 and in float32."""
     loaded = load_checkpoint(folder.parent, folder.name, weights, device=CPU)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
-        ours: Any = loaded.in_float64() if dtype is torch.float64 else loaded  # type: ignore[attr-defined]
+        ours: Any = loaded.in_float64() if dtype is torch.float64 else loaded
         theirs = model.to(dtype)
         torch.manual_seed(3)
         frames, blocks = torch.randn(2, 3, 3, 28, 28), torch.randn(2, 3, 10)
@@ -272,7 +270,7 @@ def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
     pixels, proprio, blocks = torch.rand(2, 3, 12, 12), torch.randn(2, 4), torch.randn(2, 6)
     scale = (sizes.grid**2 * sizes.width) ** -0.5
     mean, std = (torch.tensor(x)[:, None, None] for x in (IMAGENET_MEAN, IMAGENET_STD))
-    kinds = (model.in_float64(), torch.float64, 1e-12), (model, torch.float32, 1e-6)  # type: ignore[attr-defined]
+    kinds = (model.in_float64(), torch.float64, 1e-12), (model, torch.float32, 1e-6)
     for ours, kind, tolerance in kinds:
         latents = ours.encode(((pixels.double() - mean) / std).to(kind))
         visual = latents[:, : -sizes.slot].unflatten(1, (9, -1)) / scale

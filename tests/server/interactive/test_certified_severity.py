@@ -1,7 +1,5 @@
 """The largest certified severity, against its definition written as a loop over the grid."""
 
-from __future__ import annotations
-
 import numpy as np
 from acpc.contract import (
     Brightness,

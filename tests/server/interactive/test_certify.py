@@ -1,7 +1,5 @@
 """CertifyPool's numbers against float64 loops, and what its certificates promise."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 
@@ -110,7 +108,6 @@ def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
         assert (np.abs(view.perturbed_costs - answer.clean_costs) <= view.bounds).all()
         assert (view.bounds <= view.chained_bounds).all()
         margins = [metrics.elite_margin(costs, view.bounds.tolist(), k) for k in (1, 4)]
-        assert view.elite is not None
         assert view.top1.margin <= margins[0] + 1e-12
         assert view.elite.margin <= margins[1] + 1e-12
     top1 = [view.top1.certified for view in answer.views]
@@ -209,7 +206,6 @@ def test_clean_gaps_are_what_bounds_have_to_close(world: PlanningWorld) -> None:
     assert answer.clean_gaps == wanted
     for view in answer.views:
         assert view.top1.margin <= wanted.top1
-        assert view.elite is not None
         assert view.elite.margin <= ordered[k] - ordered[k - 1]
 
 
@@ -301,11 +297,7 @@ def test_moments_that_do_not_fit_are_refused(
     ],
 )
 def test_pools_that_do_not_fit_are_refused(
-    world: PlanningWorld,
-    request_: PlanStart,
-    candidates: np.ndarray,
-    field: str,
-    reason: str,
+    world: PlanningWorld, request_: PlanStart, candidates: np.ndarray, field: str, reason: str
 ) -> None:
     """Before they wait for the device: a call that was cancelled never comes to it."""
     session, cancelled = world.open(request_), context()

@@ -1,7 +1,5 @@
 """Statements about all draws: what is counted, when drawing stops, and what a session spends."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -34,11 +32,7 @@ from acpc_server.interactive import EncodedMoment, certify_pool, cover_pool
 from acpc_server.scheduling import Priority, RequestContext
 from planning_world import PlanningWorld, context, drawn, moment, pool
 
-HOLDS, FAILS, UNDECIDED = (
-    CoverageOutcome.HOLDS,
-    CoverageOutcome.FAILS,
-    CoverageOutcome.UNDECIDED,
-)
+HOLDS, FAILS, UNDECIDED = (CoverageOutcome.HOLDS, CoverageOutcome.FAILS, CoverageOutcome.UNDECIDED)
 STABLE, UNSTABLE = GaussianNoise(1e-5), GaussianNoise(0.5)
 GOAL = CoverageGoal(coverage=0.9, max_draws=200)
 PREDICTIONS = 10**7
@@ -152,7 +146,6 @@ def test_every_pool_of_a_session_has_draws_and_error_of_its_own(world: PlanningW
     assert sum(errors) < 0.05
     assert [s.top1.draws for s in statements] == sorted(s.top1.draws for s in statements)
     for number, statement in enumerate(statements, 1):
-        assert statement.step is not None
         assert (statement.step.pool, statement.step.confidence) == (number, 0.95)
         assert (statement.step.top1, statement.step.elite) == (HOLDS, HOLDS)
     assert "every pool of the session so far (3)" in statements[-1].step.sentence

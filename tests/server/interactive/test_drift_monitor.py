@@ -1,7 +1,5 @@
 """Live planning is watched for drift: what is observed, and what a reference file does."""
 
-from __future__ import annotations
-
 import json
 import resource
 from collections.abc import Iterator
@@ -166,7 +164,6 @@ def test_a_session_is_one_observation_of_its_first_pool_and_draw(
         session = planner.encode(planner.prepare(world.checkpoint(), asked), context())
         answers = [certify_pool(session, pool(n), context()).answer for n in range(2)]
         view, gaps = answers[0].views[0], answers[0].clean_gaps
-        assert gaps is not None
         wanted.append((view.acpc_q90, 1 - view.top1.margin / gaps.top1))
     shift = metrics.shift("m0", "gaussian_noise:0.05")
     assert read(metrics, "observations_total", shift, part="reference") == 5

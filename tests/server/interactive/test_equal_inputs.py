@@ -1,7 +1,5 @@
 """Equal inputs have equal answers, bit for bit, wherever they stand and on any thread count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """What is encoded when a planning session moves on, and that it answers as a new one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Pools and paired plans under an objective: what the server answers is what the page says."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -33,7 +31,6 @@ def test_the_default_objective_changes_no_bit(world: PlanningWorld) -> None:
 def test_costs_are_those_of_the_rollouts(world: PlanningWorld) -> None:
     session = world.open(moment(objective=ABSOLUTE, coverage_goal=CoverageGoal(max_draws=200)))
     measured = certify_pool(session, pool(), context())
-    assert measured.clean is not None
     apart = (measured.clean.double() - session.goal.double()).abs().mean(dim=-1)  # (J, H)
     expected = (apart * torch.tensor([0.2, 0.3, 0.5])).sum(dim=-1)
     np.testing.assert_allclose(measured.answer.clean_costs, expected, rtol=1e-6)
@@ -71,10 +68,7 @@ def test_updates_of_other_planners_are_answered(world: PlanningWorld) -> None:
     for view, same in zip(answer.views, plain.views, strict=True):
         assert view.top1 == same.top1
         assert view.elite == same.elite
-        assert view.kept is not None
-        assert view.elite is not None
         assert view.kept.margin <= view.elite.margin
-        assert view.softmax is not None
         assert (view.softmax.lower <= answer.softmax_mean + 1e-9).all()
         assert (answer.softmax_mean <= view.softmax.upper + 1e-9).all()
         assert same.kept is None

@@ -1,7 +1,5 @@
 """Paired CEM runs: the corollary, the protocol, and the numbers against loops of its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy_reference as metrics
 import pytest
@@ -95,7 +93,6 @@ def run(
 
 
 def check_choice(choice: PoolChoice | None, costs: list[float], elites: list[int]) -> None:
-    assert choice is not None
     np.testing.assert_allclose(choice.costs, costs, rtol=1e-4, atol=1e-5)
     assert set(choice.elites.tolist()) == set(elites)
     assert (np.diff(choice.costs[choice.elites]) >= 0).all()

@@ -1,7 +1,5 @@
 """Pools whose predictions are not held at once are answered as if they were."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,7 +62,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     rollout_pool = DeviceClient.rollout_pool
 
     def watched(*given: object) -> torch.Tensor:
-        found: torch.Tensor = rollout_pool(*given)  # type: ignore[arg-type]
+        found: torch.Tensor = rollout_pool(*given)
         sizes.append(found.numel())
         return found
 
@@ -128,7 +126,6 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     """Also where their predictions differ in last bits, or here in all of them."""
     session, pieces = world.open(moment(views=noise(0.1))), [slice(0, 2), slice(2, 4)]
     rows = shared_rows(pieces, torch.from_numpy(pool()[[0, 1, 0, 2]]))
-    assert rows is not None
     assert rows.tolist() == [0, 1, 0, 3]
     costs = torch.arange(4.0, dtype=torch.float64)
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
@@ -234,7 +231,7 @@ def test_broken_bounds_of_paired_plans_are_summed_over_pieces(
     """As they would be if every bound were broken: each candidate counts once for each view."""
 
     def broken(*given: object) -> PoolBounds:
-        found = bounds_of(*given)  # type: ignore[arg-type]
+        found = bounds_of(*given)
         return replace(found, bounds=torch.full_like(found.bounds, -1.0))
 
     monkeypatch.setattr("acpc_server.interactive.pieces.bounds_of", broken)

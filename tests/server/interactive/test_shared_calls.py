@@ -1,7 +1,5 @@
 """Pairs that share a device call are answered as they are alone, and fail alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace

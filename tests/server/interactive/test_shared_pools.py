@@ -1,7 +1,5 @@
 """Pools that share a device call are answered as they are alone, and fail alone."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What live planning tells the metrics, by checkpoint and perturbation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """How to break a checkpoint folder: each function makes a builder for ``hostile_folders``."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -4,8 +4,6 @@ Every case builds its folder below a checkpoint root and returns the reference a
 Payloads that come to be executed create ``root / WITNESS``.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every promise is kept by the known families, and a model that breaks one is caught by it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

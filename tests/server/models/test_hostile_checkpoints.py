@@ -1,7 +1,5 @@
 """Broken and hostile checkpoint folders, and a host that runs short of memory or files."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -181,7 +179,7 @@ def test_nor_is_a_folder_when_no_file_can_be_opened(
     def scarce(path: object, *given: object, dir_fd: int | None = None) -> int:
         if dir_fd is not None:
             raise OSError(errno.EMFILE, "Too many open files")
-        return opened(path, *given)  # type: ignore[arg-type]
+        return opened(path, *given)
 
     monkeypatch.setattr(os, "open", scarce)
     with pytest.raises(HostShortage):

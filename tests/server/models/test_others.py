@@ -1,7 +1,5 @@
 """Folders that hold something else than a checkpoint: told by name, with the next command."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Packed products: the numbers of plain ones, used where shapes say so, and never copied."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -41,7 +41,7 @@ class Case(NamedTuple):
             len(self.goal),
             self.candidates,
             reduction="mean" if self.mean else "sum",
-            **more,  # type: ignore[arg-type]
+            **more,
         )
 
 
@@ -271,7 +271,7 @@ def test_what_does_not_fit_the_pool_is_named(
     objective: Objective, more: dict[str, object], field: str
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        PoolCost(objective, 2, torch.zeros(4, 3, BLOCK), **more)  # type: ignore[arg-type]
+        PoolCost(objective, 2, torch.zeros(4, 3, BLOCK), **more)
     assert caught.value.field == field
 
 

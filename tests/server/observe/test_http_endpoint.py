@@ -1,7 +1,5 @@
 """The HTTP endpoint answers probes and scrapes, and nobody can fill it."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import socket

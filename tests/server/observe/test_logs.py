@@ -1,7 +1,5 @@
 """Whatever the server or a library of it says comes out in the one format that was chosen."""
 
-from __future__ import annotations
-
 import json
 import logging
 import warnings

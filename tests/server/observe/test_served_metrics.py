@@ -1,7 +1,5 @@
 """What an operator scrapes and reads: names, labels, buckets, and one JSON object a line."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator

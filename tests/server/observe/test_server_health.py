@@ -1,7 +1,5 @@
 """Readiness has causes that come and go; sickness stays."""
 
-from __future__ import annotations
-
 from acpc_server.observe import ServerHealth
 
 

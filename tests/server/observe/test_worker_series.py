@@ -1,7 +1,5 @@
 """The series of several workers on one page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace

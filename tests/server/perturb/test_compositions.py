@@ -1,7 +1,5 @@
 """Several changes one after the other: what each draws, and what is known of them together."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -77,7 +75,7 @@ def test_two_of_one_kind_draw_numbers_of_their_own_nested_each() -> None:
 def test_it_travels_and_names_all_its_parts() -> None:
     for text in COMPOSED:
         spec = parse(text)
-        assert read_spec(spec.to_spec()) == spec == from_plain(Perturbation, to_plain(spec))  # type: ignore[arg-type]
+        assert read_spec(spec.to_spec()) == spec == from_plain(Perturbation, to_plain(spec))
         assert parse(str(spec)) == spec
     assert parse(COMPOSED[0]).canonical_json == (
         '{"kind":"composition","parts":[{"kind":"gaussian_noise","sigma":0.05},'
@@ -134,7 +132,7 @@ def test_severity_zero_of_every_part_is_the_history_itself() -> None:
 )
 def test_what_cannot_be_a_part_is_named(parts: tuple[Perturbation, ...], words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
-        Composition(parts)  # type: ignore[arg-type]
+        Composition(parts)
 
 
 def test_errors_name_the_part_on_the_wire_at_submission_and_when_drawn() -> None:

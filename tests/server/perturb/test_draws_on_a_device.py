@@ -1,7 +1,5 @@
 """Views are drawn where the frames are: the host neither computes nor waits, only sends keys."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from acpc.contract import KINDS, PerturbationSet, VisualChange, example, parse
@@ -23,13 +21,7 @@ class HostWork(TorchDispatchMode):
         super().__init__()
         self.bytes = 0
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self,
-        func,  # noqa: ANN001
-        types,  # noqa: ANN001
-        args=(),  # noqa: ANN001
-        kwargs=None,  # noqa: ANN001
-    ) -> object:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
         found = func(*args, **(kwargs or {}))
         if isinstance(found, torch.Tensor) and found.device.type == "cpu":
             self.bytes += found.numel() * found.element_size()

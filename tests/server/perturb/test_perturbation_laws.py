@@ -1,7 +1,5 @@
 """What holds for every perturbation: identity at zero, keys, batch layout, range."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from math import isfinite
 from typing import Any, get_type_hints

@@ -158,19 +158,20 @@ def test_one_declared_deterministic_cannot_depend_on_the_draw() -> None:
     assert torch.equal(views[1], views[2])
 
 
-def test_one_that_changes_the_shape_is_refused() -> None:
-    with pytest.raises(FailedPrecondition, match=r"test_crop.*\(2, 3, 4, 5\).*\(2, 3, 4, 4\)"):
-        perturb_frames(FRAMES, Registered(name="test_crop"), **KEY)
-
-
-def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(InvalidArgument, match=r"name: no perturbation named 'fog'.*'test_shift'"):
-        perturb_frames(FRAMES, Registered(name="fog"), **KEY)
-
-
-def test_a_built_in_goes_by_its_kind() -> None:
-    with pytest.raises(InvalidArgument, match="'gaussian_noise' is built in"):
-        perturb_frames(FRAMES, Registered(name="gaussian_noise", parameters={"sigma": 0.1}), **KEY)
+@pytest.mark.parametrize(
+    ("spec", "kind", "words"),
+    [
+        (Registered("test_crop"), FailedPrecondition,
+         r"test_crop.*\(2, 3, 4, 5\).*\(2, 3, 4, 4\)"),
+        (Registered("fog"), InvalidArgument, "name: no perturbation named 'fog'.*'test_shift'"),
+        (Registered("gaussian_noise", {"sigma": 0.1}), InvalidArgument, "_noise' is built in"),
+    ],
+)  # fmt: skip
+def test_what_a_name_cannot_be_is_refused(
+    spec: Registered, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        perturb_frames(FRAMES, spec, **KEY)
 
 
 def test_a_name_is_registered_once() -> None:

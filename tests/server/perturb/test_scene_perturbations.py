@@ -1,7 +1,5 @@
 """Scene, viewpoint and sensor against float64 loops, and the laws of each."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 
@@ -145,13 +143,7 @@ class Largest(TorchDispatchMode):
 
     values = 0
 
-    def __torch_dispatch__(
-        self,
-        made: Callable[..., object],
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, made, types, args=(), kwargs=None) -> object:  # noqa: ANN001
         out = made(*args, **(kwargs or {}))
         if isinstance(out, torch.Tensor):
             self.values = max(self.values, out.numel())

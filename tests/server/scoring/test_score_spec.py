@@ -190,6 +190,6 @@ def test_a_parameter_that_is_given_stays_as_given() -> None:
 
 def test_a_plan_is_frozen_and_takes_no_unknown_field() -> None:
     with pytest.raises(FrozenInstanceError):
-        PLAN.thresholds.ir = 0.5  # type: ignore[misc]
+        PLAN.thresholds.ir = 0.5
     with pytest.raises(InvalidArgument):
         from_plain(ScoreSpec, {**to_plain(PLAN), "extra": 1})

@@ -23,7 +23,7 @@ from acpc.contract import (
     UntilDecided,
 )
 from acpc_server.data import DatasetStore
-from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, UploadHeader, store_drawn
+from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import FailedPrecondition
@@ -33,19 +33,12 @@ from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
+from anchor_batches import ROOMY
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 
 HISTORY, HORIZON, LIMIT, BATCH, FIRST = 3, 2, 18, 8, 9
 SOURCE = AnchorSource(dataset="rooms.h5", task="tworoom", count=LIMIT)
-LIMITS = AnchorLimits(
-    store_bytes=2**30,
-    set_bytes=2**30,
-    set_anchors=100,
-    uploads=1,
-    keep_seconds=1e9,
-    upload_seconds=1e9,
-)
 # What certainly passes and fails; that so few trajectories can tell, IR is a median.
 PASSES, FAILS = Thresholds(ir=1e3, sr=1e-4), Thresholds(ir=1e-3, sr=0.05)
 
@@ -61,7 +54,7 @@ class Desk:
         write_public_dataset(root / "datasets" / "rooms.h5", content)
         metrics, cpu = Metrics(), torch.device("cpu")
         self.datasets = DatasetStore(root / "datasets")
-        self.sets = AnchorStore(root / "sets", LIMITS, metrics)
+        self.sets = AnchorStore(root / "sets", ROOMY, metrics)
         self.engine = DeviceClient(cpu, metrics, threads=1)
         self.checkpoints = CheckpointCache(
             root / "checkpoints", cpu, metrics, limits=CheckpointLimits(), budget_bytes=2**30
@@ -140,7 +133,6 @@ def undecided(desk: Desk) -> tuple[ScoreSpec, Json, list[Json]]:
 
 
 def looks_of(evidence: Evidence | None) -> SequentialLooks:
-    assert evidence is not None
     assert evidence.looks is not None
     return evidence.looks
 

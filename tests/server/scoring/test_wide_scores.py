@@ -54,7 +54,7 @@ def test_a_score_of_wide_latents_is_the_same_score(
     rollout = DeviceClient.rollout
 
     def watched(*given: object) -> torch.Tensor:
-        found: torch.Tensor = rollout(*given)  # type: ignore[arg-type]
+        found: torch.Tensor = rollout(*given)
         held.append(found.numel())
         return found
 

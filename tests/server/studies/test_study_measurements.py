@@ -1,7 +1,5 @@
 """What a study's parts promise beside their numbers: checks of their own, and joins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The spec of a study, and its receipt, say how the anchors were drawn."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from acpc.contract import (

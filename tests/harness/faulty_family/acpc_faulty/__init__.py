@@ -1,7 +1,5 @@
 """A model family whose device fails on command: a file says how, from the next call on."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import time
@@ -80,7 +78,7 @@ class FaultyFamily:
         target = min(FAMILIES[0].targets)
         tree = {**config, "_target_": target}
         made = FAMILIES[0].build(tree, state, device=device, limits=limits)
-        return Faulty(made)  # type: ignore[return-value]
+        return Faulty(made)
 
 
 def _fault() -> str:
