@@ -1,4 +1,4 @@
-"""What the benchmarks share: their paths, their command line, their report, a server's memory."""
+"""What the benchmarks share: paths, command line, report, alternated runs, a server's memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import os
 import platform
 import re
+import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLD = ROOT / "examples" / "two_room"
@@ -56,6 +58,59 @@ def commit() -> str:
     """The short name of what is checked out."""
     git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+
+
+class Spent(NamedTuple):
+    """Seconds of something: of processors, all threads together, and on the clock."""
+
+    processor: float
+    wall: float
+
+
+ROUNDS = 5
+"""Turns of a ratio that has a goal: its spread shows whether the goal is met."""
+
+
+def spent(work: Callable[[], object], *pids: int) -> Spent:
+    """What ``work`` takes of this process and of others, in whose threads it computes."""
+
+    def now() -> float:
+        return time.process_time() + sum(map(processor_time, pids))
+
+    processor, wall = now(), time.perf_counter()
+    work()
+    return Spent(now() - processor, time.perf_counter() - wall)
+
+
+def alternated(
+    ways: Mapping[str, Callable[[], Spent]], rounds: int = ROUNDS
+) -> dict[str, list[Spent]]:
+    """What each way takes, in turns (A B A B), so that all of them see the same machine."""
+    found: dict[str, list[Spent]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            found[name].append(way())
+    return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, least and most of a figure's turns; a page shows all, and judges a goal by them."""
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def ratio(over: Sequence[Spent], under: Sequence[Spent]) -> dict[str, float]:
+    """The ratio of two ways, turn by turn, by processor time; its median on the clock beside it."""
+    turns = [*zip(over, under, strict=True)]
+    on_clock = statistics.median(a.wall / b.wall for a, b in turns)
+    return {**spread([a.processor / b.processor for a, b in turns]), "wall": on_clock}
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that all threads of a process have used, to the nanosecond: ``clock_getcpuclockid``.
+
+    ``processor_seconds`` counts hundredths.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def memory(pid: int, line: str) -> int:

@@ -140,7 +140,7 @@ def job(device: str, anchors: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "job.json"
         script = Path(__file__).with_name("score_job.py")
-        options = [f"--anchors={anchors}", f"--device={device}", f"--out={out}"]
+        options = [f"--anchors={anchors}", f"--device={device}", f"--out={out}", "--rounds=1"]
         subprocess.run([sys.executable, str(script), *options], check=True)
         report: dict[str, Any] = json.loads(out.read_text())
     return report

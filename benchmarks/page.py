@@ -4,7 +4,9 @@
 
 What follows ``<!-- figures: NAME -->`` in figures.md, beside this file, stands in one page between
 that mark and ``<!-- end of figures -->``, filled in from measured.json. A field names its place in
-the reports, with a goal where there is one: ``{score_job[ratio]:.2f>=3.8}``. A scale may precede
+the reports, with a goal where there is one: ``{score_job[ratio]:.2f>=3.8}``. A figure of several
+turns (``common.spread``) is shown with its spread; where that crosses the goal, the goal is not
+shown, neither met nor missed. A scale may precede
 the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with
 ``@`` stands for a table row a key, where ``label=key`` gives a key another name:
 ``@ sqlite; two devices=two_devices: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
@@ -44,12 +46,20 @@ class Figures(string.Formatter):
             return _origin(value["machine"])
         shown, *goals = re.split("(?=[<>]=)", format_spec)
         if shown[:1] in SCALES and value is not None:
-            value, shown = value / SCALES[shown[0]], shown[1:]
-        text = "none" if value is None else format(value, shown)
+            scale, shown = SCALES[shown[0]], shown[1:]
+            several = isinstance(value, Mapping)
+            value = {k: x / scale for k, x in value.items()} if several else value / scale
+        turns = value if isinstance(value, Mapping) else {"median": value}
+        texts = {name: "none" if x is None else format(x, shown) for name, x in turns.items()}
+        notes = [f"{texts['least']} to {texts['most']}"] if "least" in texts else []
+        notes += [f"on the clock {texts['wall']}"] if "wall" in texts else []
         for goal in goals:
-            met = GOALS[goal[:2]](value, float(goal[2:]))
-            text += f" (goal {goal[2:]}{'' if met else ': missed'})"
-        return text
+            meets = {
+                GOALS[goal[:2]](x, float(goal[2:])) for name, x in turns.items() if name != "wall"
+            }
+            verdict = ": not shown" if len(meets) > 1 else "" if True in meets else ": missed"
+            notes.append(f"goal {goal[2:]}{verdict}")
+        return texts["median"] + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def _origin(machine: Mapping[str, Any]) -> str:

@@ -36,7 +36,8 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "score_job": Benchmark(2, "--anchors 30", ""),
+    "score_job": Benchmark(5, "--anchors 10", ""),
+    "job_account": Benchmark(1),
     "planning": Benchmark(5, "--rounds 2", ""),
     "interactive": Benchmark(4, "--seconds 4", ""),
     "control_loop": Benchmark(1.2, "--rounds 2", ""),

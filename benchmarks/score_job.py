@@ -1,6 +1,6 @@
 """One full IR + SR job at the paper's size, against the straightforward path, in one run.
 
-    python benchmarks/score_job.py [--anchors 100] [--out build/benchmarks/score_job.json]
+    python benchmarks/score_job.py [--anchors 100] [--rounds 5] [--out FILE]
 
 The job is the server's own code path (shards on the device engine, every frame encoded once). The
 straightforward path is what a script around the public model does: for every draw, encode all
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import resource
 import tempfile
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -37,7 +37,7 @@ from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.measuring import Measurement, ShardRecord
 from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
-from common import parser, publish
+from common import ROUNDS, Spent, alternated, parser, publish, ratio, spent, spread
 from load import elsewhere
 from public_checkpoint import public_config, write_checkpoint
 from torch import Tensor
@@ -140,6 +140,11 @@ def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, floa
 
 def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
     """Best matrix-product rate of this device now, FLOP/s."""
+    return matmul_rates(device, dtype).wall
+
+
+def matmul_rates(device: str, dtype: torch.dtype = torch.float32) -> Spent:
+    """Best rates of a matrix product now, FLOP/s: by processor time, and on the clock."""
     side = 2048 if device == "cpu" else 8192
     a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
 
@@ -147,15 +152,19 @@ def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
         a @ b
         synchronise(torch.device(device))
 
-    best = min(timed(product)[0] for _ in range(12))
-    return 2 * side**3 / best
+    turns = [timed(product, device) for _ in range(12)]
+    operations = 2 * side**3
+    cores = torch.get_num_threads() if device == "cpu" else 1
+    return Spent(
+        operations * cores / min(turn.processor for turn in turns),
+        operations / min(turn.wall for turn in turns),
+    )
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds and result of ``work``."""
-    started = time.perf_counter()
-    result = work()
-    return time.perf_counter() - started, result
+def timed(work: Callable[[], object], device: str) -> Spent:
+    """What ``work`` takes; on an accelerator the clock alone tells."""
+    took = spent(work)
+    return took if device == "cpu" else Spent(took.wall, took.wall)
 
 
 def load_model(device: str) -> FrozenWorldModel:
@@ -180,23 +189,25 @@ def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
         protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
         numeric_mode=NumericMode(mode),
     )
-    seconds, result = timed(lambda: server_path(engine, model, anchors, plan))
+    result: dict[str, Any] = {}
+    took = timed(lambda: result.update(server_path(engine, model, anchors, plan)), device)
     engine.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return {"seconds": seconds, "peak_memory_bytes": memory, **result}
+    return {"spent": took, "peak_memory_bytes": memory, **result}
 
 
 def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
     """The straightforward path, with torch as it comes; and the machine's peak and the FLOPs."""
     model = load_model(device)
     anchors = make_anchors(count, model.card.image_size)
-    before = matmul_peak(device)
-    seconds, result = timed(lambda: straightforward_path(model, anchors, batch))
+    before = matmul_rates(device)
+    result: dict[str, Any] = {}
+    took = timed(lambda: result.update(straightforward_path(model, anchors, batch)), device)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    peak = max(before, matmul_peak(device))
+    peak = max(before, matmul_rates(device))
     flops = count_flops(model, anchors)
     return {
-        "seconds": seconds,
+        "spent": took,
         "peak_memory_bytes": memory,
         "matmul_peak": peak,
         "flops": flops,
@@ -212,28 +223,46 @@ def main() -> None:
         "--batch", type=int, default=55, help="straightforward path: frames a batch"
     )
     arguments.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, xpu or mps")
+    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each way")
     options = arguments.parse_args()
-    count = options.anchors
-    ours, reduced = (
-        cast("dict[str, Any]", elsewhere(measure_server, count, options.device, mode.value))
-        for mode in (NumericMode.FP32, NumericMode.BF16)
-    )
-    plain = cast("dict[str, Any]", elsewhere(measure_plain, count, options.batch, options.device))
-    flops, peak = plain["flops"], plain["matmul_peak"]
+    count, device = options.anchors, options.device
+    asked: dict[str, tuple[Any, ...]] = {
+        "server": (measure_server, count, device, NumericMode.FP32.value),
+        "bf16": (measure_server, count, device, NumericMode.BF16.value),
+        "plain": (measure_plain, count, options.batch, device),
+    }
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in asked}
+
+    def turn(name: str) -> Spent:
+        found[name].append(cast("dict[str, Any]", elsewhere(*asked[name])))
+        took: Spent = found[name][-1]["spent"]
+        return took
+
+    took = alternated({name: partial(turn, name) for name in asked}, options.rounds)
+    ours, reduced, plain = (found[name][-1] for name in asked)
+    flops = plain["flops"]
     frames = count * (HISTORY + HORIZON + DRAWS * HISTORY)
     rollouts = count * (1 + DRAWS + 2)
     work = frames * flops["encode_frame"] + rollouts * flops["rollout"]
+    cores = torch.get_num_threads() if device == "cpu" else 1
+    seconds = {name: spread([one.wall for one in turns]) for name, turns in took.items()}
+    shares = [
+        cores * work / one.processor / other["matmul_peak"].processor
+        for one, other in zip(took["server"], found["plain"], strict=True)
+    ]
     report = {
         "threads": torch.get_num_threads(),
-        "device": options.device,
+        "device": device,
         "job": {"anchors": count, "draws": DRAWS, "horizon": HORIZON},
-        "server_seconds": ours["seconds"],
-        "server_device_seconds": ours["device_seconds"],
-        "straightforward_seconds": plain["seconds"],
-        "ratio": plain["seconds"] / ours["seconds"],
+        "processor_seconds": {
+            name: spread([one.processor for one in turns]) for name, turns in took.items()
+        },
+        "server_seconds": seconds["server"],
+        "straightforward_seconds": seconds["plain"],
+        "ratio": ratio(took["plain"], took["server"]),
         "bf16": {
-            "server_seconds": reduced["seconds"],
-            "ratio": plain["seconds"] / reduced["seconds"],
+            "server_seconds": seconds["bf16"],
+            "ratio": ratio(took["plain"], took["bf16"]),
             "ir_raw_difference": abs(reduced["ir_raw"] - plain["ir_raw"]) / plain["ir_raw"],
             "sr_difference": abs(reduced["sr"] - plain["sr"]),
         },
@@ -242,9 +271,8 @@ def main() -> None:
             "straightforward": count * (HISTORY + HORIZON) * (1 + DRAWS),
         },
         "flops": {**flops, "job": work},
-        "achieved_flops_per_second": work / ours["seconds"],
-        "matmul_peak_flops_per_second": peak,
-        "share_of_peak": work / ours["seconds"] / peak,
+        "matmul_peak_flops_per_second": max(one["matmul_peak"].wall for one in found["plain"]),
+        "share_of_peak": spread(shares),
         "peak_memory_bytes": {
             "server": ours["peak_memory_bytes"],
             "straightforward": plain["peak_memory_bytes"],

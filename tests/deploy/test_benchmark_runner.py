@@ -73,3 +73,21 @@ def test_none_is_started_that_has_no_time_or_no_database(
     assert "no PostgreSQL" in said.splitlines()[0]
     assert "long: no time left" in said
     assert "stored: needs PostgreSQL" in said
+
+
+@pytest.mark.parametrize(
+    ("least", "verdict"),
+    [(3.9, "goal 3.8"), (3.0, "goal 3.8: not shown"), (None, "goal 5: missed")],
+)
+def test_a_goal_that_the_spread_crosses_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, least: float | None, verdict: str
+) -> None:
+    """By processor time, turn by turn: the clock, which others bend, only informs."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from common import Spent, ratio
+    from page import Figures
+
+    turns = [(least or 4.0, 1.0), (4.1, 2.0), (4.2, 9.0)]
+    found = ratio([Spent(*turn) for turn in turns], [Spent(1.0, 1.0)] * 3)
+    text = Figures().vformat(f"{{0:.1f>={verdict.split()[1].strip(':')}}}", (found,), {})
+    assert text == f"4.1 ({least or 4.0:.1f} to 4.2; on the clock 2.0; {verdict})"
