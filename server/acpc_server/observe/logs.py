@@ -71,10 +71,15 @@ class _GatheringHandler(logging.Handler):
             self._stream.flush()
 
     def _write_gathered(self) -> None:
+        """While calls come, wake by the clock: whoever adds a line wakes nobody."""
         while self._gathers.wait():
-            self._gathers.clear()
             time.sleep(GATHER_SECONDS)
-            self.flush()
+            if self._lines:
+                self.flush()
+                continue
+            self._gathers.clear()
+            if self._lines:  # added in between, by a thread that saw it set
+                self._gathers.set()
 
 
 def configure_logs(level: str, style: str, worker: str = "") -> None:
