@@ -33,7 +33,7 @@ ALLOWED = {
         "keep 100 MB",
         "can 128 MiB and a mess",
         "over 0.5 s",
-        "10 ms late",
+        "0.1 s late",
         "judged at 99.95 %",
         "deadline 0.5 s",
         "for every 128 MiB",

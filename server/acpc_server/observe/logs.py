@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TextIO
 
 import structlog
+from structlog.typing import EventDict, Processor, ProcessorReturnValue
 
 # The logger of a line for every call.
 CALLS = "acpc.rpc"
 # How long such a line waits for others that are written with it.
-GATHER_SECONDS = 0.01
+GATHER_SECONDS = 0.1
 # Lines that wait at most; who adds more writes them itself, however slow that is.
 MAX_LINES = 1000
 
@@ -23,13 +25,15 @@ MAX_LINES = 1000
 class _GatheringHandler(logging.Handler):
     """Writes the lines of many calls together: none waits for another thread or for the disk.
 
-    All other lines, and warnings and errors, are written at once after those that wait.
+    All other lines, and warnings and errors, are written at once after those that wait. ``render``
+    makes a line of the event of a call, once it is written.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, render: Callable[[EventDict], str]) -> None:
         super().__init__()
         self._stream = stream
-        self._lines: deque[str] = deque()
+        self._render = render
+        self._lines: deque[str | EventDict] = deque()
         self._writing = threading.Lock()
         self._gathers = threading.Event()
         threading.Thread(target=self._write_gathered, name="log", daemon=True).start()
@@ -45,24 +49,37 @@ class _GatheringHandler(logging.Handler):
             self._lines.append(self.format(record) + "\n")
         except Exception:  # noqa: BLE001 - as the standard library's do
             self.handleError(record)
-        urgent = record.name != CALLS or record.levelno >= logging.WARNING
-        if urgent or len(self._lines) > MAX_LINES:
+        self.flush()
+
+    def finish(self, logger: Any, method: str, event: EventDict) -> ProcessorReturnValue:  # noqa: ANN401
+        """Take the event of a call, without a record; the last of structlog's processors."""
+        if logger.name != CALLS or method != "info":
+            return structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
+        self._lines.append(event)
+        if len(self._lines) > MAX_LINES:
             self.flush()
         elif not self._gathers.is_set():
             self._gathers.set()
+        raise structlog.DropEvent
 
     def flush(self) -> None:
         """Write what waits; returns once it is written."""
         with self._writing, contextlib.suppress(OSError, ValueError):
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
-            self._stream.write("".join(lines))
+            made = (one if isinstance(one, str) else f"{self._render(one)}\n" for one in lines)
+            self._stream.write("".join(made))
             self._stream.flush()
 
     def _write_gathered(self) -> None:
+        """While calls come, wake by the clock: whoever adds a line wakes nobody."""
         while self._gathers.wait():
-            self._gathers.clear()
             time.sleep(GATHER_SECONDS)
-            self.flush()
+            if self._lines:
+                self.flush()
+                continue
+            self._gathers.clear()
+            if self._lines:  # added in between, by a thread that saw it set
+                self._gathers.set()
 
 
 def configure_logs(level: str, style: str, worker: str = "") -> None:
@@ -71,17 +88,17 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
     Where several processes write one log, ``worker`` says in every line which it is.
     """
 
-    def named(_logger: object, _method: str, event: structlog.typing.EventDict) -> Any:  # noqa: ANN401
+    def named(_logger: object, _method: str, event: EventDict) -> Any:  # noqa: ANN401
         return {**event, "worker": worker} if worker else event
 
-    shared: list[structlog.typing.Processor] = [
+    shared: list[Processor] = [
         named,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: list[structlog.typing.Processor] = (
+    renderer: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if style == "json"
         else [
@@ -91,7 +108,7 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
             )
         ]
     )
-    handler = _GatheringHandler(sys.stderr)
+    handler = _GatheringHandler(sys.stderr, lambda event: str(renderer[-1](None, "info", event)))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -106,7 +123,7 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
         processors=[
             structlog.stdlib.filter_by_level,
             *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            handler.finish,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,

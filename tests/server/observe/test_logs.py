@@ -84,8 +84,13 @@ def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
             lines += said(capsys)
             assert lines[-1]["event"] == "audit", "a line of the audit log waits"
     calls.warning("rpc", number=3000)
-    numbers = [line["number"] for line in lines + said(capsys)]
-    assert numbers == sorted([*range(0, 3001, 2), 1, 1001, 2001])
+    calls.info("rpc", number=3002)
+    logging.shutdown([lambda: logging.getLogger().handlers[0]])
+    lines += said(capsys)
+    assert [line["number"] for line in lines] == sorted([*range(0, 3003, 2), 1, 1001, 2001])
+    last = lines[-1]
+    assert (last["event"], last["logger"], last["level"]) == ("rpc", "acpc.rpc", "info")
+    assert str(last["timestamp"]).endswith("Z")
 
 
 def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
