@@ -31,9 +31,10 @@ from acpc_server.jobs.runs import RunningJobs
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
 TICK_SECONDS = 1.0
-# Queued jobs are counted at every heartbeat, but for no more than this share of the time: each host
-# counts the whole queue.
-COUNTING_SHARE = 0.005
+# Queued jobs are counted at every heartbeat, but for no more than this share of the time, and at
+# least once a minute: each host counts the whole queue.
+COUNTING_SHARE = 0.002
+COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
 # Jobs deleted at a time, so that no transaction is long.
@@ -166,7 +167,7 @@ class Lease:
                 if self.away or self.looked >= count_due:
                     self._on_queued(*self._record.queued())
                     took = time.monotonic() - self.looked
-                    pause = max(self._terms.heartbeat, took / COUNTING_SHARE)
+                    pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
                     self.away, count_due = False, self.looked + pause
                 self._look_after_own()
                 if self.looked >= due and self._beat():
