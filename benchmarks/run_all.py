@@ -53,6 +53,7 @@ BENCHMARKS = {
     "job_queue": Benchmark(2, "--queued 1000", ""),
     "rolling": Benchmark(2.5, "--rounds 1 --callers 2", "", postgres=True),
     "durability": Benchmark(6, "--jobs 100", "", postgres=True),
+    "fleet": Benchmark(15, "", "--full", postgres=True),
     "device_floors": Benchmark(0.2),
     "door": Benchmark(5),
     "soak": Benchmark(11, "--minutes 10", ""),

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from acpc_server.access.access_file import read_access_file
 from acpc_server.settings import Settings
-from deployment_files import DEPLOY, read_yaml
+from deployment_files import DEPLOY, exported, read_yaml, selectors
 
 FOLDER = DEPLOY / "kubernetes"
 MONITORING = FOLDER / "monitoring"
@@ -128,6 +128,17 @@ def test_selectors_find_the_pods() -> None:
     assert all(selector.items() <= labels for selector in wanted)
     target = BY_KIND["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
     assert target["name"] == BY_KIND["Deployment"]["metadata"]["name"]
+
+
+def test_the_autoscaler_asks_for_the_queue_that_the_server_reports() -> None:
+    (metric,) = BY_KIND["HorizontalPodAutoscaler"]["spec"]["metrics"]
+    (rule,) = read_yaml(DEPLOY / "prometheus" / "adapter.yml")["rules"]["external"]
+    assert metric["external"]["metric"]["name"] == rule["name"]["as"]
+    query = rule["metricsQuery"].replace(", <<.LabelMatchers>>", "")
+    assert query == f"max({rule['seriesQuery']})"
+    ((name, matched),) = selectors(rule["seriesQuery"])
+    assert set(matched) - {"job"} <= exported()[name]
+    assert matched == {"job": "acpc", "state": "queued"}
 
 
 def test_mounts_have_volumes_and_claims() -> None:

@@ -30,10 +30,12 @@ class PostgresServer:
 
     Args:
         programs: Folder with ``initdb`` and ``postgres``.
+        settings: What differs from PostgreSQL's and the tests' defaults, ``name=value``.
     """
 
-    def __init__(self, programs: Path) -> None:
+    def __init__(self, programs: Path, *settings: str) -> None:
         self._programs = programs
+        self._settings = [word for setting in settings for word in ("-c", setting)]
         self._folder = Path(tempfile.mkdtemp(prefix="acpc-postgres-"))
         self._as: dict[str, Any] = {}
         if os.geteuid() == 0:
@@ -55,7 +57,8 @@ class PostgresServer:
         with (self._folder / "log").open("ab") as log:
             self._process = processes.start(
                 [self._programs / "postgres", "-D", data, "-p", str(self.port),
-                 "-k", self._folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"],
+                 "-k", self._folder, "-c", "listen_addresses=127.0.0.1", "-c", "fsync=off",
+                 *self._settings],
                 stdout=log, stderr=log, cwd=self._folder, **self._as,
             )  # fmt: skip
         try:
@@ -65,6 +68,12 @@ class PostgresServer:
             self.stop()
             raise
         return self
+
+    @property
+    def pid(self) -> int:
+        """Of the process that started the others."""
+        assert self._process is not None
+        return self._process.pid
 
     def _answers(self) -> bool:
         assert self._process.poll() is None, "PostgreSQL has ended"

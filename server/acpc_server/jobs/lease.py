@@ -30,8 +30,11 @@ from acpc_server.jobs.runs import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
-# One that has none, while none is queued, looks at every heartbeat.
 TICK_SECONDS = 1.0
+# Queued jobs are counted at every heartbeat, but for no more than this share of the time, and at
+# least once a minute: each host counts the whole queue.
+COUNTING_SHARE = 0.002
+COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
 # Jobs deleted at a time, so that no transaction is long.
@@ -75,7 +78,7 @@ class Lease:
         hosts: Those of the record.
         running: This host's runs.
         terms: Heartbeat and lease.
-        on_queued: Called at every look with the queued jobs by tenant, and the age of the oldest.
+        on_queued: Called with the queued jobs by tenant, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
     """
 
@@ -157,13 +160,16 @@ class Lease:
             log.warning("job_database_away", cause=first_line(error))
 
     def _keep(self) -> None:
-        due, busy = time.monotonic(), True
+        due = count_due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
             self.looked = time.monotonic()
             try:
-                if busy or self.away or self.looked >= due or self._running.ids():
-                    busy = self._look_after_own()
-                    self.away = False
+                if self.away or self.looked >= count_due:
+                    self._on_queued(*self._record.queued())
+                    took = time.monotonic() - self.looked
+                    pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
+                    self.away, count_due = False, self.looked + pause
+                self._look_after_own()
                 if self.looked >= due and self._beat():
                     self.full, due = False, self.looked + self._terms.heartbeat
                     self._look_after_others()
@@ -177,21 +183,12 @@ class Lease:
                 self._on_evicted()
                 return
 
-    def _look_after_own(self) -> bool:
-        """Withdraw runs whose job was cancelled or taken over, and report on the others.
-
-        Returns whether jobs run here, or wait for any host.
-        """
-        waiting, oldest = self._record.queued()
-        self._on_queued(waiting, oldest)
-        ours = self._running.ids()
-        if ours:
-            held = self._record.held()
-            mine = self._host.executor_id
-            self._running.withdraw([job for job in ours if held.get(job) != mine])
+    def _look_after_own(self) -> None:
+        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
+        if ours := self._running.ids():
+            self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
         if self._running.report() != self._reported:
             self._beat()
-        return bool(ours or waiting)
 
     def _beat(self) -> bool:
         self._reported = self._running.report()

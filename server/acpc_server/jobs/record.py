@@ -197,9 +197,10 @@ class Record:
         found = self._listed(status=ENDED, name=list(kinds), **asked)
         return [status.workflow_id for status in found]
 
-    def held(self) -> dict[str, str]:
-        """Return ids of the jobs that a host has taken up, with the host's executor id."""
-        found = self._listed(status="PENDING", queue_name=[QUEUE, TENANT_QUEUE])
+    def held(self, executor_id: str | None = None) -> dict[str, str]:
+        """Return ids of the jobs that a host, or any, has taken up, with the host's executor id."""
+        queues = [QUEUE, TENANT_QUEUE]
+        found = self._listed(status="PENDING", queue_name=queues, executor_id=executor_id)
         return {status.workflow_id: status.executor_id or "" for status in found}
 
     def requeue(self, job_id: str, executor_id: str) -> bool:
