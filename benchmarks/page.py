@@ -32,6 +32,8 @@ HERE = ROOT / "benchmarks"
 PARTS = re.compile(r"(<!-- figures: (.+?) -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 WORDS = re.compile(r"<!-- figures: (.+?) -->\n(.*?)(?=<!-- figures|\Z)", re.DOTALL)
 ROWS = re.compile(r"^@ (.+?): (\|.*)$", re.MULTILINE)
+ELSEWHERE = "device"
+"""The report that another machine wrote, which its table names."""
 SCALES = {"T": 1e12, "G": 1e9, "M": 1e6, "k": 1e3, "c": 1e-2, "m": 1e-3, "u": 1e-6, "i": 2**20}
 """Prefixes of units; ``i`` is MiB."""
 GOALS = {">=": operator.ge, "<=": operator.le}
@@ -79,7 +81,7 @@ def pages() -> dict[Path, str]:
         object_hook=lambda found: {int(k) if k.isdigit() else k: v for k, v in found.items()},
     )
 
-    machines = [report["machine"] for report in measured.values()]
+    machines = [report["machine"] for name, report in measured.items() if name != ELSEWHERE]
     if len({(each["processor"], each["cores"], each["torch"]) for each in machines}) > 1:
         raise ValueError("the reports are from several machines; the pages name one for all")
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import GaussianBlur, GaussianNoise, Occlusion, Perturbation
 from acpc_client import (
     AcpcClient,
@@ -37,7 +38,6 @@ from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from common import ROOT, WORLD, commit, parser, publish
 from held_actions import HeldActions
-from numpy.typing import NDArray
 from scipy.stats import binomtest
 from server_process import ServerProcess
 from world import ARRIVED, FRAMESKIP, IMAGE_SIZE, Floats, render, simulate, step

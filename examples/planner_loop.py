@@ -34,8 +34,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AcpcClient, Decision, GaussianNoise, PlanSession, Policy
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from server_process import WORLD, running_server

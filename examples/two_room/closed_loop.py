@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AcpcClient, CheckpointRef, Perturbation
-from numpy.typing import NDArray
 from world import ARRIVED, FRAMESKIP, render, simulate, step
 
 Floats = NDArray[np.float64]

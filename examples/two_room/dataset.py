@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import hdf5plugin
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 from world import render, simulate
 
 EPISODES, BLOCKS, SEED = 120, 24, 9101

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import AnchorArrays
 from acpc_lab.factors import rendered_views
 from factors import FACTORS, render_factor
-from numpy.typing import NDArray
 from world import FRAMESKIP, Floats, render, simulate
 
 EPISODES, BLOCKS, SEED = 120, 24, 9101

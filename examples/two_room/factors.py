@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from acpc.arrays import NDArray
+from numpy.typing import ArrayLike
 from world import IMAGE_SIZE, PLAIN, Floats, Look, render
 
 _TILES = 8

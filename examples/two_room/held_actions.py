@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc_client import PoolCertificate
-from numpy.typing import NDArray
 from world import FRAMESKIP, Floats, simulate
 
 HORIZON, CANDIDATES, ELITES, ITERATIONS, SPREAD = 3, 48, 8, 3, 0.7

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Floats = NDArray[np.float64]
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 import pytest
+from acpc.arrays import NDArray
 from acpc.contract import ArgumentError, Codec, NumericMode, Record, Timing, Wire
 from acpc.v1 import (
     anchor_service_pb2,
@@ -17,7 +18,6 @@ from acpc.v1 import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)

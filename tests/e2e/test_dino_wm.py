@@ -11,6 +11,7 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import (
     DatasetAnchors,
     GaussianNoise,
@@ -22,7 +23,6 @@ from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_server.models import TakesProprio, Widens, load_checkpoint, rollout_pool, with_proprio
 from acpc_server.numerics import to_model_input
-from numpy.typing import NDArray
 from planning_world import certify
 from prejepa_reference import PreJepaReference
 from public_checkpoint import public_config, write_checkpoint

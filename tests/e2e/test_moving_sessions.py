@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import wire
+from acpc.arrays import NDArray
 from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient, AsyncAcpcClient, PoolCertificate, Receipt
 from acpc_client.errors import ArgumentError, InvalidArgument
-from numpy.typing import NDArray
 from served_world import write_world
 from server_process import ServerProcess
 

@@ -12,13 +12,14 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import wire
+from acpc.arrays import NDArray
 from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
 from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from reference_model import ReferenceModel
 from served_world import ServedWorld
 from server_process import ServerProcess

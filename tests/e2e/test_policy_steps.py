@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import wire
+from acpc.arrays import NDArray
 from acpc.contract import GaussianNoise, Identity, Perturbation
 from acpc_client import AcpcClient, CoverageGoal, Decision, PlanSession, Policy, PoolCertificate
 from acpc_client.errors import NotFound
-from numpy.typing import NDArray
 from waiting import GENEROUS_SECONDS
 
 CANDIDATES, HORIZON, DRAWS, ELITES = 16, 3, 3, 4

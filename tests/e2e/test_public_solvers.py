@@ -15,10 +15,10 @@ import pixel_reference as pixels
 import pytest
 import torch
 import wire
+from acpc.arrays import NDArray
 from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.integrations import CemCertificates
-from numpy.typing import NDArray
 from public_library import RELEASES, public_module, public_release, public_solver
 from reference_model import ReferenceModel
 from served_world import ServedWorld

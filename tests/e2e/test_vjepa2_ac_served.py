@@ -11,6 +11,7 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import vjepa2_reference as reference
+from acpc.arrays import NDArray
 from acpc.contract import (
     DatasetAnchors,
     DistanceTerm,
@@ -24,7 +25,6 @@ from acpc_client.errors import FailedPrecondition, InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from example_scripts import plugged_in
 from installed_package import install
-from numpy.typing import NDArray
 from public_dataset import public_columns, write_public_dataset
 from server_process import ServerProcess
 from vjepa2_ac import convert, tiny

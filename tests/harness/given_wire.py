@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import planning_wire
 import wire
+from acpc.arrays import NDArray
 from acpc.v1 import anchor_service_pb2, perturbation_pb2
 from acpc.v1 import diagnostic_service_pb2 as pb
-from numpy.typing import NDArray
 from public_prejepa import TINY, public_prejepa, write_prejepa
 
 PROPRIO, VIEWS, PROBES, ANCHORS = 4, 2, 2, 4

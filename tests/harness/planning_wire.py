@@ -5,9 +5,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import wire
+from acpc.arrays import NDArray
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
-from numpy.typing import NDArray
 
 CANDIDATES, HORIZON, ELITES = 12, 3, 3
 

@@ -7,6 +7,7 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import (
     CheckpointRef,
     CostReduction,
@@ -21,7 +22,6 @@ from acpc_server.interactive import EncodedMoment, Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from numpy.typing import NDArray
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
 

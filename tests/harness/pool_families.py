@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from acpc.arrays import NDArray
 from acpc_server.numerics.cost_bounds import PoolBounds, elite_indices, excess_cost
-from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 # Clean latents (n, *axes, d), perturbed ones (n, views, *axes, d) and goals (n, d).

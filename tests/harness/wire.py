@@ -8,10 +8,11 @@ from typing import Any
 
 import grpc
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import perturbation_pb2, receipt_pb2, scoring_service_pb2, tensor_pb2
 from google.rpc import error_details_pb2, status_pb2
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 CODES = {
     "uint8": tensor_pb2.DTYPE_UINT8,

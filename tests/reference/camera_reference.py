@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 from PIL import Image
 from pixel_reference import MEAN, STD
 

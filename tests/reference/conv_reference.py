@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 

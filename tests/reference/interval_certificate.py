@@ -11,7 +11,7 @@ the error is infinite, and every pool is left to the exact judge.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 Wide = NDArray[np.longdouble]

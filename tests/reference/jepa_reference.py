@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 State = dict[str, Array]

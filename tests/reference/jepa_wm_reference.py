@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import torch
+from acpc.arrays import NDArray
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm
 from jepa_wms import tiny
-from numpy.typing import NDArray
 from torch import Tensor
 
 Array = NDArray[np.float64]

@@ -5,7 +5,7 @@ A codec's integer arithmetic may still differ by a grey level or two here and th
 """
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 

@@ -8,7 +8,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from acpc.arrays import NDArray
+from numpy.typing import ArrayLike
 
 Array = NDArray[np.float64]
 

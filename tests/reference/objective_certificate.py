@@ -13,8 +13,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from acpc.arrays import NDArray
 from acpc.contract import DistanceTerm, Norm, Objective
-from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Wide = NDArray[np.longdouble]

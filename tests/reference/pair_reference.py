@@ -13,9 +13,9 @@ import numpy_reference as metrics
 import pixel_reference as pixels
 import scene_reference as scene
 import torch
+from acpc.arrays import NDArray
 from acpc.v1 import perturbation_pb2
 from acpc_server.perturb import DrawKey, Draws
-from numpy.typing import NDArray
 from reference_model import ReferenceModel
 
 Array = NDArray[np.float64]

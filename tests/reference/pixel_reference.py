@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 
 Array = NDArray[np.float64]
 

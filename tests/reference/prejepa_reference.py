@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from acpc.arrays import NDArray
 from jepa_reference import gelu, layer_norm, linear, resize_matrix, softmax
-from numpy.typing import NDArray
 from public_prejepa import Sizes
 from torch import nn
 

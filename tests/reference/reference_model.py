@@ -9,7 +9,7 @@ import jepa_reference
 import jepa_torch_reference
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 from public_checkpoint import random_state_dict
 
 Array = NDArray[np.float64]

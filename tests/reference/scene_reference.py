@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from acpc.arrays import NDArray
 from camera_reference import Array, normalised, pixels, recoloured, saturated
-from numpy.typing import NDArray
 
 Numbers = Sequence[float] | NDArray[np.float64]
 Place = Callable[[float, float], tuple[float, float]]

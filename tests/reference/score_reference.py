@@ -12,8 +12,8 @@ import numpy_reference as metrics
 import pair_reference
 import pixel_reference as pixels
 import torch
+from acpc.arrays import NDArray
 from acpc.v1 import perturbation_pb2
-from numpy.typing import NDArray
 from public_dataset import PublicColumns
 from reference_model import ReferenceModel
 

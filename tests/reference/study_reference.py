@@ -12,11 +12,11 @@ import numpy as np
 import numpy_reference as metrics
 import pixel_reference as pixels
 import torch
+from acpc.arrays import NDArray
 from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.updates import pool_normals
 from acpc_server.perturb import DrawKey, Draws
 from acpc_server.studies import drift
-from numpy.typing import NDArray
 from reference_model import ReferenceModel
 from score_reference import Anchors
 

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from acpc.arrays import NDArray
 from scipy.spatial.transform import Rotation
 from scipy.special import erf
 from vjepa2_ac import tiny

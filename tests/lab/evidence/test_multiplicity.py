@@ -6,10 +6,10 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
+from acpc.arrays import NDArray
 from acpc_lab.evidence import all_hold, any_holds, held_in_sequence, holm
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 P = st.floats(0, 1) | st.sampled_from([0.0, 0.001, 0.01, 0.025, 0.05, 1.0])
 FAMILIES = st.lists(P, max_size=6)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from acpc.arrays import NDArray
 from acpc_client import AnchorArrays
 from acpc_client.errors import ArgumentError
 from acpc_lab.factors import environment_renderer, factor_of, group_of, rendered_views
-from numpy.typing import NDArray
 from public_library import public_module
 
 HISTORY, SIDE = 3, 4

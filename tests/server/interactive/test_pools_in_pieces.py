@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import (
     CandidatePool,
     CemBudget,
@@ -32,7 +33,6 @@ from acpc_server.interactive.pieces import (
 )
 from acpc_server.numerics.cost_bounds import PoolBounds
 from acpc_server.scheduling import Priority, RequestContext
-from numpy.typing import NDArray
 from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
 
 CALL, CANDIDATES, HORIZON = 28, 16, 3

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from acpc.arrays import NDArray
 from acpc.contract import (
     CoverageGoal,
     GaussianBlur,
@@ -17,7 +18,6 @@ from acpc.contract import (
 )
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import MeasuredPool, Moment, Planner, certify_pool
-from numpy.typing import NDArray
 from planning_world import PlanningWorld, drawn, moment, noise, pool
 from shared_call import calls, together
 

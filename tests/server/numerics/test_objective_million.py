@@ -10,10 +10,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import DistanceTerm, Norm, Objective
 from acpc_server.numerics.cost_bounds import elite_certificate, elite_indices
 from acpc_server.numerics.objectives import PoolCost
-from numpy.typing import NDArray
 from objective_certificate import Asked, exact_added, exact_margin, judge
 from pool_families import Array, Families, check_reported
 
