@@ -42,7 +42,6 @@ ALLOWED = {
     "follows from shapes, files or definitions": (
         "98,304 numbers, 393 kB",
         "2^24 numbers, 64 MiB",
-        "normals, 262 kB",
         "some 400 kB",
         "about 1.5 GB",
         "44 GFLOP",
