@@ -1,12 +1,13 @@
 """Calls answered by one worker and by two behind one port, 32 callers of ComparePair.
 
-    python benchmarks/devices.py [--rounds 3] [--seconds 6] [--callers 32] [--draws 4] [--heavy 64]
+    python benchmarks/devices.py [--rounds 5] [--seconds 6] [--callers 32] [--draws 4] [--heavy 64]
 
 Each worker computes with one thread. Both servers stand, and the parts alternate, so that both see
 the same machine. The callers use the same cores: `server_ms` and `client_ms` say who used how much
-of them a call, `ratio.bound` what two workers could answer at most on the cores that there are, and
-`ratio.by_server_time` what they would that had their cores to themselves. `heavy` is the same with
-calls of so many views that the callers' share is small. Every connection is made anew each round.
+of them a call, `ratio.calls` by processor time what two workers would answer that had their cores
+to themselves, and `ratio.bound` what they could at most on the cores that there are. `heavy` is the
+same with calls of so many views that the callers' share is small. Every connection is made anew
+each round.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from common import CHECKPOINTS, parser, publish
+from common import CHECKPOINTS, ROUNDS, Spent, alternated, parser, publish, ratio
 
 # isort: split
 import numpy as np
@@ -94,10 +96,15 @@ def compared(
 ) -> dict[str, dict[str, float]]:
     """Medians of alternating parts of each server, and what two workers answer against one."""
     seen: dict[str, list[dict[str, float]]] = {devices: [] for devices in servers}
-    for _ in range(rounds):
-        for devices, server in servers.items():
-            load = callers, seconds, draws, CONNECTIONS[devices]
-            seen[devices].append(part(server, *load))
+
+    def turn(devices: str) -> Spent:
+        """A call: of the worker that has most to do, each on a core of its own; on the clock."""
+        load = callers, seconds, draws, CONNECTIONS[devices]
+        seen[devices].append(found := part(servers[devices], *load))
+        busiest = found["server_ms"] * found["busiest_worker_share"]
+        return Spent(busiest, 1e3 / found["calls_per_second"])
+
+    took = alternated({devices: partial(turn, devices) for devices in servers}, rounds)
     report = {
         devices: {name: statistics.median(one[name] for one in parts) for name in parts[0]}
         for devices, parts in seen.items()
@@ -105,20 +112,18 @@ def compared(
     one, two = report.values()
     cores = len(os.sched_getaffinity(0))
     most = 1e3 * cores / (two["server_ms"] + two["client_ms"])
-    ratio = {
-        "calls": two["calls_per_second"] / one["calls_per_second"],
+    found = {
+        "calls": ratio(*took.values()),
         # All cores busy with nothing but these calls.
         "bound": most / one["calls_per_second"],
-        # Each worker on a core of its own, limited by the one that has most to do.
-        "by_server_time": one["server_ms"] / (two["server_ms"] * two["busiest_worker_share"]),
     }
-    return {**report, "ratio": ratio}
+    return {**report, "ratio": found}
 
 
 def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "devices")
-    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--rounds", type=int, default=ROUNDS)
     arguments.add_argument("--seconds", type=float, default=6.0, help="length of each part")
     arguments.add_argument("--callers", type=int, default=32)
     arguments.add_argument("--draws", type=int, default=4, help="views of each pair")

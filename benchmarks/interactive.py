@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,19 @@ from acpc_server.interactive.planning import Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from common import CHECKPOINTS, WORLD, memory, parser, processor_seconds, publish
+from common import (
+    CHECKPOINTS,
+    ROUNDS,
+    WORLD,
+    Spent,
+    alternated,
+    memory,
+    parser,
+    processor_seconds,
+    publish,
+    ratio,
+    spread,
+)
 from dataset import write_dataset
 from load import (
     HISTORY,
@@ -194,6 +207,12 @@ def device_calls(server: ServerProcess, primitive: str) -> tuple[float, float]:
     return count, total
 
 
+def beside_jobs(address: str, seconds: float) -> dict[str, Any]:
+    """Turns of :func:`beside_a_job`; latencies are those of the last."""
+    turns = [beside_a_job(address, seconds) for _ in range(ROUNDS)]
+    return {**turns[-1], "p99_ratio": spread([turn["p99_ratio"] for turn in turns])}
+
+
 def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
     """One caller's latency on an idle server, and while checkpoint jobs run."""
     idle = throughput(address, 1, seconds, 1)
@@ -256,15 +275,34 @@ def overloads(server: ServerProcess, seconds: float, runs: int) -> dict[str, Any
     }
 
 
-def unmerged(server: ServerProcess, parts: set[str], seconds: float) -> dict[str, Any]:
-    """Throughput of a server that merges no requests."""
-    report: dict[str, Any] = {}
-    throughput(server.address, 4, 2.0, 4)  # warm
-    if "pairs" in parts:
-        report["unbatched"] = {str(n): shared(server, seconds, n) for n in VIEWS}
-    if "pools" in parts:
-        report["pools_unbatched"] = shared(server, seconds, 1, POOL)
-    return report
+def compared(servers: dict[str, ServerProcess], parts: set[str], seconds: float) -> dict[str, Any]:
+    """Throughput of servers that merge requests and do not, in turns, and what merging gains."""
+    found: dict[str, Any] = {}
+    loads = [("", views, PAIR) for views in VIEWS if "pairs" in parts]
+    loads += [("pools_", 1, POOL)] if "pools" in parts else []
+    for server in servers.values():
+        throughput(server.address, 4, 2.0, 4)  # warm
+    for prefix, views, method in loads:
+        seen: dict[str, list[dict[str, Any]]] = {name: [] for name in servers}
+
+        def turn(name: str, views: int = views, method: str = method, seen: Any = seen) -> Spent:  # noqa: ANN401
+            seen[name].append(one := shared(servers[name], seconds, views, method))
+            cost = one["server_ms_a_call"]
+            return Spent(cost["user"] + cost["system"], 1e3 / one["per_second"])
+
+        took = alternated({name: partial(turn, name) for name in servers})
+        gained = ratio(took["unbatched"], took["batched"])
+        for name, turns in seen.items():
+            middle = sorted(turns, key=lambda one: one["per_second"])[len(turns) // 2]
+            if prefix:
+                found[f"{prefix}{name}"] = middle
+            else:
+                found.setdefault(name, {})[str(views)] = middle
+        if prefix:
+            found["pools_throughput_ratio"] = gained
+        else:
+            found.setdefault("throughput_ratio", {})[str(views)] = gained
+    return found
 
 
 def merged(
@@ -275,31 +313,11 @@ def merged(
     seconds = options.seconds
     if "overhead" in parts:
         report["pool_64x5"] = pool_overhead(server.address, sockets, options.rounds)
-    throughput(server.address, 4, 2.0, 4)  # warm
-    if "pairs" in parts:
-        report["batched"] = {str(n): shared(server, seconds, n) for n in VIEWS}
-    if "pools" in parts:
-        report["pools_batched"] = shared(server, seconds, 1, POOL)
     if "job" in parts:
-        report["beside_a_job"] = beside_a_job(server.address, seconds)
+        report["beside_a_job"] = beside_jobs(server.address, seconds)
     if "overload" in parts:
         report["overload"] = overloads(server, seconds, options.runs)
     return report
-
-
-def ratios(report: dict[str, Any]) -> dict[str, Any]:
-    """Throughput merged over not, of what was measured."""
-    found: dict[str, Any] = {}
-    if "batched" in report:
-        alone = report["unbatched"]
-        found["throughput_ratio"] = {
-            views: one["per_second"] / alone[views]["per_second"]
-            for views, one in report["batched"].items()
-        }
-    if "pools_batched" in report:
-        both = report["pools_batched"], report["pools_unbatched"]
-        found["pools_throughput_ratio"] = both[0]["per_second"] / both[1]["per_second"]
-    return found
 
 
 def main() -> None:
@@ -326,15 +344,19 @@ def main() -> None:
         roots = (CHECKPOINTS, root / "data")
         if parts & {"pairs", "pools"}:
             alone = {"ACPC_MERGE_REQUESTS": "false"}
-            with ServerProcess(*roots, root / "alone", environment=alone) as server:
-                report |= unmerged(server, parts, options.seconds)
+            with (
+                ServerProcess(*roots, root / "alone", environment=alone) as other,
+                ServerProcess(*roots, root / "together") as server,
+            ):
+                servers = {"batched": server, "unbatched": other}
+                report |= compared(servers, parts, options.seconds)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
         sockets = f"unix:{root / 'acpc.sock'}"
         flags = {"environment": small_cache, "listen": sockets}
         with ServerProcess(*roots, root / "state", **flags) as server:
             report |= merged(server, sockets, parts, options)
-    publish(report | ratios(report), options.out)
+    publish(report, options.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ float32 and in bfloat16, which the caller may choose; the public way always in f
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from acpc_server.models.config import parse_config
 from acpc_server.models.families import jepa_network
 from acpc_server.models.parts import JepaConfig
 from acpc_server.numerics.pixels import to_model_input
-from common import parser, publish
+from common import ROUNDS, alternated, parser, publish, ratio, spent
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from server_process import ServerProcess
 from torch import Tensor
@@ -89,7 +88,7 @@ def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "planning")
     arguments.add_argument("--iterations", type=int, default=8)
-    arguments.add_argument("--rounds", type=int, default=3, help="steps of each way, in turn")
+    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="steps of each way, in turn")
     options = arguments.parse_args()
     rng = np.random.default_rng(0)
     history, view = rng.integers(0, 256, (2, HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
@@ -141,18 +140,15 @@ def main() -> None:
                     return np.array([[a.clean_costs, a.views[0].perturbed_costs] for a in answers])
 
                 client.checkpoints.load("paper")
-                ours, plain = [], []
-                for _ in range(options.rounds):
-                    started = time.perf_counter()
-                    served = plan_step()
-                    ours.append(time.perf_counter() - started)
-                    started = time.perf_counter()
-                    direct = public_step()
-                    plain.append(time.perf_counter() - started)
+                served, direct = plan_step(), public_step()  # and warm
+                ways = {
+                    "plan": lambda step=plan_step, pid=server.pid: spent(step, pid),
+                    "public": lambda: spent(public_step),
+                }
+                took = alternated(ways, options.rounds)
             report[name] = {
-                "plan_seconds": ours,
-                "public_seconds": plain,
-                "ratio": min(plain) / min(ours),
+                **{f"{way}_seconds": [turn.wall for turn in turns] for way, turns in took.items()},
+                "ratio": ratio(took["public"], took["plan"]),
                 "largest_relative_cost_difference": float(np.max(np.abs(served - direct) / direct)),
             }
     publish(report, options.out)

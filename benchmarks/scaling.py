@@ -20,13 +20,24 @@ import hdf5plugin
 import numpy as np
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client import AcpcClient, ScoreJob
-from common import CHECKPOINTS, MIB, WORLD, forget_peak, memory, parser, publish
+from common import (
+    CHECKPOINTS,
+    MIB,
+    ROUNDS,
+    WORLD,
+    alternated,
+    forget_peak,
+    memory,
+    parser,
+    publish,
+    ratio,
+    spent,
+)
 from dataset import columns
 from server_process import ServerProcess
 
 MODEL, SHIFT = "two-room-base", GaussianNoise(0.08)
 EPISODES, BLOCKS, SEED, DRAWS = 160, 24, 9101, 5
-GOAL = 4.3
 
 
 def write_world(path: Path, enlarge: int) -> None:
@@ -69,20 +80,20 @@ def seconds(*jobs: ScoreJob) -> float:
     return time.perf_counter() - started
 
 
-def ratio(measure: Callable[[int], float], size: int, rounds: int) -> dict[str, Any]:
-    """Time for ``4 * size`` over time for ``size``; the best of some rounds each, in turns."""
-    small, large = [], []
-    for _ in range(rounds):
-        small.append(measure(size))
-        large.append(measure(4 * size))
-    found = min(large) / min(small)
+def growth(
+    measure: Callable[[int], object], size: int, rounds: int, server: ServerProcess
+) -> dict[str, Any]:
+    """What ``4 * size`` takes over what ``size`` does, in turns."""
+    took = alternated(
+        {str(n): lambda n=n: spent(lambda: measure(n), server.pid) for n in (size, 4 * size)},
+        rounds,
+    )
+    small, large = took.values()
     return {
         "size": size,
-        "seconds": min(small),
-        "seconds_of_four_times": min(large),
-        "ratio": found,
-        "goal": GOAL,
-        "within_goal": found <= GOAL,
+        "seconds": min(turn.wall for turn in small),
+        "seconds_of_four_times": min(turn.wall for turn in large),
+        "ratio": ratio(large, small),
     }
 
 
@@ -95,11 +106,16 @@ def measure_times(root: Path, anchors: int, rounds: int) -> dict[str, Any]:
         seconds(submit(client, 50))  # loads the checkpoint
 
         return {
-            "anchors": ratio(lambda n: seconds(submit(client, n)), anchors, rounds),
-            "draws": ratio(lambda m: seconds(submit(client, anchors, draws=m)), DRAWS, rounds),
-            "checkpoints": ratio(
-                lambda jobs: seconds(*(submit(client, anchors) for _ in range(jobs))), 1, rounds
-            ),
+            name: growth(measure, size, rounds, server)
+            for name, measure, size in (
+                ("anchors", lambda n: seconds(submit(client, n)), anchors),
+                ("draws", lambda m: seconds(submit(client, anchors, draws=m)), DRAWS),
+                (
+                    "checkpoints",
+                    lambda jobs: seconds(*(submit(client, anchors) for _ in range(jobs))),
+                    1,
+                ),
+            )
         }
 
 
@@ -136,7 +152,7 @@ def main() -> None:
     """Command line entry."""
     arguments = parser(__doc__, "scaling")
     arguments.add_argument("--anchors", type=int, default=200, help="default: %(default)s")
-    arguments.add_argument("--rounds", type=int, default=2, help="default: %(default)s")
+    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
     arguments.add_argument("--large", type=int, default=5000, help="default: %(default)s")
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
