@@ -9,6 +9,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -69,6 +70,14 @@ def processor_seconds(pid: int) -> tuple[float, float]:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     ticks = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / ticks, int(fields[12]) / ticks
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that all threads of a process have used, to the nanosecond: ``clock_getcpuclockid``.
+
+    ``processor_seconds`` counts hundredths, of which a call takes two.
+    """
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def forget_peak(pid: int) -> None:

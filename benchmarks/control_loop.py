@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import Brightness, GaussianBlur, GaussianNoise
 from acpc_client import AcpcClient
-from common import CHECKPOINTS, parser, publish
+from common import CHECKPOINTS, parser, processor_time, publish
 from load import HISTORY, SIDE, WIDTH
 from server_process import ServerProcess
 
@@ -75,14 +75,6 @@ def one_stream(client: AcpcClient, episode: Episode, options: dict[str, Any]) ->
 
 
 WAYS = {"stream_a_step": one_a_step, "one_stream": one_stream}
-
-
-def processor_time(pid: int) -> float:
-    """Seconds that all threads of a process have used, to the nanosecond: ``clock_getcpuclockid``.
-
-    ``processor_seconds`` counts hundredths, of which a step takes two.
-    """
-    return time.clock_gettime((~pid << 3) | 2)
 
 
 @contextmanager
