@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -19,10 +20,11 @@ PATH = "/bare/Call"
 
 
 @contextmanager
-def served(socket: str, work_seconds: float, answer_bytes: int) -> Iterator[str]:
-    """A server in a process of its own, which multiplies matrices for so long in every call.
+def served(socket: str, work_seconds: float, answer_bytes: int) -> Iterator[tuple[str, int]]:
+    """A server in a process of its own, one thread of which multiplies matrices in every call.
 
-    It listens on ``socket``, and by TCP at the address that this yields.
+    It does so for ``work_seconds`` of its processor time. It listens on ``socket``, and by TCP at
+    the address that this yields with its process id.
     """
     spawned = get_context("spawn")
     bound, told = spawned.Pipe(duplex=False)
@@ -31,33 +33,34 @@ def served(socket: str, work_seconds: float, answer_bytes: int) -> Iterator[str]
     process.start()
     told.close()  # so that a server that cannot start ends the wait
     try:
-        yield f"127.0.0.1:{bound.recv()}"
+        yield f"127.0.0.1:{bound.recv()}", process.pid or 0
     finally:
         process.kill()
         process.join()
 
 
-def overhead(channel: grpc.Channel, request_bytes: int) -> float:
-    """Seconds of one call beyond those of its work."""
-    started = time.perf_counter()
+def work_of(channel: grpc.Channel, request_bytes: int) -> tuple[float, float]:
+    """Makes one call; what its work took in seconds, and in seconds of its thread's processor."""
     answer = channel.unary_unary(PATH)(bytes(request_bytes))
-    return time.perf_counter() - started - float(np.frombuffer(answer[:8])[0])
+    wall, processor = np.frombuffer(answer[:16]).tolist()
+    return wall, processor
 
 
 def _serve(socket: str, work_seconds: float, answer_bytes: int, told: Connection) -> None:
-    torch.set_num_threads(1)
+    # Torch's count of threads is a thread's own.
+    worker = ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
     matrix = torch.ones(256, 256)
 
-    def work() -> float:
-        begun = time.perf_counter()
-        while time.perf_counter() < begun + work_seconds:
+    def work() -> list[float]:
+        begun, used = time.perf_counter(), time.thread_time()
+        while time.thread_time() < used + work_seconds:
             matrix @ matrix
-        return time.perf_counter() - begun
+        return [time.perf_counter() - begun, time.thread_time() - used]
 
     async def answer(_: object, context: Any) -> bytes:  # noqa: ANN401
         await context.read()
-        spent = await asyncio.get_running_loop().run_in_executor(None, work)
-        return np.float64(spent).tobytes() + bytes(answer_bytes)
+        spent = await asyncio.get_running_loop().run_in_executor(worker, work)
+        return np.array(spent).tobytes() + bytes(answer_bytes)
 
     async def serve() -> None:
         server = grpc.aio.server()

@@ -46,6 +46,7 @@ from common import (
     memory,
     parser,
     processor_seconds,
+    processor_time,
     publish,
     ratio,
     spread,
@@ -70,14 +71,47 @@ CANDIDATES, HORIZON, ELITES = 64, 5, 8
 CALLERS, VIEWS = 32, (1, 4)  # of ComparePair, merged and not; views of each pair
 # Messages of that pool, and about what it takes, of a server that only computes.
 REQUEST_BYTES, ANSWER_BYTES, BARE_SECONDS = 25_300, 4_240, 0.02
+# After a call, for what a server does about it once it is answered; and to see an idle server.
+SETTLE_SECONDS, IDLE_SECONDS = 0.003, 3.0
 PRIMITIVES = {PAIR: "pair", POOL: "pool"}  # device calls of a method, in the metrics
 
 
-def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
+def spent(ask: Callable[[], tuple[float, float]], pid: int, idle: float) -> tuple[float, float]:
+    """Seconds of one call, and of processor time here and in its server, beyond what it returns.
+
+    ``idle`` is what the server uses per second without calls; a ``pid`` of 0 is no server's.
+    """
+
+    def used() -> float:
+        return time.process_time() + (processor_time(pid) if pid else 0.0)
+
+    before, started = used(), time.perf_counter()
+    wall, processor = ask()
+    wall = time.perf_counter() - started - wall
+    time.sleep(SETTLE_SECONDS)
+    lasted = time.perf_counter() - started
+    return wall, used() - before - processor - idle * lasted
+
+
+def idle_rate(pid: int) -> float:
+    """Processor seconds per second of a server without calls."""
+    before, started = processor_time(pid), time.perf_counter()
+    time.sleep(IDLE_SECONDS)
+    return (processor_time(pid) - before) / (time.perf_counter() - started)
+
+
+def quartiles(seconds: np.ndarray) -> dict[str, float]:
+    """The median and both quartiles, in milliseconds."""
+    names = ("p25_ms", "p50_ms", "p75_ms")
+    return dict(zip(names, (1e3 * np.quantile(seconds, (0.25, 0.5, 0.75))).tolist(), strict=True))
+
+
+def pool_overhead(server: ServerProcess, sockets: str, rounds: int) -> dict[str, Any]:
     """CertifyPool of 64 candidates x 5 steps by TCP and by a Unix socket, and in process.
 
     Overheads are medians of differences to the call in process of the same turn, and beside them
-    what gRPC alone takes for messages of these sizes with as much computing between them.
+    what gRPC alone takes for messages of these sizes with as much computing between them: by the
+    clock, and in processor time of both processes.
     """
     rng = np.random.default_rng(0)
     history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
@@ -97,8 +131,7 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
     checkpoint = cache.get(MODEL)
     planner = Planner(engine, max_frames=1536, max_predictions=2**24)
 
-    def in_process(seed: int, pool: np.ndarray) -> float:
-        started = time.perf_counter()
+    def in_process(seed: int, pool: np.ndarray) -> tuple[float, float]:
         context = RequestContext(Priority.INTERACTIVE)
         request = PlanStart(
             checkpoint=CheckpointRef(MODEL),
@@ -110,19 +143,18 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
         )
         session = planner.encode(planner.prepare(checkpoint, request), context)
         certify_pool(session, pool, context)
-        return time.perf_counter() - started
+        return 0.0, 0.0
 
     plain = f"{sockets}.plain"
     with (
-        AcpcClient(address) as by_port,
+        AcpcClient(server.address) as by_port,
         AcpcClient(sockets) as by_socket,
-        bare.served(plain, BARE_SECONDS, ANSWER_BYTES) as plain_address,
+        bare.served(plain, BARE_SECONDS, ANSWER_BYTES) as (plain_address, plain_pid),
         grpc.insecure_channel(plain_address) as plain_port,
         grpc.insecure_channel(plain) as plain_socket,
     ):
 
-        def over_wire(client: AcpcClient, seed: int, pool: np.ndarray) -> float:
-            started = time.perf_counter()
+        def over_wire(client: AcpcClient, seed: int, pool: np.ndarray) -> tuple[float, float]:
             client.certify_pool(
                 MODEL,
                 history,
@@ -133,28 +165,43 @@ def pool_overhead(address: str, sockets: str, rounds: int) -> dict[str, Any]:
                 seed=seed,
                 elite_count=ELITES,
             )
-            return time.perf_counter() - started
+            return 0.0, 0.0
 
         # In turn, so that all see the same machine, and each of them first as often as the others,
         # since the first finds caches that others have filled; no seed twice: none is in the cache.
-        asked: dict[str, Callable[[int, np.ndarray], float]] = {
-            "wire": lambda round_, pool: over_wire(by_port, 2 * round_, pool),
-            "unix": lambda round_, pool: over_wire(by_socket, 2 * round_ + 1, pool),
-            "in_process": lambda round_, pool: in_process(2 * round_, pool),
-            "grpc_alone": lambda *_: bare.overhead(plain_port, REQUEST_BYTES),
-            "grpc_alone_unix": lambda *_: bare.overhead(plain_socket, REQUEST_BYTES),
+        own, idle = server.pid, idle_rate(server.pid)
+        asked: dict[str, Callable[[int, np.ndarray], tuple[float, float]]] = {
+            "wire": lambda turn, pool: spent(lambda: over_wire(by_port, 2 * turn, pool), own, idle),
+            "unix": lambda turn, pool: spent(
+                lambda: over_wire(by_socket, 2 * turn + 1, pool), own, idle
+            ),
+            "in_process": lambda turn, pool: spent(lambda: in_process(2 * turn, pool), 0, 0.0),
+            "grpc_alone": lambda *_: spent(
+                lambda: bare.work_of(plain_port, REQUEST_BYTES), plain_pid, 0.0
+            ),
+            "grpc_alone_unix": lambda *_: spent(
+                lambda: bare.work_of(plain_socket, REQUEST_BYTES), plain_pid, 0.0
+            ),
         }
-        seen: dict[str, list[float]] = {way: [] for way in asked}
-        for round_, pool in enumerate(pools):
-            first = round_ % len(asked)
+        seen: dict[str, list[tuple[float, float]]] = {way: [] for way in asked}
+        for turn, pool in enumerate(pools):
+            first = turn % len(asked)
             for way in [*asked][first:] + [*asked][:first]:
-                seen[way].append(asked[way](round_, pool))
+                seen[way].append(asked[way](turn, pool))
     engine.close()
-    warm = {way: np.array(seconds[rounds // 10 :]) for way, seconds in seen.items()}
+    both = {way: np.array(seconds[rounds // 10 :]).T for way, seconds in seen.items()}
+    warm, processor = ({way: pair[place] for way, pair in both.items()} for place in (0, 1))
+    beyond = {way: processor[way] - processor["in_process"] for way in ("wire", "unix")}
+    alone = {"wire": processor["grpc_alone"], "unix": processor["grpc_alone_unix"]}
     return {
         **{way: quantiles(list(seconds)) for way, seconds in warm.items()},
         "overhead_p50_ms": 1e3 * np.median(warm["wire"] - warm["in_process"]),
         "unix_overhead_p50_ms": 1e3 * np.median(warm["unix"] - warm["in_process"]),
+        "processor": {
+            **{way: quartiles(seconds) for way, seconds in processor.items()},
+            "overhead": {way: quartiles(seconds) for way, seconds in beyond.items()},
+            "beyond_grpc_alone": {way: quartiles(beyond[way] - alone[way]) for way in beyond},
+        },
     }
 
 
@@ -312,7 +359,7 @@ def merged(
     report: dict[str, Any] = {}
     seconds = options.seconds
     if "overhead" in parts:
-        report["pool_64x5"] = pool_overhead(server.address, sockets, options.rounds)
+        report["pool_64x5"] = pool_overhead(server, sockets, options.rounds)
     if "job" in parts:
         report["beside_a_job"] = beside_jobs(server.address, seconds)
     if "overload" in parts:

@@ -2,6 +2,7 @@
 
     make release-check
     python deploy/release_check.py --torch 2.13.0    the same, with this torch in every environment
+    python deploy/release_check.py --python python3.13    the newest packages under that Python
 
 The wheel is built from the sdist, as a packager would. Without constraints one environment gets the
 thin client, then the lab as well, and one the server: what a user gets today. Meanwhile a third
@@ -73,7 +74,9 @@ def main() -> None:
     """Runs every step; the first that fails ends the check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", help="release of torch for every environment, else as pip finds")
-    torch: str | None = parser.parse_args().torch
+    parser.add_argument("--python", default=sys.executable, help="Python of the newest packages")
+    options = parser.parse_args()
+    torch: str | None = options.torch
     signal.signal(signal.SIGALRM, _out_of_time)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     signal.alarm(MAX_SECONDS)
@@ -81,7 +84,10 @@ def main() -> None:
         folder = Path(name)
         try:
             wheel = _build(folder / "dist")
-            checks = [pool.submit(check, folder, wheel, torch) for check in (_newest, _oldest)]
+            checks = [
+                pool.submit(_newest, folder, wheel, torch, options.python),
+                pool.submit(_oldest, folder, wheel, torch),
+            ]
             for check in as_completed(checks):
                 check.result()
         except BaseException:
@@ -89,8 +95,10 @@ def main() -> None:
             raise
 
 
-def _newest(folder: Path, wheel: Path, torch: str | None) -> None:
+def _newest(folder: Path, wheel: Path, torch: str | None, python: str) -> None:
     chosen = [f"torch=={torch}"] if torch else []
+    for name in ("client", "server"):
+        _run(python, "-m", "venv", "--without-pip", folder / name, cwd=folder)
     _check_thin_client(client := _install(folder / "client", str(wheel)))
     _install(folder / "client", f"{wheel}[lab]")
     server = _install(folder / "server", f"{wheel}[server]", *chosen)

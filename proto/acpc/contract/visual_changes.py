@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
@@ -57,7 +58,7 @@ class VisualChange:
         """The one JSON text of this change: sorted keys, no spaces, defaults included."""
         return json.dumps(to_plain(self), sort_keys=True, separators=(",", ":"))
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """sha256 of the canonical JSON, in hexadecimal; receipts are made of it."""
         return hashlib.sha256(self.canonical_json.encode()).hexdigest()
