@@ -128,7 +128,10 @@ def test_a_session_and_a_single_call_answer_alike(client: AcpcClient) -> None:
     single = client.certify_pool(candidates=moment.pool, **moment.question)
     with client.plan(**moment.question) as session:
         session.certify(moment.pool[:7])
-        assert same_numbers(session.certify(moment.pool), single)
+        answer = session.certify(moment.pool)
+    assert same_numbers(answer, single)
+    assert answer.receipt == single.receipt
+    assert answer.request_id == session.request_id
     fractions = [view.top1.certified for view in single.views]
     assert single.top1_certified_fraction == pytest.approx(np.mean(fractions))
     (severity,) = single.certified_severities
@@ -140,13 +143,8 @@ def test_a_sampled_pool_is_the_proposals_and_certified_as_sent(client: AcpcClien
     mean, std = wire.blocks(HORIZON, seed=2), np.full((HORIZON, wire.WIDTH), 0.5, np.float32)
     with client.plan(**moment.question) as session:
         sampled = session.certify_proposal(mean, std, candidates=2000, seed=4)
-        again = session.certify_proposal(mean, std, candidates=2000, seed=4)
-        other = session.certify_proposal(mean, std, candidates=2000, seed=5)
         sent = session.certify(sampled.candidates)
     assert sampled.candidates.shape == (2000, *mean.shape)
-    assert np.array_equal(sampled.candidates[0], mean)
-    assert np.array_equal(sampled.candidates, again.candidates)
-    assert not np.array_equal(sampled.candidates[1:], other.candidates[1:])
     scores = (sampled.candidates[1:] - mean) / std
     assert abs(scores.mean()) < 0.02
     assert scores.std() == pytest.approx(1, abs=0.02)
@@ -216,9 +214,11 @@ def test_paired_plans_agree_where_they_are_certified(client: AcpcClient) -> None
             **{**question, "perturbations": shifts}, budget=budget, sampling_seed=3, returns=returns
         )
         assert answer.clean_plan.shape == (HORIZON, wire.WIDTH)
-        assert [view.spec_index for view in answer.views] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+        views = [(view.spec_index, view.draw) for view in answer.views]
+        assert views == [divmod(place, DRAWS) for place in range(9)]
         for view in answer.views:
             assert len(view.iterations) == budget.iterations
+            assert view.selection_regret >= 0
             same = [iteration.same_elites for iteration in view.iterations]
             assert view.first_divergence == (None if all(same) else same.index(False))
             assert view.certified == all(item.elite.certified for item in view.iterations)
