@@ -19,7 +19,7 @@ from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient
 from acpc_server.access import AccessControl, AccessOptions, Role, TlsFiles, create_key
 from acpc_server.observe import Metrics
-from common import CHECKPOINTS, parser, publish
+from common import CHECKPOINTS, ROUNDS, parser, publish, spread
 from credentials import Authority, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import rsa
 from load import HISTORY, SIDE, WIDTH, quantiles
@@ -77,7 +77,9 @@ def in_turn(asks: dict[str, Ask], rounds: int) -> dict[str, Any]:
         name: {
             **quantiles(list(values)),
             "p50_over_first_ms": 1e3 * float(np.median(values) - np.median(first)),
-            "median_difference_ms": 1e3 * float(np.median(values - first)),
+            "median_difference_ms": spread(
+                [1e3 * float(np.median(part)) for part in np.array_split(values - first, ROUNDS)]
+            ),
         }
         for name, values in seen.items()
     }

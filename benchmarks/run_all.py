@@ -40,7 +40,7 @@ BENCHMARKS = {
     "job_account": Benchmark(1),
     "planning": Benchmark(6),
     "interactive": Benchmark(7, "--seconds 4", ""),
-    "control_loop": Benchmark(1.2, "--rounds 2", ""),
+    "control_loop": Benchmark(3),
     "devices": Benchmark(3, "--seconds 4", ""),
     "neighbour": Benchmark(0.5),
     "idle": Benchmark(2, "--settle 75 --seconds 30", "", postgres=True),
