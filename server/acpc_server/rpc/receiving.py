@@ -10,6 +10,7 @@ slot that is free goes to the caller that has fewest.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ MAX_LINE = 1000
 # Callers whose conduct is remembered.
 MAX_KNOWN = 4096
 GOOD, UNKNOWN, SLOW = 2, 1, 0
+# For so many seconds a look at the host's memory counts, less what has come since.
+LOOK_SECONDS = 0.05
 # Share of the grace of a read whose caller has too many, or has kept others waiting.
 SHORT = 0.05
 
@@ -39,13 +42,15 @@ class Receiver:
     """Slots for messages under way, on one event loop.
 
     A read keeps its slot for ``grace`` seconds while others wait for one, and begins only while the
-    host has ``memory`` bytes for each that is under way.
+    host has ``memory`` bytes for each that is under way: twice the largest message.
     """
 
     def __init__(self, slots: int, *, grace: float = 1.0, memory: int = 0) -> None:
         self._slots = self._free = slots
         self._grace = grace
         self._memory = memory
+        self._looked = -math.inf  # when, how much there was, and how much of it has been taken
+        self._found = self._taken = 0
         self._reads: dict[_Read, None] = {}
         self._silent: dict[_Read, None] = {}
         self._line: dict[_Read, None] = {}
@@ -65,7 +70,7 @@ class Receiver:
         self._reads[read] = None
         try:
             self._check_memory()
-            data = await call.receive()
+            data = await self._receive(call)
         finally:
             del self._reads[read]
             self._release()
@@ -79,7 +84,7 @@ class Receiver:
         self._silent[read] = None
         try:
             self._check_memory()
-            return await call.receive()
+            return await self._receive(call)
         finally:
             del self._silent[read]
 
@@ -92,9 +97,23 @@ class Receiver:
         for read in [r for r in self._line if now - r.since >= r.limit.seconds]:
             read.call.life.interrupt(_crowded())
 
+    async def _receive(self, call: Call) -> bytes | None:
+        data = await call.receive()
+        self._taken += 2 * len(data or b"")
+        return data
+
     def _check_memory(self) -> None:
-        if self._memory and (wrong := memory_short(self._memory * len(self._reads))):
-            raise HostShortage(f"the host is short of memory: {wrong}", retry_after=RETRY_SECONDS)
+        if not self._memory:
+            return
+        now, wanted = time.monotonic(), self._memory * len(self._reads)
+        if now < self._looked + LOOK_SECONDS and self._taken + wanted <= self._found:
+            return
+        for found in (wanted + self._memory, wanted):  # one more, if it can be had
+            if not (wrong := memory_short(found)):
+                self._looked, self._found, self._taken = now, found, 0
+                return
+        self._looked = -math.inf
+        raise HostShortage(f"the host is short of memory: {wrong}", retry_after=RETRY_SECONDS)
 
     async def _slot(self, read: _Read) -> None:
         if len(self._line) >= MAX_LINE:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from acpc_server.errors import AcpcError
-from acpc_server.rpc import ReadLimit, Receiver
+import pytest
+from acpc_server.errors import AcpcError, HostShortage
+from acpc_server.rpc import ReadLimit, Receiver, receiving
 from waiting import GENEROUS_SECONDS
 
 LIMIT = ReadLimit(seconds=10 * GENEROUS_SECONDS)
@@ -49,3 +50,40 @@ def test_slots_that_are_left_at_once_are_pressed_for_again() -> None:
         return last
 
     assert asyncio.run(run()) == b"whole"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_look_at_the_memory_counts_for_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """Small messages share a look; of large ones, arrived or under way, each is looked for."""
+    looks: list[int] = []
+
+    def look(wanted: int) -> str:
+        looks.append(wanted)
+        return "too much" if wanted > most else ""
+
+    most = 2000
+    monkeypatch.setattr(receiving, "memory_short", look)
+    monkeypatch.setattr(receiving, "LOOK_SECONDS", GENEROUS_SECONDS)
+
+    async def run() -> None:
+        nonlocal most
+        receiver = Receiver(8, memory=200)
+        for _ in range(10):
+            await Caller(bytes(100 if large else 1)).reads(receiver)
+        assert looks == [400] * (5 if large else 1)
+        silent = [Caller(None).reads(receiver) for _ in range(5)]
+        await asyncio.sleep(0)
+        assert looks[-1] >= 1000
+        most = 1200
+        last = [Caller(None).reads(receiver) for _ in range(2)]
+        await asyncio.sleep(0)
+        for task in (*silent, *last[:1]):
+            task.cancel()
+        first, second = await asyncio.gather(*last, return_exceptions=True)
+        await asyncio.gather(*silent, return_exceptions=True)
+        assert isinstance(first, asyncio.CancelledError)
+        assert isinstance(second, HostShortage)
+
+    asyncio.run(run())
