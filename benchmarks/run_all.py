@@ -23,8 +23,8 @@ from common import ROOT, commit
 # isort: split
 from postgres_server import find_programs
 
-# Threads of torch that wait for each other sleep: on a busy machine they would spin for several times
-# as long as they compute, the plain ways' the longest, and processor time would count it.
+# Waiting threads of torch sleep: on a busy machine they would spin for several times
+# as long as they compute, and processor time would count it.
 ENVIRONMENT = {"GOMP_SPINCOUNT": "100"}
 REPORTS = ROOT / "build/benchmarks"
 ENDED = ROOT / "build/benchmarks-ended.json"
