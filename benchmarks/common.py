@@ -72,7 +72,10 @@ ROUNDS = 5
 
 
 def spent(work: Callable[[], object], *pids: int) -> Spent:
-    """What ``work`` takes of this process and of others, in whose threads it computes."""
+    """What ``work`` takes of this process and of others, in whose threads it computes.
+
+    Threads that spin while they wait count: ``run_all`` has them sleep.
+    """
 
     def now() -> float:
         return time.process_time() + sum(map(processor_time, pids))
