@@ -2,7 +2,7 @@
 
     make release-check
     python deploy/release_check.py --torch 2.13.0    the same, with this torch in every environment
-    python deploy/release_check.py --python python3.13    the newest packages under that Python
+    python deploy/release_check.py --python python3.13    the newest client under that Python
 
 The wheel is built from the sdist, as a packager would. Without constraints one environment gets the
 thin client, then the lab as well, and one the server: what a user gets today. Meanwhile a third
@@ -74,7 +74,7 @@ def main() -> None:
     """Runs every step; the first that fails ends the check."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", help="release of torch for every environment, else as pip finds")
-    parser.add_argument("--python", default=sys.executable, help="Python of the newest packages")
+    parser.add_argument("--python", default=sys.executable, help="Python of the newest client")
     options = parser.parse_args()
     torch: str | None = options.torch
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -97,8 +97,7 @@ def main() -> None:
 
 def _newest(folder: Path, wheel: Path, torch: str | None, python: str) -> None:
     chosen = [f"torch=={torch}"] if torch else []
-    for name in ("client", "server"):
-        _run(python, "-m", "venv", "--without-pip", folder / name, cwd=folder)
+    _run(python, "-m", "venv", "--without-pip", folder / "client", cwd=folder)
     _check_thin_client(client := _install(folder / "client", str(wheel)))
     _install(folder / "client", f"{wheel}[lab]")
     server = _install(folder / "server", f"{wheel}[server]", *chosen)

@@ -153,11 +153,18 @@ def to_host(tensor: Tensor) -> Tensor:
 
 
 class DeviceGraphs:
-    """Captures on streams of CUDA, and of XPU where torch has graphs for it."""
+    """Captures on streams of CUDA, and of XPU where torch has graphs for it.
+
+    Raises:
+        RuntimeError: The device has no graphs.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._module: Any = torch.get_device_module(device)
+        self._make: Any = getattr(self._module, _GRAPHS.get(device.type, ""), None)
+        if self._make is None:
+            raise RuntimeError(f"torch {torch.__version__} has no graphs of {device.type}")
 
     def aside(self, work: Callable[[], object]) -> None:
         """Do ``work`` on a stream of its own, after what was begun and before what follows."""
@@ -172,12 +179,9 @@ class DeviceGraphs:
         """Return what replays ``work`` on the memory that it used, and its answer's tensor.
 
         Raises:
-            RuntimeError: ``work`` cannot be captured, or the device has no graphs.
+            RuntimeError: ``work`` cannot be captured.
         """
-        make = getattr(self._module, _GRAPHS.get(self._device.type, ""), None)
-        if make is None:
-            raise RuntimeError(f"torch {torch.__version__} has no graphs of {self._device.type}")
-        graph = make()
+        graph = self._make()
         with self._module.graph(graph):
             out = work()
         return graph.replay, out

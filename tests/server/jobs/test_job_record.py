@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +11,7 @@ import processes
 import pytest
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
+from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
 from job_desk import SHORT, Desk, ended
 from sqlalchemy import event
@@ -164,3 +166,11 @@ def test_a_copy_taken_while_jobs_run_resumes_them(tmp_path: Path, command: str) 
         assert service.get(running).attempts == 2
     finally:
         restored.close()
+
+
+def test_an_old_sqlite_has_the_clock_that_dbos_asks_for(tmp_path: Path) -> None:
+    record = Record(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    with record.engine.connect() as connection:
+        found = connection.exec_driver_sql("SELECT unixepoch('subsec')").scalar()
+    record.close()
+    assert found == pytest.approx(time.time(), abs=60)
