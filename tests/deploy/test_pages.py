@@ -58,7 +58,7 @@ def test_every_package_and_module_in_the_architecture_exists() -> None:
 def test_decisions_are_numbered_and_listed_without_a_gap() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = re.findall(
-        r"^\| (\d{4}) \| \[.+\]\((.+\.md)\) \|$", (folder / "README.md").read_text(), re.MULTILINE
+        r"^- \[(\d{4}) .+\]\((.+\.md)\)$", (folder / "README.md").read_text(), re.MULTILINE
     )
     assert [int(number) for number, _ in listed] == list(range(1, len(listed) + 1))
     assert {name for _, name in listed} == {page.name for page in folder.glob("0*.md")}
