@@ -27,6 +27,8 @@ MAX_COUNTED_SECONDS = 2.0
 DEVICE_FAILED, SELF_TEST_FAILED = 70, 71
 # From the verdict to the end of the process, for callers to be told and jobs to be withdrawn.
 LEAVE_SECONDS = 8.0
+# How long a process that leaves waits for the line that says why.
+LOG_SECONDS = 2.0
 # A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
 MIN_FREEZE_SECONDS = 600.0
 STDERR = 2
@@ -88,6 +90,7 @@ class Watchdog:
         self._exit_code = 0
         self._guarded = -math.inf
         self._failing = threading.Lock()
+        self._logged = threading.Event()
         self._woken = threading.Event()
         self._freeze_seconds = max(MIN_FREEZE_SECONDS, *(2 * check.seconds for check in checks))
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -97,10 +100,12 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; a process that has failed is still ended."""
-        if not self._exit_code:
-            self._woken.set()
-            self._thread.join()
+        """Look no more; a process that has failed is still ended, once it has logged why."""
+        if self._exit_code:
+            self._logged.wait(LOG_SECONDS)
+            return
+        self._woken.set()
+        self._thread.join()
 
     def fail(self, why: str, exit_code: int) -> None:
         """Leave, from any thread; the first reason counts."""
@@ -111,6 +116,7 @@ class Watchdog:
         self._health.fail(why)
         self._on_failed(exit_code)
         log.error("failed", why=why, exit_code=exit_code)
+        self._logged.set()
 
     def _run(self) -> None:
         last = time.monotonic()

@@ -139,3 +139,30 @@ def test_time_in_which_the_watchdog_did_not_run_does_not_count(
 
 def test_this_process_has_memory_and_threads() -> None:
     assert (memory_short(), threads_short()) == ("", "")
+
+
+def test_a_process_that_leaves_waits_for_the_line_that_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    leaving = threading.Event()
+
+    class SlowLog:
+        def error(self, event: str, **_: object) -> None:
+            assert leaving.wait(GENEROUS_SECONDS)
+            time.sleep(0.05)
+            done.append(event)
+
+    monkeypatch.setattr(watchdog, "log", SlowLog())
+    monkeypatch.setattr(watchdog, "LOG_SECONDS", GENEROUS_SECONDS)
+    monkeypatch.setattr(watchdog, "LEAVE_SECONDS", 0.0)
+    dog = Watchdog([Patient().check], ServerHealth(), lambda _code: None, end=lambda _code: None)
+    dog.start()
+    failing = threading.Thread(target=dog.fail, args=("the device hangs", 70))
+    failing.start()
+    wait_until(lambda: dog._exit_code)
+    leaving.set()
+    dog.stop()
+    done.append("left")
+    failing.join()
+    assert done == ["failed", "left"]
