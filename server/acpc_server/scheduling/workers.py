@@ -106,9 +106,11 @@ class WorkerPool:
         except BaseException as error:  # noqa: BLE001 - SystemExit must end neither loop nor thread
             problem = RuntimeError(f"a call raised {type(error).__name__}")
         if problem is not None:
-            # Its frames lead to the answer, and would keep the call until garbage is collected.
+            # Their frames lead to the answer, and would keep the call until garbage is collected.
+            for one in (problem.__context__, problem.__cause__, problem):
+                if one is not None:
+                    one.with_traceback(None)
             problem.__context__ = problem.__cause__ = None
-            problem.with_traceback(None)
         self._done.append((task, result, problem))
         if not self._waking:  # one system call for all that are done by then
             self._waking = True
