@@ -292,10 +292,10 @@ def test_an_answer_that_is_no_such_message_is_a_typed_error(side_of: Any) -> Non
 
     server = grpc.server(futures.ThreadPoolExecutor(1))
     server.add_generic_rpc_handlers((SimpleNamespace(service=garbage),))
-    port = server.add_insecure_port("localhost:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         with pytest.raises(Internal):
-            side_of(f"localhost:{port}").ask(lambda client: client.checkpoints.get("a"))
+            side_of(f"127.0.0.1:{port}").ask(lambda client: client.checkpoints.get("a"))
     finally:
         server.stop(None).wait()

@@ -156,6 +156,6 @@ def serve_anchors(servicer: AnchorCounterparty) -> tuple[grpc.Server, str]:
     """A started server and its target, on a free port of this host."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     pb_grpc.add_AnchorServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("localhost:0")
+    port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    return server, f"localhost:{port}"
+    return server, f"127.0.0.1:{port}"

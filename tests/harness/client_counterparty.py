@@ -368,8 +368,9 @@ def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = N
     study_service_pb2_grpc.add_StudyServiceServicer_to_server(servicer, server)
     operations_pb2_grpc.add_OperationsServicer_to_server(servicer, server)
     if credentials is None:
-        port = server.add_insecure_port("localhost:0")
+        port = server.add_insecure_port("127.0.0.1:0")
     else:
-        port = server.add_secure_port("localhost:0", credentials)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
     server.start()
-    return server, f"localhost:{port}"
+    host = "127.0.0.1" if credentials is None else "localhost"  # as its certificate says
+    return server, f"{host}:{port}"

@@ -24,8 +24,8 @@ def target(counterparty: Counterparty) -> Iterator[str]:
 def unused_target() -> str:
     """An address where nobody listens."""
     with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return f"localhost:{probe.getsockname()[1]}"
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.fixture
