@@ -44,6 +44,8 @@ def test_generated_code_is_current() -> None:
     script = str(PROTO / "generate.py")
     command = [sys.executable, script, "--check"]
     done = processes.run(command, check=False, env={"PATH": tools})
+    if "not compared" in done.stdout:
+        pytest.skip(done.stdout)  # other tools write other code
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
