@@ -68,10 +68,10 @@ def tell_milliseconds(connection: object, _record: object) -> None:
     """Give an old SQLite the clock that DBOS asks for from Python 3.12 on, whichever was linked.
 
     ``unixepoch('subsec')`` is of SQLite 3.42; older ones, as Debian 12's and Ubuntu 22.04's, return
-    NULL.
+    NULL. Whole milliseconds, or a job would be older than it says.
     """
     if isinstance(connection, sqlite3.Connection) and sqlite3.sqlite_version_info < (3, 42):
-        connection.create_function("unixepoch", 1, lambda _modifier: time.time())
+        connection.create_function("unixepoch", 1, lambda _: int(time.time() * 1000) / 1000)
 
 
 def connection_url(url: str) -> sa.URL:

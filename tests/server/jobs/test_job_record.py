@@ -174,3 +174,4 @@ def test_an_old_sqlite_has_the_clock_that_dbos_asks_for(tmp_path: Path) -> None:
         found = connection.exec_driver_sql("SELECT unixepoch('subsec')").scalar()
     record.close()
     assert found == pytest.approx(time.time(), abs=60)
+    assert found * 1000 == round(found * 1000)
