@@ -66,9 +66,17 @@ class _GatheringHandler(logging.Handler):
         """Write what waits; returns once it is written."""
         with self._writing, contextlib.suppress(OSError, ValueError):
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
-            made = (one if isinstance(one, str) else f"{self._render(one)}\n" for one in lines)
-            self._stream.write("".join(made))
+            self._stream.write("".join(map(self._text, lines)))
             self._stream.flush()
+
+    def _text(self, line: str | EventDict) -> str:
+        """A line as it is written; one that cannot be rendered takes no other with it."""
+        if isinstance(line, str):
+            return line
+        try:
+            return f"{self._render(line)}\n"
+        except Exception as error:  # noqa: BLE001 - in the thread that writes all others
+            return f"{error!r}: {line!r}\n"
 
     def _write_gathered(self) -> None:
         """While calls come, wake by the clock: whoever adds a line wakes nobody."""

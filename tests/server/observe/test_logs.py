@@ -115,3 +115,17 @@ def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
     assert "own" in line
     assert "number=1" in line
     assert not line.startswith("{")
+
+
+def test_a_call_whose_line_cannot_be_made_takes_no_other_with_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure_logs("INFO", "json")
+    calls = structlog.get_logger("acpc.rpc")
+    calls.info("rpc", method="First")
+    calls.info("rpc", keys={(1, 2): "are no texts"})
+    structlog.get_logger("acpc.test").warning("own")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3
+    assert json.loads(lines[0])["method"] == "First"
+    assert json.loads(lines[2])["event"] == "own"
