@@ -6,53 +6,54 @@ import numpy as np
 import pytest
 from acpc.contract import GaussianBlur
 from acpc_client.calls import Method
-from acpc_client.errors import ArgumentError, DeadlineExceeded
+from acpc_client.errors import ArgumentError, DeadlineExceeded, ServerAway
+from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport import base
 from acpc_client.transport.channel import BUSY_CALLS, Connection, Connections
-from client_counterparty import Counterparty
+from client_counterparty import Counterparty, serve
 
 MAX_CONNECTIONS = 8
 BLUR = GaussianBlur(15)
 
 
-def connections() -> tuple[Connections, list[bool]]:
-    apart: list[bool] = []
+def connections() -> tuple[Connections, list[object]]:
+    opened: list[object] = []
 
-    def opened(alone: bool) -> object:
-        apart.append(alone)
-        return object()
+    def another() -> object:
+        opened.append(object())
+        return opened[-1]
 
-    return Connections(opened, MAX_CONNECTIONS), apart
+    return Connections(another, MAX_CONNECTIONS), opened
 
 
 def test_few_calls_have_one_connection() -> None:
-    given, apart = connections()
+    given, opened = connections()
     for _ in range(BUSY_CALLS):
         given.least_busy().under_way += 1
-    assert apart == [False]
+    assert len(opened) == 1
     given.least_busy().under_way += 1
-    assert apart == [False, True], "the second shares no connection with the first"
+    assert len(opened) == 2
 
 
 def test_many_calls_spread_evenly_over_as_many_as_there_may_be() -> None:
-    given, apart = connections()
+    given, opened = connections()
     taken: Counter[Connection] = Counter()
     for _ in range(3 * BUSY_CALLS * MAX_CONNECTIONS):
         one = given.least_busy()
         one.under_way += 1
         taken[one] += 1
-    assert len(apart) == MAX_CONNECTIONS
+    assert len(opened) == MAX_CONNECTIONS
     assert set(taken.values()) == {3 * BUSY_CALLS}
 
 
 def test_calls_one_after_another_stay_on_one_connection() -> None:
-    given, apart = connections()
+    given, opened = connections()
     for _ in range(10 * BUSY_CALLS):
         one = given.least_busy()
         one.under_way += 1
         one.under_way -= 1
-    assert apart == [False]
+    assert len(opened) == 1
 
 
 def test_a_call_that_has_failed_is_not_under_way() -> None:
@@ -70,7 +71,7 @@ def test_a_call_that_has_failed_is_not_under_way() -> None:
 
 
 def test_a_client_has_one_connection_unless_it_is_told() -> None:
-    one = Connections(lambda _: object())
+    one = Connections(object)
     first = one.least_busy()
     first.under_way = 10 * BUSY_CALLS
     assert one.least_busy() is first
@@ -100,3 +101,19 @@ def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
                 else:
                     assert session.certify(pool)
     assert len(set(counterparty.peers["Plan"])) == connections
+
+
+def test_a_new_client_reaches_a_server_that_an_older_one_found_away(
+    unused_target: str,
+) -> None:
+    """Connections that channels of a process share wait before they try again."""
+    once = RetryPolicy(attempts=1)
+    with AcpcClient(unused_target, retry=once) as older:
+        with pytest.raises(ServerAway):
+            older.checkpoints.get("lewm")
+        server, _ = serve(Counterparty(), address=unused_target)
+        try:
+            with AcpcClient(unused_target, retry=once) as newer:
+                assert newer.checkpoints.get("lewm")
+        finally:
+            server.stop(None).wait()

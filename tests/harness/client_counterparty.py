@@ -357,8 +357,12 @@ class Counterparty(
         return empty_pb2.Empty()
 
 
-def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = None) -> Any:
-    """A started server and its target, on a free port of this host."""
+def serve(
+    servicer: Counterparty,
+    credentials: grpc.ServerCredentials | None = None,
+    address: str = "127.0.0.1:0",
+) -> Any:
+    """A started server and its target, by default on a free port of this host."""
     limits = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limits)
     diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(servicer, server)
@@ -368,9 +372,9 @@ def serve(servicer: Counterparty, credentials: grpc.ServerCredentials | None = N
     study_service_pb2_grpc.add_StudyServiceServicer_to_server(servicer, server)
     operations_pb2_grpc.add_OperationsServicer_to_server(servicer, server)
     if credentials is None:
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(address)
     else:
-        port = server.add_secure_port("127.0.0.1:0", credentials)
+        port = server.add_secure_port(address, credentials)
     server.start()
     host = "127.0.0.1" if credentials is None else "localhost"  # as its certificate says
     return server, f"{host}:{port}"

@@ -69,16 +69,13 @@ class Transport(ABC):
         self.contact = Contact(self.target)
         self._closed = False
         self._connections = Connections(
-            self._another, check_connections(options.get("connections"))
+            lambda: self._open(self.channel_options),
+            check_connections(options.get("connections")),
         )
 
     @abstractmethod
     def _open(self, options: Sequence[tuple[str, int | str]]) -> Channel:
         """A channel of the concrete transport's kind."""
-
-    def _another(self, apart: bool) -> Channel:
-        alone = (("grpc.use_local_subchannel_pool", 1),) if apart else ()
-        return self._open(self.channel_options + alone)
 
     def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
         """The method on the least busy channel, which takes what gRPC's own takes.

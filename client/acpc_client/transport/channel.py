@@ -41,6 +41,9 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # Our own backoff decides when to try; the channel must be ready to reconnect by then.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Channels of a process would otherwise share connections, and whoever comes to one that waits
+    # before it tries again is refused although the server is back.
+    ("grpc.use_local_subchannel_pool", 1),
 )
 _log = logging.getLogger("acpc_client")
 
@@ -130,11 +133,11 @@ class Connections:
     A connection stays with one process of its server, which may have several behind its port.
 
     Args:
-        opened: Makes a channel, which shares no connection with the others when told so.
+        opened: Makes a channel.
         most: How many there may be.
     """
 
-    def __init__(self, opened: Callable[[bool], Channel], most: int = 1) -> None:
+    def __init__(self, opened: Callable[[], Channel], most: int = 1) -> None:
         self._opened = opened
         self._most = most
         self._open: list[Connection] = []
@@ -146,7 +149,7 @@ class Connections:
         with self._lock:
             best = min(self._open, key=lambda one: one.under_way, default=None)
             if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < self._most):
-                best = Connection(self._opened(bool(self._open or self._left)))
+                best = Connection(self._opened())
                 self._open.append(best)
             return best
 
