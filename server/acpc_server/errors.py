@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import re
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -46,6 +47,9 @@ __all__ = [
     "UnknownName", "UnsafeCheckpoint", "only_one", "shortage",
 ]  # fmt: skip
 
+# Threads of Python 3.11 that parse Python at once may get a SystemError: they share the count of
+# how deep they are. NumPy parses an array's header, torch the formulas of its derivatives.
+PARSING = threading.Lock()
 _MAX_SHOWN = 5
 _SHORT_OF = frozenset(
     {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -16,12 +15,12 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import PARSING, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, Widens, rollout
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
-_LOADING = threading.Lock()  # forward mode has one level of differentiation per process
+PARSES = 3  # of torch's formulas, before an error of the parser is believed
 
 
 def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
@@ -76,15 +75,21 @@ def load_derivatives() -> None:
 
     Call it before :func:`rollout_tangent`, in a thread that may block; the device's may not.
     """
-    with _LOADING:
-        _load_derivatives()
+    with PARSING:  # and forward mode has one level of differentiation per process
+        for left in reversed(range(PARSES)):
+            try:
+                return _load_derivatives()
+            except SystemError:  # whatever else parses, such as a traceback that is logged
+                if not left:
+                    raise
 
 
 @cache
 def _load_derivatives() -> None:
     point = torch.ones(1, 2)
     with torch.no_grad(), forward_ad.dual_level():
-        F.layer_norm(forward_ad.make_dual(point, point), (2,))  # type: ignore[no-untyped-call]
+        dual = forward_ad.make_dual(point, point)  # type: ignore[no-untyped-call]
+        F.linear(F.layer_norm(dual, (2,)), point, point[:, 0])
 
 
 def rollout_tangent(

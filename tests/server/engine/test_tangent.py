@@ -1,12 +1,14 @@
 """The device's Jacobian-vector products against a Jacobian that is written out."""
 
+import sys
 from pathlib import Path
 
 import jepa_torch_reference as reference
 import numpy as np
+import processes
 import pytest
 import torch
-from acpc_server.engine import DeviceClient
+from acpc_server.engine import DeviceClient, arithmetic
 from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.models import load_checkpoint
 from acpc_server.numerics.consistency import horizon_weights
@@ -18,6 +20,21 @@ from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
 CPU = torch.device("cpu")
 HORIZON, PROBES = 2, 64
+# A derivative in a new process; prints the modules that only it has loaded.
+FRESH = """
+import sys
+from pathlib import Path
+import torch
+from acpc_server.engine.arithmetic import load_derivatives, rollout_tangent
+from acpc_server.models import load_checkpoint
+
+model = load_checkpoint(Path(sys.argv[1]), "run", device=torch.device("cpu"))
+load_derivatives()
+before = set(sys.modules)
+frames = torch.rand(2, 3, 3, 28, 28)
+assert rollout_tangent(model, frames, frames, torch.rand(2, 4, 10)).isfinite().all()
+print(*sorted(set(sys.modules) - before))
+"""
 
 
 @pytest.fixture
@@ -109,6 +126,31 @@ def test_the_cut_does_not_move_the_numbers_beyond_rounding(
         for h, b in zip(history, blocks, strict=True)
     ]
     np.testing.assert_allclose(every, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.process
+def test_the_device_loads_nothing_for_a_derivative(tmp_path: Path) -> None:
+    """Its callers would wait for seconds."""
+    write_checkpoint(tmp_path / "run")
+    assert processes.run([sys.executable, "-c", FRESH, tmp_path]).stdout.split() == []
+
+
+def test_a_failure_of_the_parser_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads of Python 3.11 that parse at once may get a SystemError."""
+    tries: list[int] = []
+
+    def load() -> None:
+        tries.append(1)
+        if len(tries) < failures + 1:
+            raise SystemError("AST constructor recursion depth mismatch")
+
+    monkeypatch.setattr(arithmetic, "_load_derivatives", load)
+    failures = arithmetic.PARSES - 1
+    arithmetic.load_derivatives()
+    assert len(tries) == arithmetic.PARSES
+    tries, failures = [], arithmetic.PARSES
+    with pytest.raises(SystemError):
+        arithmetic.load_derivatives()
 
 
 def test_a_withdrawn_request_stops_it(engine: DeviceClient) -> None:

@@ -8,7 +8,6 @@ Arrays beside those have members of their own as frames have, named ``<name>.val
 import json
 import math
 import os
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +30,7 @@ from jaxtyping import UInt8
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
 from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import PARSING, FailedPrecondition
 
 SUFFIX = ".npz"
 # What a file holds beside its arrays.
@@ -128,11 +127,6 @@ def _stored(
     return dict(zip(members, (*values, np.frombuffer(digests, np.uint8)), strict=True))
 
 
-# NumPy parses an array's header as Python, and threads of Python 3.11 that do so at once may get a
-# SystemError: they share the count of how deep they are.
-_PARSING = threading.Lock()
-
-
 def shard_paths(folder: Path) -> list[Path]:
     """Return the shards of a set, in order."""
     return sorted(folder.glob(f"{'[0-9]' * 8}*{SUFFIX}"))
@@ -150,7 +144,7 @@ def next_offset(folder: Path) -> int:
 def read_members(path: Path, *names: str) -> list[np.ndarray]:
     """Read members of a shard; FailedPrecondition when the file is gone or damaged."""
     try:
-        with _PARSING, np.load(path, allow_pickle=False) as members:
+        with PARSING, np.load(path, allow_pickle=False) as members:
             return [members[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise damaged(path, str(error)) from error
