@@ -129,6 +129,7 @@ class Watchdog:
             self._guard_against_freezing()
         faulthandler.cancel_dump_traceback_later()
         if self._exit_code:
+            self._logged.wait(LOG_SECONDS)  # both write to stderr, and would cut each other's lines
             with suppress(Exception):  # where everything hangs, for whoever reads the log
                 faulthandler.dump_traceback(STDERR)
             time.sleep(LEAVE_SECONDS)

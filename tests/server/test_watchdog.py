@@ -166,3 +166,20 @@ def test_a_process_that_leaves_waits_for_the_line_that_says_why(
     done.append("left")
     failing.join()
     assert done == ["failed", "left"]
+
+
+def test_where_threads_are_is_written_after_the_line_that_says_why(
+    watched: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Both go to stderr in pieces: written at once, they would cut each other's lines."""
+    before = []
+
+    def leave(_code: int) -> None:
+        time.sleep(0.2)
+        before.append(capfd.readouterr().err)
+
+    watched.dog._on_failed = leave
+    watched.dog.fail("the device hangs", 70)
+    wait_until(lambda: watched.ended)
+    assert "most recent call first" not in before[0]
+    assert "most recent call first" in capfd.readouterr().err
