@@ -18,14 +18,15 @@ import sys
 import time
 from typing import NamedTuple
 
+from acpc_server.__main__ import SPIN_COUNT
 from common import ROOT, commit
 
 # isort: split
 from postgres_server import find_programs
 
-# Waiting threads of torch sleep: on a busy machine they would spin for several times
-# as long as they compute, and processor time would count it.
-ENVIRONMENT = {"GOMP_SPINCOUNT": "100"}
+# Threads of torch that wait spin as long as a server's: by default ten times as long, and processor
+# time counts it.
+ENVIRONMENT = {"GOMP_SPINCOUNT": SPIN_COUNT}
 REPORTS = ROOT / "build/benchmarks"
 ENDED = ROOT / "build/benchmarks-ended.json"
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from acpc.extras import load_command
 
 # Rounds, about a quarter of a millisecond, that a thread of torch waits for the others before it
-# sleeps. By default it spins for whole turns of the scheduler, so that on a busy machine the thread
-# that all wait for does not get one; without any spinning an idle machine loses a tenth.
+# sleeps, where cores are free (``engine.host.Waiting``). By default it spins for whole turns of the
+# scheduler; without any spinning a call on an idle machine takes half as long again.
 SPIN_COUNT = "20000"
 
 

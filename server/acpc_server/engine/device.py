@@ -14,6 +14,7 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.answers import FiniteCheck, by_rows
 from acpc_server.engine.arithmetic import arithmetic, latent_dtype
 from acpc_server.engine.fast_paths import FastPaths, pool_computation
+from acpc_server.engine.host import own_threads
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
@@ -49,7 +50,8 @@ class Device:
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         if device.type == "cpu":
             for mode, kind in PREPARED.items():
-                packs(kind)  # tried before any work
+                with own_threads(1):  # or this thread had a team of its own, beside the device's
+                    packs(kind)  # tried before any work
                 off = partial(wrong_products, kind)
                 metrics.packed_off.labels(str(mode)).set_function(off)
 

@@ -18,7 +18,7 @@ import torch
 from acpc import tracing
 
 from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
-from acpc_server.engine.host import own_threads
+from acpc_server.engine.host import Waiting, own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -135,8 +135,9 @@ class DeviceOwner:
             # Settles this thread's count, whatever others set later.
             self._threads = torch.get_num_threads()
             self._ready.set()
+            waiting = Waiting(self._threads if self._device.type == "cpu" else 1)
             while self._serve_next():
-                pass
+                waiting.look()
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
+import processes
 import pytest
 import torch
-from acpc_server.engine.host import THREADED_WORK, by_work
+from acpc_server.engine import host
+from acpc_server.engine.host import THREADED_WORK, Waiting, by_work
 from torch import Tensor
+from waiting import wait_until
 
 THREADS = 3
 ROW = torch.zeros(1, 1)
+CHECKPOINTS = Path(__file__).parents[3] / "examples/two_room/checkpoints"
+# Threads that are not Python's, beyond those of the imports, once a device has computed.
+DEVICE = f"""
+import os
+import sys
+import threading
+from pathlib import Path
+import torch
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceClient, host
+from acpc_server.models import load_checkpoint
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+
+
+def native():
+    return len(os.listdir("/proc/self/task")) - threading.active_count()
+
+
+torch.set_num_threads({THREADS})
+host.THREADED_WORK = 0  # the demo's network is small
+host.Waiting.choose = lambda self, spin: None
+before, cpu = native(), torch.device("cpu")
+engine = DeviceClient(cpu, Metrics(), threads={THREADS})
+torch.set_num_threads(1)  # as the server does
+model = load_checkpoint(Path(sys.argv[1]), "two-room-base", device=cpu)
+frames, context = torch.rand(256, 3, 32, 32), RequestContext(Priority.JOB)
+engine.encode(model, frames, context, NumericMode.FP32)
+print(native() - before)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +95,48 @@ def test_a_thread_that_starts_meanwhile_keeps_the_default() -> None:
 
     by_work(0.0, start_another)(ROW)
     assert seen == [THREADS], "torch's own setter would have given it one"
+
+
+@pytest.mark.process
+def test_a_device_has_the_only_team_of_threads() -> None:
+    """With a second team, OpenMP has threads that wait in either sleep at once, whatever is set."""
+    assert processes.run([sys.executable, "-c", DEVICE, CHECKPOINTS]).stdout == f"{THREADS - 1}\n"
+
+
+def idle_teams() -> list[str]:
+    """Names of the teams that only make OpenMP's threads more than the cores."""
+    return [each.name for each in threading.enumerate() if each.name == "idle team"]
+
+
+def test_threads_spin_while_cores_are_free_and_sleep_at_once_beside_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every share of time in line is below 2 and above -1."""
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    waiting = Waiting(2)
+    assert not waiting.spins, "until it is known whether others use the cores"
+    for alone, crowded, spins in ((2.0, 2.0, True), (-1.0, -1.0, False), (2.0, 2.0, True)):
+        monkeypatch.setattr(host, "ALONE", alone)
+        monkeypatch.setattr(host, "CROWDED", crowded)
+        for _ in range(3):
+            waiting.look()
+            assert waiting.spins is spins
+        wait_until(lambda spins=spins: len(idle_teams()) == (not spins))
+
+
+def test_a_share_between_the_two_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(host, "ALONE", -1.0)
+    monkeypatch.setattr(host, "CROWDED", 2.0)
+    waiting = Waiting(1)
+    for spin in (True, False):
+        waiting.choose(spin=spin)
+        before = waiting.spins
+        waiting.look()
+        assert waiting.spins is before
+
+
+def test_one_thread_waits_for_none() -> None:
+    assert Waiting(1).spins
+    assert idle_teams() == []
