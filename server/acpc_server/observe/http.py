@@ -109,6 +109,8 @@ class HttpEndpoint:
         self._running.set()
         async with server:
             await stopped.wait()
+            for writer in [*self._open]:  # which a server waits for from Python 3.12 on
+                writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = None
