@@ -455,3 +455,16 @@ def test_threads_read_one_set(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_clock_that_is_set_forward_expires_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, now = store(tmp_path), time.time()
+    digest = put(where, anchors(), header()).digest
+    with where.upload(header("unfinished")) as upload:
+        upload.append(part(anchors(), 0, 3))
+    monkeypatch.setattr(time, "time", lambda: now + 1e9)
+    where.tidy(unused)
+    assert [stored.info.digest for stored in where.list()] == [digest]
+    assert where.progress("unfinished") == (3, None)
