@@ -1,7 +1,9 @@
 """The table of perturbations, specifications and plug-ins."""
 
 import hashlib
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
@@ -21,7 +23,8 @@ from acpc.contract import (
     parse,
 )  # fmt: skip
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
+from acpc_server.perturb import Perturbation as Entry
+from acpc_server.perturb import is_stochastic, perturb_frames, perturbation, registry
 from pydantic import BaseModel, Field
 
 APART = {"registered", "composition", "given_views"}
@@ -186,6 +189,21 @@ def test_an_installed_plug_in_is_found_by_name(
     spec = Registered(name="fade_good", parameters={"severity": 0.25})
     assert torch.equal(perturb_frames(FRAMES, spec, **KEY), FRAMES * 0.75)
     assert torch.equal(perturb_frames(FRAMES, Registered(name="fade_good"), **KEY), FRAMES * 0.5)
+
+
+def test_requests_that_first_name_a_plug_in_at_once_all_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "fade_together", "{module}:fade")
+    load = registry._load
+
+    def slowly(name: str) -> Entry:
+        time.sleep(0.05)
+        return load(name)
+
+    monkeypatch.setattr(registry, "_load", slowly)
+    with ThreadPoolExecutor(4) as callers:
+        assert not any(callers.map(is_stochastic, [Registered(name="fade_together")] * 4))
 
 
 @pytest.mark.parametrize(
