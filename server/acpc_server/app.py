@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 import structlog
@@ -302,7 +303,7 @@ class Server:
             if self._stopping.wait(TIDY_SECONDS):
                 return
 
-    def stop(self, hurry: threading.Event | None = None) -> None:
+    def stop(self, hurry: SignalEvent | None = None) -> None:
         """Leave: health says NOT_SERVING, and calls are taken until load balancers know: lame duck.
 
         Then the port closes, open calls finish, and running jobs stay on record. ``hurry`` ends the
@@ -311,7 +312,7 @@ class Server:
         self.health.block("draining", "the server stops")
         if self.health.live:
             log.info("lame_duck", seconds=self._settings.lame_duck_seconds)
-            wait_for_signal(hurry or threading.Event(), self._settings.lame_duck_seconds)
+            wait_for_signal(hurry or SignalEvent(), self._settings.lame_duck_seconds)
         seconds = self._settings.drain_seconds if self.health.live else FAILED_DRAIN_SECONDS
         log.info("draining", seconds=seconds)
         self._watchdog.stop()
@@ -329,7 +330,35 @@ class Server:
         log.info("stopped")
 
 
-def wait_for_signal(event: threading.Event, seconds: float = math.inf) -> None:
+class SignalEvent:
+    """An event that handlers of signals may set, and one thread waits for.
+
+    That of ``threading`` has a lock. A handler runs in the midst of whatever the main thread does,
+    and would wait for ever for one that this thread holds: as it begins or ends to wait.
+    """
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put may interrupt all
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._set
+
+    def set(self) -> None:
+        """Set it for good, from any thread or handler."""
+        self._set = True
+        self._wakes.put(None)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is set, or for ``seconds``; return whether it is."""
+        if not self._set:
+            with suppress(queue.Empty):
+                self._wakes.get(timeout=seconds)
+        return self._set
+
+
+def wait_for_signal(event: SignalEvent, seconds: float = math.inf) -> None:
     """Wait in the main thread until a signal's handler sets ``event``, or for ``seconds``.
 
     Looks every second: of two signals at once the second may reach another thread.

@@ -21,6 +21,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from acpc.contract import (
     Aborted,
@@ -44,13 +45,13 @@ __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "Cancelled", "DeadlineExceeded", "DeviceFailed",
     "FailedPrecondition", "FieldViolation", "HostShortage", "InvalidArgument", "NotFound",
     "PermissionDenied", "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
-    "UnknownName", "UnsafeCheckpoint", "only_one", "shortage",
+    "UnknownName", "UnsafeCheckpoint", "only_one", "parsing", "shortage",
 ]  # fmt: skip
 
-# Threads of Python 3.11 that parse Python at once may get a SystemError: they share the count of
-# how deep they are. NumPy parses an array's header, torch the formulas of its derivatives.
-PARSING = threading.Lock()
+PARSES = 3  # before an error of Python's parser is believed
+_PARSING = threading.Lock()
 _MAX_SHOWN = 5
+T = TypeVar("T")
 _SHORT_OF = frozenset(
     {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOSPC, errno.EDQUOT, errno.EIO}
 )
@@ -116,6 +117,20 @@ class DeviceFailed(Unavailable):
 
     def __init__(self, why: str) -> None:
         super().__init__(f"this server restarts, because its device has failed: {why}")
+
+
+def parsing(work: Callable[[], T]) -> T:
+    """Call what parses Python: NumPy does for an array's header, torch for its derivatives.
+
+    Threads of Python 3.11 that parse at once may get a SystemError: they share the count of how
+    deep they are. This keeps such work apart, and tries it again, for others parse too, such as
+    whoever logs a traceback.
+    """
+    with _PARSING:
+        for _ in range(PARSES - 1):
+            with suppress(SystemError):
+                return work()
+        return work()
 
 
 def shortage(error: BaseException) -> HostShortage | None:

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import structlog
 
-from acpc_server.app import Server, wait_for_signal
+from acpc_server.app import Server, SignalEvent, wait_for_signal
 from acpc_server.engine import choose_device, keep_freed_memory
 from acpc_server.errors import AcpcError
 from acpc_server.observe import configure_logs
@@ -38,7 +38,7 @@ def serve_until_stopped(settings: Settings, worker: str = "") -> NoReturn:
     keep_freed_memory()
     raise_open_files()
     configure_logs(settings.log_level, settings.log_format, worker)
-    stop, hurry = threading.Event(), threading.Event()
+    stop, hurry = SignalEvent(), SignalEvent()
     codes: list[int] = []
 
     def stop_or_hurry(*_: object) -> None:
@@ -75,9 +75,7 @@ def serve_until_stopped(settings: Settings, worker: str = "") -> NoReturn:
     os._exit(codes[0] if codes else 0)
 
 
-def _obey(
-    lines: Iterable[str], server: Server, stop: threading.Event, hurry: threading.Event
-) -> None:
+def _obey(lines: Iterable[str], server: Server, stop: SignalEvent, hurry: SignalEvent) -> None:
     """Do what the supervisor commands, until its pipe ends."""
     for line in lines:
         word, _, value = line.strip().partition(" ")

@@ -276,6 +276,8 @@ class AccessControl:
             issuers.append(Issuer(entry, self._source(entry, folder)))
         callers = Callers(content, self._options.quota)
         verifier = TokenVerifier(issuers, self._clock)
+        for url in self._fetched.keys() - {entry.jwks_url for entry in content.issuers}:
+            self._fetched.pop(url).close()  # nobody asks an issuer that has gone from the file
         return _Rules(content, callers, verifier, tuple(files))
 
     def _source(self, entry: IssuerEntry, folder: Path) -> KeySource:

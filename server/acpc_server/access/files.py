@@ -1,9 +1,11 @@
 """Reads the files that say who may call: rejects exposed ones, reads changed ones again."""
 
 import os
+import queue
 import shlex
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -115,7 +117,8 @@ class Reloader:
     def __init__(self) -> None:
         self.also: Callable[..., object] = lambda **_: None  # what else is looked after
         self._entries: list[Reloaded[Any]] = []
-        self._poked = threading.Event()
+        # A handler may interrupt another's poke, so it takes no lock.
+        self._pokes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="access-reload", daemon=True)
 
@@ -130,19 +133,18 @@ class Reloader:
 
     def poke(self) -> None:
         """Read everything again now. Safe in a signal handler."""
-        self._poked.set()
+        self._pokes.put(None)
 
     def stop(self) -> None:
         """End the thread."""
         self._stopping = True
-        self._poked.set()
+        self.poke()
         if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            poked = self._poked.wait(POLL_SECONDS)
-            self._poked.clear()
+            poked = self._was_poked()
             if self._stopping:
                 return
             for refresh in (*(entry.refresh for entry in self._entries), self.also):
@@ -150,6 +152,16 @@ class Reloader:
                     refresh(force=poked)
                 except Exception:  # a bug in one file's reader must not stop the others
                     log.exception("reload_bug")
+
+    def _was_poked(self) -> bool:
+        """Wait until it is time to look; return whether it was poked since the last look."""
+        with suppress(queue.Empty):
+            self._pokes.get(timeout=POLL_SECONDS)
+            with suppress(queue.Empty):
+                while True:
+                    self._pokes.get_nowait()
+            return True
+        return False
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -42,10 +42,11 @@ class KeyUses:
             return
         self._fresh, self._written = False, time.monotonic()
         known = set(self._known())
-        self._seen = {key: at for key, at in self._seen.copy().items() if key in known}
+        for key in self._seen.copy().keys() - known:  # in place: others note uses meanwhile
+            del self._seen[key]
         fresh = self._path.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps(self._seen))
+            fresh.write_text(json.dumps(self._seen.copy()))
             fresh.replace(self._path)
             self._failed = False
         except OSError as error:

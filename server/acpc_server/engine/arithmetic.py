@@ -15,12 +15,11 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
-from acpc_server.errors import PARSING, FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
 from acpc_server.models import FrozenWorldModel, Widens, rollout
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
-PARSES = 3  # of torch's formulas, before an error of the parser is believed
 
 
 def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
@@ -75,13 +74,7 @@ def load_derivatives() -> None:
 
     Call it before :func:`rollout_tangent`, in a thread that may block; the device's may not.
     """
-    with PARSING:  # and forward mode has one level of differentiation per process
-        for left in reversed(range(PARSES)):
-            try:
-                return _load_derivatives()
-            except SystemError:  # whatever else parses, such as a traceback that is logged
-                if not left:
-                    raise
+    parsing(_load_derivatives)  # one at a time: forward mode has one level per process
 
 
 @cache

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import structlog
 import torch
@@ -158,7 +158,7 @@ class DeviceOwner:
             return
         began, under_way = time.perf_counter(), self._under_way
         try:
-            with own_threads(self._threads):
+            with own_threads(self._threads), self._as_between_calls():
                 self._serve_wanted(batch)
         except DeviceFailed:
             raise
@@ -167,6 +167,12 @@ class DeviceOwner:
         finally:
             self._under_way = under_way
             self._away += time.perf_counter() - began
+
+    @contextmanager
+    def _as_between_calls(self) -> Iterator[None]:
+        """Leave the arithmetic of the job's call, of which a plug-in's own products would be."""
+        with torch.inference_mode(False), torch.autocast(self._device.type, enabled=False):
+            yield
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]

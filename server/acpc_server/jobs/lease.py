@@ -262,8 +262,10 @@ class Retention:
         while not self._stop.is_set():
             try:
                 self.sweep()
-            except SQLAlchemyError as error:
+            except RECORD_ERRORS as error:
                 log.warning("retention_sweep_failed", cause=first_line(error))
+            except Exception:  # without this thread finished jobs would stay for ever
+                log.exception("retention_sweep_failed")
             self._stop.wait(SWEEP_SECONDS)
 
     def sweep(self) -> None:

@@ -173,12 +173,13 @@ class JobFollowers:
             if self._closed:
                 changed(None)
                 return lambda: None
+            if self._thread is None:
+                thread = threading.Thread(target=self._look, name="job-looks", daemon=True)
+                thread.start()  # where none can be had now, the next follower tries again
+                self._thread = thread
             followed = self._followed.setdefault(job.job_id, _Followed(job))
             followed.followers.append(changed)
             followed.next_look = 0.0  # it may have changed since this follower read it
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="job-looks", daemon=True)
-                self._thread.start()
             self._moved.notify_all()
 
         def stop() -> None:

@@ -62,7 +62,12 @@ class AuditFile(logging.Handler):
     def close(self) -> None:
         """Write no more."""
         logging.getLogger(AUDIT).removeHandler(self)
-        os.close(self._file)
+        self.acquire()
+        try:  # a call that ends now may have found this handler, and its number may be another's
+            os.close(self._file)
+            self._file = -1
+        finally:
+            self.release()
         super().close()
 
     def _opened(self) -> int:

@@ -83,7 +83,8 @@ class _GatheringHandler(logging.Handler):
         while self._gathers.wait():
             time.sleep(GATHER_SECONDS)
             if self._lines:
-                self.flush()
+                with contextlib.suppress(Exception):  # of memory: without this thread lines wait
+                    self.flush()
                 continue
             self._gathers.clear()
             if self._lines:  # added in between, by a thread that saw it set

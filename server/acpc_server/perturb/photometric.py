@@ -29,6 +29,7 @@ IMAGE_CODEC = (
     else f"libjpeg {features.version_codec('jpg')}"
 )
 """What encodes and decodes JPEG here; another version may give other numbers."""
+Image.preinit()  # loads the codec here: the first image would, in the device's thread
 
 # Luminance and hue rotation of the W3C's Filter Effects Module Level 1 (saturate, hue-rotate).
 LUMINANCE = (0.213, 0.715, 0.072)

@@ -5,6 +5,7 @@ An entry point of the group ``acpc.perturbations`` has the perturbation's name a
 a request first names it.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +59,7 @@ class Perturbation:
 
 
 _TABLE: dict[str, Perturbation] = {}
+_LOADING = threading.RLock()
 
 
 def register(entry: Perturbation) -> Perturbation:
@@ -141,7 +143,10 @@ def require_known(specs: Iterable[VisualChange], path: str) -> None:
 
 
 def _lookup(name: str) -> Perturbation:
-    return _TABLE.get(name) or register(_load(name))
+    if (known := _TABLE.get(name)) is not None:
+        return known
+    with _LOADING:  # of requests that first name a plug-in at once, one registers it
+        return _TABLE.get(name) or register(_load(name))
 
 
 def _load(name: str) -> Perturbation:

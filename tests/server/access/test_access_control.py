@@ -355,6 +355,21 @@ def test_one_odd_key_of_a_set_leaves_the_others_and_the_thread_that_fetches(
     access.stop()
 
 
+def test_an_issuer_that_has_gone_from_the_file_is_asked_no_more(
+    tmp_path: Path, publisher: str
+) -> None:
+    _Publisher.keys, before = (jwk(KEY, "a"),), threading.enumerate()
+    access = fetched(tmp_path, f"{publisher}/jwks")
+    (asks,) = (one for one in threading.enumerate() if one.name == "jwks" and one not in before)
+    access.start()
+    known = token(KEY, kid="a", scope="read")
+    assert admitted(access, known)
+    access_file(tmp_path, "principals: []\n")
+    access.reload()
+    wait_until(lambda: not admitted(access, known) and not asks.is_alive())
+    access.stop()
+
+
 @pytest.mark.parametrize("path", ["/moved", "/endless", "/empty"])
 def test_keys_that_cannot_be_fetched(tmp_path: Path, publisher: str, path: str) -> None:
     access = fetched(tmp_path, publisher + path)

@@ -87,6 +87,33 @@ def test_a_request_is_answered_in_the_middle_of_a_jobs_call(bench: Bench) -> Non
     assert counts == [THREADS]
 
 
+def test_a_request_amid_a_jobs_call_is_computed_as_between_two_calls(bench: Bench) -> None:
+    """A plug-in's perturbation may multiply, and must not get bfloat16 from a job beside it."""
+    seen: list[tuple[bool, ...]] = []
+
+    def look(_: list[None]) -> list[None]:
+        on = torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()
+        seen.append((*on, torch.is_grad_enabled()))
+        return [None]
+
+    def chunk() -> Chunk:
+        context = RequestContext(Priority.INTERACTIVE)
+        return Chunk("pair", "kind", None, 1, look, context, False, 1)
+
+    def computing(_: Tensor) -> None:
+        assert torch.is_autocast_enabled("cpu")
+        bench.engine._queue.put(one := chunk())
+        wait_until(lambda: pause() or one.future.done())
+        assert torch.is_autocast_enabled("cpu")
+
+    bench.engine._queue.put(alone := chunk())
+    alone.future.result(GENEROUS_SECONDS)
+    job = RequestContext(Priority.JOB)
+    given = PlainModel(computing), frames(OF_JOB), job, NumericMode.BF16
+    bench.callers.submit(bench.engine.encode, *given).result(GENEROUS_SECONDS)  # type: ignore[arg-type]
+    assert seen == [(False, False, True)] * 2
+
+
 def test_a_jobs_call_took_only_its_own_time(bench: Bench) -> None:
     began = time.perf_counter()
     bench.beside_a_job(lambda _: time.sleep(0.2))

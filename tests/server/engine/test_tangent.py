@@ -9,7 +9,7 @@ import processes
 import pytest
 import torch
 from acpc_server.engine import DeviceClient, arithmetic
-from acpc_server.errors import Cancelled, FailedPrecondition
+from acpc_server.errors import PARSES, Cancelled, FailedPrecondition
 from acpc_server.models import load_checkpoint
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.local import pixel_direction, rademacher_probe, squared_norm
@@ -145,10 +145,10 @@ def test_a_failure_of_the_parser_is_tried_again(monkeypatch: pytest.MonkeyPatch)
             raise SystemError("AST constructor recursion depth mismatch")
 
     monkeypatch.setattr(arithmetic, "_load_derivatives", load)
-    failures = arithmetic.PARSES - 1
+    failures = PARSES - 1
     arithmetic.load_derivatives()
-    assert len(tries) == arithmetic.PARSES
-    tries, failures = [], arithmetic.PARSES
+    assert len(tries) == PARSES
+    tries, failures = [], PARSES
     with pytest.raises(SystemError):
         arithmetic.load_derivatives()
 

@@ -1,9 +1,11 @@
 """Those who follow a job are told of its changes by one thread, whatever that thread meets."""
 
 import queue
+import threading
 from collections.abc import Collection
 from dataclasses import replace
 
+import pytest
 from acpc.contract import Progress
 from acpc_server.errors import AcpcError
 from acpc_server.jobs import NOBODY, Job, JobState
@@ -43,4 +45,22 @@ def test_a_bug_in_one_look_leaves_nobody_waiting() -> None:
     done = told.get(timeout=GENEROUS_SECONDS)
     assert isinstance(done, Job)
     assert done.state is JobState.SUCCEEDED
+    followers.close()
+
+
+def test_those_who_follow_while_no_thread_can_be_started_keep_nobody_else_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: queue.Queue[Job | AcpcError | None] = queue.Queue()
+    followers = JobFollowers(lambda _: {"a": replace(JOB, state=JobState.SUCCEEDED)})
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as short, pytest.raises(RuntimeError):
+        short.setattr(threading.Thread, "start", start)
+        followers.follow(JOB, lambda _: None)
+    followers.follow(JOB, told.put)
+    assert told.get(timeout=GENEROUS_SECONDS) == JOB
+    assert told.get(timeout=GENEROUS_SECONDS) != JOB
     followers.close()

@@ -80,3 +80,15 @@ def test_a_disk_that_is_full_stops_nothing_and_is_told_once(
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [line["event"] for line in lines].count("audit_file_failed") == 1
     assert [line["number"] for line in lines if line["event"] == "audit"] == [0, 1, 2, 3]
+
+
+def test_a_line_that_comes_too_late_touches_no_file_of_others(tmp_path: Path) -> None:
+    metrics, path = Metrics(), tmp_path / "audit.jsonl"
+    audit = AuditFile(path, 1000, 1, metrics)
+    audit.close()
+    with (tmp_path / "other").open("wb") as other:  # which gets the same number
+        audit.handle(logging.LogRecord("acpc.audit", logging.INFO, "", 0, "late", None, None))
+        other.write(b"whole")
+    assert (tmp_path / "other").read_bytes() == b"whole"
+    assert path.read_bytes() == b""
+    assert unwritten(metrics) == 1

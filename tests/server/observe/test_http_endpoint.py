@@ -216,3 +216,26 @@ def test_series_may_ask_for_a_token_which_may_change() -> None:
 def test_a_port_in_use_is_an_error(served: Served) -> None:
     with pytest.raises(OSError, match="in use"):
         HttpEndpoint(CollectorRegistry(), ServerHealth()).start("127.0.0.1", served.port)
+
+
+def test_series_that_could_not_be_packed_once_come_the_next_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compress(*_: object, **_named: object) -> bytes:
+        raise MemoryError
+
+    with monkeypatch.context() as short:
+        short.setattr(gzip, "compress", compress)
+        assert served.ask("/metrics", Accept_Encoding="gzip")[0] == 500
+    wait_until(lambda: served.ask("/metrics", Accept_Encoding="gzip")[0] == 200)
+
+
+def test_a_silent_connection_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on a server that closes waits for its connections."""
+    monkeypatch.setattr(module, "READ_SECONDS", GENEROUS_SECONDS)
+    served = Served()
+    with served.connect():
+        wait_until(lambda: served.endpoint._open)
+        served.endpoint.stop()
+    assert served.endpoint._thread is not None
+    assert not served.endpoint._thread.is_alive()

@@ -1,11 +1,15 @@
 """The table of perturbations, specifications and plug-ins."""
 
 import hashlib
+import sys
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import torch
 from acpc.contract import (
@@ -21,7 +25,8 @@ from acpc.contract import (
     parse,
 )  # fmt: skip
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
+from acpc_server.perturb import Perturbation as Entry
+from acpc_server.perturb import is_stochastic, perturb_frames, perturbation, registry
 from pydantic import BaseModel, Field
 
 APART = {"registered", "composition", "given_views"}
@@ -37,6 +42,18 @@ class Fade(BaseModel):
 fade = Perturbation("{name}", Fade, False, lambda frames, p, generator: frames * (1 - p.severity))
 wrong_name = Perturbation("else", Fade, False, lambda frames, p, generator: frames)
 not_one = 3
+"""
+# Every kind in a new process; prints the modules that only drawing has loaded.
+FRESH = """
+import sys
+import torch
+from acpc_server.engine.examination import KINDS
+from acpc_server.perturb import perturb_frames
+
+before = set(sys.modules)
+for spec in KINDS:
+    perturb_frames(torch.rand(2, 3, 32, 32), spec, seed=1, anchor=2, draw=3)
+print(*sorted(set(sys.modules) - before))
 """
 BAD = [
     ({}, "kind", "wanted one of identity"),
@@ -186,6 +203,27 @@ def test_an_installed_plug_in_is_found_by_name(
     spec = Registered(name="fade_good", parameters={"severity": 0.25})
     assert torch.equal(perturb_frames(FRAMES, spec, **KEY), FRAMES * 0.75)
     assert torch.equal(perturb_frames(FRAMES, Registered(name="fade_good"), **KEY), FRAMES * 0.5)
+
+
+def test_requests_that_first_name_a_plug_in_at_once_all_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, "fade_together", "{module}:fade")
+    load = registry._load
+
+    def slowly(name: str) -> Entry:
+        time.sleep(0.05)
+        return load(name)
+
+    monkeypatch.setattr(registry, "_load", slowly)
+    with ThreadPoolExecutor(4) as callers:
+        assert not any(callers.map(is_stochastic, [Registered(name="fade_together")] * 4))
+
+
+@pytest.mark.process
+def test_to_draw_loads_nothing() -> None:
+    """The device's thread draws, too, and all others wait for it."""
+    assert processes.run([sys.executable, "-c", FRESH]).stdout.split() == []
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from jaxtyping import UInt8
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
 from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
-from acpc_server.errors import PARSING, FailedPrecondition
+from acpc_server.errors import FailedPrecondition, parsing
 
 SUFFIX = ".npz"
 # What a file holds beside its arrays.
@@ -143,9 +143,13 @@ def next_offset(folder: Path) -> int:
 
 def read_members(path: Path, *names: str) -> list[np.ndarray]:
     """Read members of a shard; FailedPrecondition when the file is gone or damaged."""
-    try:
-        with PARSING, np.load(path, allow_pickle=False) as members:
+
+    def read() -> list[np.ndarray]:
+        with np.load(path, allow_pickle=False) as members:
             return [members[name] for name in names]
+
+    try:
+        return parsing(read)
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise damaged(path, str(error)) from error
 

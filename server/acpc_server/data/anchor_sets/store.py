@@ -66,6 +66,8 @@ class AnchorStore:
         self._whole = root
         self._max_bytes = limits.tenant_bytes
         self._metrics = metrics
+        # Read once: a clock that is set forward later expires nothing early.
+        self._began = time.time() - time.monotonic()
         self._open = threading.BoundedSemaphore(limits.uploads)
         self._usage = Usage(self._count_all, limits.store_bytes, metrics)
         self._enter(root)
@@ -268,8 +270,9 @@ class AnchorStore:
 
         A set is kept while ``in_use`` says that anybody's job names it.
         """
+        now = min(time.time(), self._began + time.monotonic())
         for one in self._everyone():
-            one._tidy_own(in_use, time.time())
+            one._tidy_own(in_use, now)
         self._usage.measure()
 
     def _tidy_own(self, in_use: Callable[[str], bool], now: float) -> None:
