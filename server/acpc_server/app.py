@@ -171,7 +171,7 @@ class Server:
         self._engine.owner.fail(self.health.sickness)
 
     def know_others(self, *, ready: bool) -> None:
-        """Learn whether another one behind the port takes calls: a probe may reach either."""
+        """Note whether another worker behind the port takes calls: a probe may reach either."""
         self._others_ready = ready
         self._tell_health()
 

@@ -116,7 +116,7 @@ class SeverityLimit(Tabular, Record):
         return columns
 
     def shown(self) -> Columns:
-        """The table, with S and its ends as one column."""
+        """Returns the table to print: S and its interval share one column."""
         held = self.table()
         ends = [f"{p.score:.3g} ({p.lower:.3g} to {p.upper:.3g})" for p in self.points]
         first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": ends}

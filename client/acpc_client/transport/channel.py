@@ -65,7 +65,7 @@ class Tls:
     server_name: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The files as channel credentials.
+        """Reads the files into channel credentials.
 
         Raises ArgumentError: A file cannot be read, or only one of certificate and key is given.
         """

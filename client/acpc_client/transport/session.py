@@ -93,7 +93,7 @@ class SessionBase:
         self._why_closed = ""
 
     def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
-        """What the session computes with, from the answer to its start or to a frame."""
+        """Keeps and returns the receipt in the answer to the session's start or to a frame."""
         self._receipt = read_answer(Receipt, diagnostics.started(answer).receipt)
         self._transport.contact.answered()
         return self._receipt

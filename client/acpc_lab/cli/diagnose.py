@@ -247,7 +247,7 @@ def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:
-    """Whether all that is asked for holds; an answer without views or statements shows nothing."""
+    """Tells whether ``require`` holds everywhere; not for an answer without views or statements."""
     what = require.removeprefix("confident-")
     found = [getattr(view, what) for view in answer.views]
     if require == what:

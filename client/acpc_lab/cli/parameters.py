@@ -156,7 +156,7 @@ class DrawnAnchors:
     anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
 
     def drawn(self) -> dict[str, Any]:
-        """What was given, as ``DatasetAnchors`` names it."""
+        """Returns the given options by the names of ``DatasetAnchors``."""
         names = {"anchors": "count", "anchor_seed": "seed"}
         return said(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
 
@@ -189,7 +189,7 @@ class ViewChoice:
     shift: Shifts = field(default_factory=list)
 
     def read(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """What was given, as the client's calls take it."""
+        """Returns the views as arguments of the client's calls."""
         drawn = {name: value for name, value in vars(self).items() if name != "shift"}
         views = arrays.get("views")
         return {"perturbations": read_grid(self.shift), "views": views, **said(**drawn)}
@@ -204,10 +204,10 @@ class ViewChoice:
     endpoint_tolerance="--tolerance",
 )
 class PlannerChoice:
-    """What a planner's costs are, and how exact its endpoints."""
+    """A planner's costs, and the tolerance of its endpoints."""
 
     def said(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it."""
+        """Returns the given options as arguments of the client's calls."""
         return said(**vars(self))
 
 
@@ -219,11 +219,11 @@ class PlannerChoice:
     one_look="--one-look",
 )
 class CoverageChoice:
-    """What to say of all draws; nothing where no option was given."""
+    """The statement to make about all draws; none where no option is given."""
 
     @property
     def goal(self) -> CoverageGoal | None:
-        """What to say; None for nothing."""
+        """The goal of the statement; None where no option is given."""
         given = said(**vars(self))
         return CoverageGoal(**given) if given else None
 
@@ -235,7 +235,7 @@ class CemChoice:
     """The size of a CEM run, its random numbers, and what it returns."""
 
     def said(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it; the rest is the paper's reduced budget."""
+        """Returns the given options as arguments; the rest is the paper's reduced budget."""
         given = said(**vars(self))
         budget = {name: given.pop(name) for name in _BUDGET if name in given}
         return {"budget": CemBudget(**budget), **given}

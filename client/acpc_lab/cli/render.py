@@ -190,7 +190,7 @@ def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
 
 
 def receipt(proof: Receipt) -> None:
-    """What the numbers were computed from."""
+    """Prints the digests, code version and device that the numbers come from."""
     line(
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"

@@ -32,7 +32,7 @@ class FoundColumn:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is known of a task beside its dataset; None: proposed.
+    """What the user chose of a task; a field that is None is proposed from the dataset.
 
     Attributes:
         labels: Coordinates of the state whose median splits make the label.

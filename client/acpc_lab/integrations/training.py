@@ -149,7 +149,7 @@ class ScoreCheckpointCallback:
         self._close()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        """Leaves nothing behind."""
+        """Ends the scoring thread and closes the client when training ends."""
         self._close()
 
     def _submit(self, trainer: Any, module: Any, epoch: int) -> None:  # noqa: ANN401

@@ -36,7 +36,7 @@ GOALS = {
 
 
 def goal_kind(goal: Array) -> str:
-    """``"frame"`` of integers, ``"latent"`` of real values."""
+    """Returns ``"frame"`` for a goal of integers, ``"latent"`` for one of real values."""
     return "latent" if goal.dtype.kind == "f" else "frame"
 
 

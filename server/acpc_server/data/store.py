@@ -76,7 +76,7 @@ class DatasetStore:
         self._statistics = StatisticsCache()
 
     def reading(self, task: str) -> Reading:
-        """Return the reading of requests that do not say one; raises as ``load_task``."""
+        """Return the task's reading, for requests without one; raises as ``load_task``."""
         return load_task(task, self._root).reading
 
     def fit(

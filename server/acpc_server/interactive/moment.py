@@ -136,7 +136,7 @@ class Moment:
 
     @cached_property
     def past(self) -> Tensor:
-        """The blocks that leave the history's earlier frames, (h - 1, block width)."""
+        """The actions between the history's frames, (h - 1, block width)."""
         given = self.request.past_blocks
         none = np.empty((0, self.card.action_block_dim), np.float32)
         return torch.from_numpy(none if given is None else given)

@@ -186,9 +186,9 @@ def by_task(
 
 
 def filling(cell: Measurement) -> Fill:
-    """Full when it surely passes the screen, half when that is undecided, none when it fails.
+    """Fills the mark of a sure pass, half of an undecided cell, none of a failure.
 
-    Nothing is sure of a reference, which cannot pass; without evidence, the verdict counts.
+    A reference, which cannot pass, is half full; without evidence the verdict decides.
     """
     if cell.is_reference:
         return "left"
