@@ -30,7 +30,7 @@ from acpc.contract import (
 from acpc_client import CemBudget, CheckpointRef, CoverageGoal, DatasetAnchors, Objective
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
-from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said
+from acpc_lab.cli.options import Shifts, given, read_grid, read_numbers
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
@@ -58,7 +58,7 @@ def default_of(record: type[Any], name: str) -> str:
 
 
 def in_words(record: type[Any], name: str) -> str:
-    """What a field is, and its default in brackets; empty when nothing is said of it."""
+    """Describes a field, with its default in brackets; empty without a description."""
     text, default = about(record, name), default_of(record, name)
     return f"{text.rstrip('.')} [{default}]." if text and default else text
 
@@ -158,7 +158,7 @@ class DrawnAnchors:
     def drawn(self) -> dict[str, Any]:
         """Returns the given options by the names of ``DatasetAnchors``."""
         names = {"anchors": "count", "anchor_seed": "seed"}
-        return said(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
+        return given(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
 
 
 _DRAWN = fields(DrawnAnchors)  # of a subclass too, which may hold more
@@ -192,7 +192,7 @@ class ViewChoice:
         """Returns the views as arguments of the client's calls."""
         drawn = {name: value for name, value in vars(self).items() if name != "shift"}
         views = arrays.get("views")
-        return {"perturbations": read_grid(self.shift), "views": views, **said(**drawn)}
+        return {"perturbations": read_grid(self.shift), "views": views, **given(**drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +206,9 @@ class ViewChoice:
 class PlannerChoice:
     """A planner's costs, and the tolerance of its endpoints."""
 
-    def said(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Returns the given options as arguments of the client's calls."""
-        return said(**vars(self))
+        return given(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,8 +224,8 @@ class CoverageChoice:
     @property
     def goal(self) -> CoverageGoal | None:
         """The goal of the statement; None where no option is given."""
-        given = said(**vars(self))
-        return CoverageGoal(**given) if given else None
+        options = given(**vars(self))
+        return CoverageGoal(**options) if options else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +234,8 @@ class CoverageChoice:
 class CemChoice:
     """The size of a CEM run, its random numbers, and what it returns."""
 
-    def said(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Returns the given options as arguments; the rest is the paper's reduced budget."""
-        given = said(**vars(self))
-        budget = {name: given.pop(name) for name in _BUDGET if name in given}
-        return {"budget": CemBudget(**budget), **given}
+        options = given(**vars(self))
+        budget = {name: options.pop(name) for name in _BUDGET if name in options}
+        return {"budget": CemBudget(**budget), **options}

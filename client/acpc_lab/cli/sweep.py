@@ -103,8 +103,8 @@ class Running:
             logged(self.log_to, sweep.spec.name) as log,
             shown(sweep_tables.VIEW, live=live) as on_update,
         ):
-            told = also_logged(on_update, log) if self.log_to else on_update
-            options: SubmitOptions = {"timeout": self.timeout, "on_update": told}
+            listener = also_logged(on_update, log) if self.log_to else on_update
+            options: SubmitOptions = {"timeout": self.timeout, "on_update": listener}
             if self.watch:
                 return sweep.watch(client, **cast(WatchOptions, options))
             options |= {"rescan": self.rescan, "drop": self.drop}

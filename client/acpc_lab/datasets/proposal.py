@@ -136,10 +136,10 @@ def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
         horizon=HORIZON,
     )
     drawn.pixels.gather(drawn.frame_rows[:1])
-    said = [
+    sentences = [
         f"{len(windows)} windows of {task.history} + {HORIZON} frames in {windows.episodes} of "
         f"{len(dataset.lengths)} episodes"
     ]
     if len(windows) < 100:
-        said.append("fewer than the 100 anchors of the default: give --anchors, or more data")
-    return said
+        sentences.append("fewer than the 100 anchors of the default: give --anchors, or more data")
+    return sentences

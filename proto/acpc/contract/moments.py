@@ -178,8 +178,8 @@ class PlannerMoment(_Moment):
     objective: Objective | None = None
 
     @property
-    def said(self) -> dict[str, object]:
-        """The objective as a receipt keeps it; nothing for the squared distance."""
+    def costs(self) -> dict[str, object]:
+        """The objective as a receipt keeps it; empty for the squared distance."""
         given = self.objective not in (None, Objective())
         return {"objective": to_plain(self.objective)} if given else {}
 

@@ -193,8 +193,8 @@ class Hdf5Dataset(Dataset):
             yield
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
             why = _newer(error)
-            said = f"cannot be read {why}" if why else f"has a damaged header: {error}"
-            raise self.bad(name, said) from error
+            wrong = f"cannot be read {why}" if why else f"has a damaged header: {error}"
+            raise self.bad(name, wrong) from error
 
     def _check_link(self, name: str) -> None:
         links = self._file.id.links  # to ask the file for the name itself would follow a link

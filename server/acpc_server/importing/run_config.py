@@ -1,8 +1,8 @@
-"""Reads the config of a training run, and what it says of the world model that was trained.
+"""Reads the config of a training run, for the facts of the world model that was trained.
 
 Two forms are known: flat keys, as the paper's released code has them (``img_size``, ``wm``,
 ``predictor``), and the tree that later code instantiates, under ``model``. Only plain references
-(``${img_size}``) are resolved; anything else in ``${}`` counts as not said.
+(``${img_size}``) are resolved; anything else in ``${}`` counts as missing.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def plan_import(
         asked: Values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
-    InvalidArgument: Something must be said by an option.
+    InvalidArgument: A number must be given by an option.
     """
     numbers = Numbers(run.files[0].name)
     tree = read_run_config(run.config) if run.config is not None else {}
@@ -82,7 +82,7 @@ def plan_import(
     if any(is_patch_model(file) for file in files):
         config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
         return Plan(config, "prejepa", numbers, finish)
-    said = {str(asked["family"]): "--family"} if asked.get("family") else {}
+    families = {str(asked["family"]): "--family"} if asked.get("family") else {}
     tensors: Mapping[str, StoredTensor] = {}
     for file in files:
         assert file.found is not None  # noqa: S101 - as checked above
@@ -94,13 +94,13 @@ def plan_import(
         if file.found.root is not None:
             from_object(numbers, file.found.root)
         if family := family_of(file.found):
-            said.setdefault(family, file.path.name)
+            families.setdefault(family, file.path.name)
     from_run_config(numbers, tree, origin)
-    if len(said) > 1:
-        both = " and ".join(f"{family} by {place}" for family, place in said.items())
+    if len(families) > 1:
+        both = " and ".join(f"{family} by {place}" for family, place in families.items())
         raise unsafe(numbers.filename, f"the family is {both}")
     unsaid = ("lewm", "nothing says PLDM, whose inference is the same")
-    family, place = next(iter(said.items()), unsaid)
+    family, place = next(iter(families.items()), unsaid)
     numbers.add("family", family, place)
     block_width(numbers)
     made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)

@@ -202,7 +202,7 @@ class Moment:
             checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
-            parameters={"cost_reduction": self.reduction, **self.request.said, **parameters},
+            parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
         )
 
     # A planner asks for one pool after another from the same frames.
