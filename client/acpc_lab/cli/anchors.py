@@ -16,13 +16,14 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import command
+from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.options import Answered, Followed, Server, Shown, given, interruptible
 from acpc_lab.cli.parameters import DrawnAnchors, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Anchor sets: upload once, score many checkpoints and shifts on the same windows.",

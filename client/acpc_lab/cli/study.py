@@ -17,7 +17,7 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import Command, command, single_options
+from acpc_lab.cli.commands import Command, Group, command, single_options
 from acpc_lab.cli.options import Answered, Exit, Followed, Server, given, output_option, reported
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
@@ -27,6 +27,7 @@ from acpc_lab.studies import bundle
 from acpc_lab.tables import Rows, read_rows, sha256, to_csv
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
