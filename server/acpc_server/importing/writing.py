@@ -41,7 +41,7 @@ from acpc_server.models import (
 SOURCE_NAME = "source.json"
 PARTS = ("encoder.", "predictor.", "action_encoder.", "projector.", "pred_proj.")
 CPU = torch.device("cpu")
-Held = TypeVar("Held")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,6 @@ def _tensor(file: WeightsFile, stored: StoredTensor) -> Tensor:
     return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor
 
 
-def _model_tensors(tensors: Mapping[str, Held]) -> dict[str, Held]:
+def _model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
     """Those of the parts that predict; what a training model holds besides is left out."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}
