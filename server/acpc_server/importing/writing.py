@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """What an import would write: a config, as bytes, and what is known of the model.
 
     ``finish`` makes those that are stored of a file's tensors.
@@ -59,7 +59,7 @@ class Plan:
 
 def plan_import(
     run: Run, files: Sequence[WeightsFile], asked: Mapping[str, int | str | None]
-) -> Plan:
+) -> ImportPlan:
     """Put together what objects, tensors, config and options say.
 
     Args:
@@ -76,12 +76,12 @@ def plan_import(
     for name in ("frameskip", "action_dim"):
         numbers.add(name, asked.get(name), f"--{name.replace('_', '-')}")
     if run.config is not None and "_target_" in tree:
-        return Plan(run.config.read_bytes(), str(tree["_target_"]), numbers)
+        return ImportPlan(run.config.read_bytes(), str(tree["_target_"]), numbers)
     if bare := [file.path.name for file in files if file.found is None]:
         raise UnsafeCheckpoint(f"{bare[0]}: safetensors without a config.json beside it")
     if any(is_patch_model(file) for file in files):
         config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
-        return Plan(config, "prejepa", numbers, finish)
+        return ImportPlan(config, "prejepa", numbers, finish)
     families = {str(asked["family"]): "--family"} if asked.get("family") else {}
     tensors: Mapping[str, StoredTensor] = {}
     for file in files:
@@ -104,13 +104,13 @@ def plan_import(
     numbers.add("family", family, place)
     block_width(numbers)
     made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return Plan(as_bytes(made), family, numbers, _model_tensors)
+    return ImportPlan(as_bytes(made), family, numbers, _model_tensors)
 
 
 def write_import(
     run: Run,
     files: Sequence[WeightsFile],
-    plan: Plan,
+    plan: ImportPlan,
     target: Path,
     report: Callable[[str], object],
 ) -> ModelCard:
@@ -149,7 +149,7 @@ def write_import(
     return card
 
 
-def _record(run: Run, plan: Plan, written: dict[str, JsonObject]) -> JsonObject:
+def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonObject:
     """What ``source.json`` says."""
     config = None
     if run.config is not None:
@@ -169,7 +169,7 @@ def _record(run: Run, plan: Plan, written: dict[str, JsonObject]) -> JsonObject:
     }  # fmt: skip
 
 
-def _read(file: WeightsFile, plan: Plan) -> tuple[dict[str, Tensor], JsonObject]:
+def _read(file: WeightsFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors of a file, and what is recorded of it."""
     if file.archive is None or file.found is None:
         data = file.path.read_bytes()

@@ -33,7 +33,7 @@ from acpc_server.encoding import (
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceClient, LoadedCheckpoint, equal_rows
+from acpc_server.engine import CachedCheckpoint, DeviceClient, equal_rows
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.tally import Tally
@@ -54,7 +54,7 @@ class Moment:
     """
 
     engine: DeviceClient
-    checkpoint: LoadedCheckpoint
+    checkpoint: CachedCheckpoint
     request: PlannerMoment
     encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
     max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take

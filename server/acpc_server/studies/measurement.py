@@ -31,7 +31,7 @@ from acpc_server.encoding import (
     distinct_views,
     draw_views,
 )
-from acpc_server.engine import DeviceClient, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import ModelCard
@@ -89,7 +89,7 @@ class Bench:
     """
 
     engine: DeviceClient
-    checkpoint: LoadedCheckpoint
+    checkpoint: CachedCheckpoint
     anchors: Anchors
     mode: NumericMode
 
