@@ -158,7 +158,7 @@ class Contact:
 
 
 def remedy(why: str = "") -> str:
-    """What helps where no server answers."""
+    """Words what to do where no server answers."""
     if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
         return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
     return (

@@ -343,7 +343,7 @@ class Upload:
 
 
 def _identity(digest: str, description: str) -> str:
-    """Of whole arrays the same in every process, so that the same call goes on with the upload."""
+    """Makes an upload's id: for whole arrays the same in every process, so that a call resumes."""
     if not digest:
         return str(uuid.uuid4())
     return hashlib.sha256(f"{digest} {description}".encode()).hexdigest()[:32]

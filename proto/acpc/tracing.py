@@ -82,7 +82,7 @@ class _Recorded(Span):
 
 
 class _Export:
-    """What the libraries do for us."""
+    """Records and exports spans by OpenTelemetry's libraries."""
 
     def __init__(self, endpoint: str, service: str) -> None:
         try:

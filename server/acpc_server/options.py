@@ -1,4 +1,4 @@
-"""What the settings mean for the parts of the server: limits and options."""
+"""Turns settings into the limits and options of the server's parts."""
 
 from __future__ import annotations
 

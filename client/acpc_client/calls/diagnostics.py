@@ -94,7 +94,7 @@ def moment(
     options: PlannerOptions,
     *more: str,
 ) -> dict[str, Any]:
-    """What every request about a planner has, and ``more`` of its options; raises as ``views``."""
+    """Collects what every planner request has, and ``more`` options; raises as ``views``."""
     return {
         **common(checkpoint, options, *_MOMENT, *more),
         "history": history,

@@ -174,7 +174,7 @@ _STATUS_S = 1.0
 
 
 def settled(reading: Coroutine[object, Any, T]) -> T:
-    """What a call that has ended knows of its end; gRPC offers it to be awaited only."""
+    """Reads a coroutine of a call that has ended, without waiting; gRPC has no other way."""
     try:
         reading.send(None)
     except StopIteration as known:

@@ -1,4 +1,4 @@
-"""What a gate decided, for a CI system: a JUnit file, and annotations of GitHub Actions.
+"""Reports a gate's decision to a CI system: a JUnit file, and annotations of GitHub Actions.
 
 GitLab, Jenkins and others read the JUnit file; GitHub Actions reads annotations on stderr.
 """

@@ -328,7 +328,7 @@ def read_numbers(
 
 @contextmanager
 def as_usage(option: str) -> Iterator[None]:
-    """What is wrong with an argument is wrong with the option."""
+    """Turns an ArgumentError into wrong usage of the option."""
     try:
         yield
     except ArgumentError as error:
@@ -338,7 +338,7 @@ def as_usage(option: str) -> Iterator[None]:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """What is raised within is printed and becomes an exit code."""
+    """Prints errors that are raised within, and exits with their code."""
     try:
         yield
     except ArgumentError as error:

@@ -40,7 +40,7 @@ G = TypeVar("G")
 
 
 def about(record: type[Any], name: str) -> str:
-    """What the docstring of a record, or of a base, says of a field; empty when nothing."""
+    """Reads a field's line in the docstring of a record or of a base; empty without one."""
     for cls in record.__mro__:
         text = cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         found = re.search(rf"^    {name}: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)

@@ -35,7 +35,7 @@ from acpc_lab.cli.table import WIDE, Column, Format, number, prose, show
 
 
 def console() -> Console:
-    """Where progress goes; names of checkpoints and tasks are shown letter by letter."""
+    """Makes a console on stderr, for progress, which prints names letter by letter."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 

@@ -249,7 +249,7 @@ def _unwritten(path: Path, error: OSError) -> str:
 
 
 def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:
-    """What was written, and what is missing from it."""
+    """Prints what was written, and what is missing from it."""
     size = output.stat().st_size / 1e6
     count = len(data.cells)
     pending = f", {data.pending} pending" if data.pending else ""

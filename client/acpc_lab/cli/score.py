@@ -109,7 +109,7 @@ class Measures:
     numeric_mode: Mode = None
 
     def asked(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it; the rest is the paper's, at 95 %.
+        """Returns the options as arguments of the client; the rest is the paper's, at 95 %.
 
         Raises typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
         """

@@ -31,7 +31,7 @@ Log = Callable[["Scored"], None]
 
 @contextlib.contextmanager
 def logged(log_to: Sequence[str] | None, group: str = "") -> Iterator[Log]:
-    """What hands a score to every tracker that was asked for; waits for them at its end.
+    """Yields a function that gives a score to every tracker; waits for them at the end.
 
     Raises typer.BadParameter: An address names no tracker.
     """

@@ -117,7 +117,7 @@ def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
 
 
 def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
-    """Draws two anchors as the server does and reads one; what there is to say of the dataset."""
+    """Draws two anchors as the server does, reads one, and describes the dataset."""
     steps, longest = task.history + HORIZON, int(dataset.lengths.max(initial=0))
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=task.frameskip)
     if not len(windows):

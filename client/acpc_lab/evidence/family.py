@@ -199,7 +199,7 @@ class Family:
 
 
 def _p_values(cell: Evidence) -> tuple[float, float]:
-    """Of a job that looked several times: each look's over its share of the error, the smallest.
+    """Returns a cell's p-values; after several looks, the smallest of p / share of the error.
 
     At most a share p of such jobs gives so small a value, whichever look it comes from (Bonferroni
     with the weights of the looks).

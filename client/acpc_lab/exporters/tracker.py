@@ -102,7 +102,7 @@ class Tracker:
             self._try(writer.close)
 
     def _begun(self) -> Writer | None:
-        """What writes there; None where that cannot be used now, and for a while after."""
+        """Starts the writer; None where that fails, and for a while after."""
         if time.monotonic() < self._not_before:
             return None
         try:

@@ -141,7 +141,7 @@ class CemCertificates(SolverHook):
             self._kept.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy: it has the answers, and no session."""
+        """Copies the answers, and no session."""
         fresh = {"_sessions": [], "_kept": {}, "_keeps": False, "_solving": None}
         return {**vars(self), **fresh, "_environments": None}
 

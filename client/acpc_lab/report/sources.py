@@ -217,7 +217,7 @@ def _called(results: SweepResults, cell: Cell) -> str:
 
 
 def _under_way(results: SweepResults) -> Iterator[str]:
-    """What the server measures now, and what waits."""
+    """Lists what the server measures now, and what waits."""
     states = TaskState.RUNNING, TaskState.QUEUED, TaskState.WAITING, TaskState.PENDING
     for state in states:
         found = [item.cell for item in results if item.state is state]

@@ -335,7 +335,7 @@ class CandidatePool(Request):
 
     @property
     def arrays(self) -> list[tuple[str, Array]]:
-        """What is known beside the candidates, for a receipt."""
+        """The arrays beside the candidates, for a receipt."""
         out = np.unique(np.array(self.infeasible, np.int64))
         found = {"offsets": self.offsets, "infeasible": out if len(out) else None}
         return [(name, array) for name, array in found.items() if array is not None]

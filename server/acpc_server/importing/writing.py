@@ -150,7 +150,7 @@ def write_import(
 
 
 def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonObject:
-    """What ``source.json`` says."""
+    """Make the content of ``source.json``."""
     config = None
     if run.config is not None:
         sha = hashlib.sha256(run.config.read_bytes()).hexdigest()

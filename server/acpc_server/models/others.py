@@ -25,7 +25,7 @@ class Hint(NamedTuple):
 
 
 def look_into(folder: int, name: str) -> Hint | None:
-    """What an open folder of this name holds instead of a checkpoint; None: one, or nothing.
+    """Find what an open folder holds instead of a checkpoint; None: a checkpoint, or nothing.
 
     Reads no weights: names, and the beginning of a config.
     """

@@ -173,7 +173,7 @@ class Measurement(ABC, Generic[S]):
     @classmethod
     @abstractmethod
     def result_bytes(cls, study: S, card: ModelCard) -> int:
-        """What an anchor adds to the result, about: its columns, arrays and representations."""
+        """Estimate the bytes an anchor adds to the result: columns, arrays, representations."""
 
     @classmethod
     def check_request(cls, spec: StudySpec, card: ModelCard) -> None:

@@ -138,7 +138,7 @@ class Hues:
         return tuple(keys)
 
     def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
-        """What shape and filling of the marks of ``cells`` mean."""
+        """Makes the legend of the shapes and fillings of the marks of ``cells``."""
         shown = dict.fromkeys(map(self._marked, cells))
         differ = len({self._marks[name] for name in shown}) > 1
         half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
