@@ -46,7 +46,7 @@ def generate(out: Path) -> list[Path]:
 
 
 def made_below(root: Path) -> list[Path]:
-    """What is generated, relative to ``root``."""
+    """Lists the generated files, relative to ``root``."""
     return sorted(
         path.relative_to(root)
         for pattern in ("*_pb2*", "*.binpb")

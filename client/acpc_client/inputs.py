@@ -1,4 +1,4 @@
-"""Pairs of a stream and its feed, and the check of whole numbers that no record holds."""
+"""Feeds pairs into a stream, and checks whole numbers that belong to no request class."""
 
 from __future__ import annotations
 

@@ -150,15 +150,15 @@ class Contact:
             return error
         if isinstance(error, Unavailable) and _CAUSES.search(error.message):
             why = _why(error)
-            said = f"no server answers at {self.target} ({why}); {remedy(why)}"
-            return ServerAway(said, why=why, request_id=error.request_id, sent=self.sent)
+            message = f"no server answers at {self.target} ({why}); {remedy(why)}"
+            return ServerAway(message, why=why, request_id=error.request_id, sent=self.sent)
         if isinstance(error, DeadlineExceeded):
             return extended(error, f"no server has answered at {self.target} so far; {remedy()}")
         return error
 
 
 def remedy(why: str = "") -> str:
-    """What helps where no server answers."""
+    """Words what to do where no server answers."""
     if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
         return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
     return (
@@ -206,7 +206,7 @@ class Absence:
         now = time.monotonic()
         if self._since is None and limit > 0:
             self._since, self._pause = now, _MIN_PAUSE_S
-            self._on_away(self._told(error, limit))
+            self._on_away(self._notice(error, limit))
         left = (self._since or now) + limit - now
         if left <= 0:
             raise self._over(error, limit) from None
@@ -227,27 +227,27 @@ class Absence:
         limit = usual if self._patience is None else self._patience
         return limit if self._most is None else min(limit, self._most)
 
-    def _told(self, error: AcpcError, limit: float) -> AcpcError:
+    def _notice(self, error: AcpcError, limit: float) -> AcpcError:
         target, why, long = self._contact.target, _why(error), _length(limit)
-        said = f"the server at {target} is away ({why}); its jobs go on, or resume when it is back"
+        text = f"the server at {target} is away ({why}); its jobs go on, or resume when it is back"
         if isinstance(error, ResourceExhausted):
-            said = f"the server at {target} is busy ({why})"
+            text = f"the server at {target} is busy ({why})"
         elif not self._contact.made:
             return ServerAway(f"no server answers at {target} ({why}); trying for {long}", why=why)
-        return ServerAway(f"{said}; waiting up to {long}", why=why)
+        return ServerAway(f"{text}; waiting up to {long}", why=why)
 
     def _over(self, error: AcpcError, limit: float) -> ServerAway:
         target, why = self._contact.target, _why(error)
         if self._contact.made or isinstance(error, ResourceExhausted):
             how = "busy" if isinstance(error, ResourceExhausted) else "away"
-            said = (
+            message = (
                 f"the server at {target} was {how} for {limit:g} s ({why}); what it has accepted "
                 "goes on, or resumes when it is back"
             )
         else:
-            said = f"no server answered at {target} within {limit:g} s ({why}); {remedy(why)}"
+            message = f"no server answered at {target} within {limit:g} s ({why}); {remedy(why)}"
         sent = self._contact.made or self._contact.sent
-        return ServerAway(said, why=why, request_id=error.request_id, sent=sent)
+        return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
 
     def _write(self, away: AcpcError | None) -> None:
         _log.warning(away.message if away else f"the server at {self._contact.target} is back")
@@ -258,8 +258,8 @@ def _why(error: AcpcError) -> str:
     if isinstance(error, ServerAway):
         return error.why
     found = _CAUSES.search(error.message)
-    said = found.group() if found else error.message
-    return said if said[:2].isupper() else said[:1].lower() + said[1:]
+    message = found.group() if found else error.message
+    return message if message[:2].isupper() else message[:1].lower() + message[1:]
 
 
 def _length(seconds: float) -> str:
@@ -340,8 +340,8 @@ class WatchPlan:
         self.streaming = self.streaming and self._breaks < STREAM_BREAKS_BEFORE_POLLING
 
     def _out_of_time(self) -> DeadlineExceeded:
-        told = f"{self.name} was still going on when the wait for it ended; {self._follow()}"
-        return DeadlineExceeded(told, reason="")
+        message = f"{self.name} was still going on when the wait for it ended; {self._follow()}"
+        return DeadlineExceeded(message, reason="")
 
     def _follow(self) -> str:
         return f"the job goes on at the server; follow it: acpc operations watch {self.name}"

@@ -145,7 +145,7 @@ OnUpload = Callable[[UploadProgress], object]
 
 @dataclass(frozen=True)
 class UploadOptions:
-    """What an upload is told beside its anchors; see ``Anchors.upload``."""
+    """Options of an upload, beside its anchors; see ``Anchors.upload``."""
 
     count: int | None
     description: str
@@ -338,12 +338,12 @@ class Upload:
 
     def _tell(self, stored: int) -> None:
         if self._options.progress is not None:
-            told = UploadProgress(stored, self._source.total, self._sent_bytes, self.request_id)
-            self._options.progress(told)
+            progress = UploadProgress(stored, self._source.total, self._sent_bytes, self.request_id)
+            self._options.progress(progress)
 
 
 def _identity(digest: str, description: str) -> str:
-    """Of whole arrays the same in every process, so that the same call goes on with the upload."""
+    """Makes an upload's id: for whole arrays the same in every process, so that a call resumes."""
     if not digest:
         return str(uuid.uuid4())
     return hashlib.sha256(f"{digest} {description}".encode()).hexdigest()[:32]

@@ -52,7 +52,7 @@ class Span:
         """Add attributes to it."""
 
     def end(self, code: str = "OK") -> None:
-        """End it with the name of a status code; the first one counts."""
+        """End the span with the name of a status code; later calls change nothing."""
 
 
 OFF = Span()
@@ -82,7 +82,7 @@ class _Recorded(Span):
 
 
 class _Export:
-    """What the libraries do for us."""
+    """Records and exports spans by OpenTelemetry's libraries."""
 
     def __init__(self, endpoint: str, service: str) -> None:
         try:

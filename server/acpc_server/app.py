@@ -32,7 +32,7 @@ from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobFilter, JobService, JobState
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.scheduling import AdmissionController, Held, WorkerPool, memory_short
+from acpc_server.scheduling import AdmissionController, Resource, WorkerPool, memory_short
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -55,10 +55,10 @@ CANARY_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
-    "WaitOperation": Held.WAITS,
-    "WatchOperation": Held.WAITS,
-    "UploadAnchors": Held.UPLOADS,
-    "CreateAnchorSet": Held.UPLOADS,
+    "WaitOperation": Resource.WAITS,
+    "WatchOperation": Resource.WAITS,
+    "UploadAnchors": Resource.UPLOADS,
+    "CreateAnchorSet": Resource.UPLOADS,
 }
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
@@ -172,7 +172,7 @@ class Server:
         self._engine.owner.fail(self.health.sickness)
 
     def know_others(self, *, ready: bool) -> None:
-        """Learn whether another one behind the port takes calls: a probe may reach either."""
+        """Note whether another worker behind the port takes calls: a probe may reach either."""
         self._others_ready = ready
         self._tell_health()
 
@@ -190,7 +190,7 @@ class Server:
         door = rpc.Door(
             self.metrics,
             WorkerPool(settings.rpc_threads),
-            shared := options.lane(settings),
+            shared := options.ingress(settings),
             admit=self.access.identify,
             options=options.channel_options(settings, shares_port=self._shares_port),
         )
@@ -225,8 +225,8 @@ class Server:
         find = descriptor_pool.Default().FindServiceByName
         for name, servicer in servicers.items():
             checked = replace(shared, check=diagnostic.check) if servicer is diagnostic else None
-            door.add(find(name), servicer, lane=checked, holds=HOLDS)
-        door.add(find(HEALTH), self._probes, lane=options.health_lane())
+            door.add(find(name), servicer, ingress=checked, holds=HOLDS)
+        door.add(find(HEALTH), self._probes, ingress=options.health_ingress())
         return door
 
     def start(self) -> None:

@@ -65,8 +65,8 @@ def dev_certificates(
                 written.write(contents[path.name])
     except OSError as error:
         raise FailedPrecondition(f"cannot write to {folder} ({error.strerror})") from error
-    told = f"wrote {', '.join(FILES)} to {folder}, for {', '.join(names)}"
-    typer.echo(f"{told}; they expire after {days} days", err=True)
+    words = f"wrote {', '.join(FILES)} to {folder}, for {', '.join(names)}"
+    typer.echo(f"{words}; they expire after {days} days", err=True)
 
 
 def _name(common: str) -> x509.Name:

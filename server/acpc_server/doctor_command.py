@@ -54,7 +54,7 @@ def doctor(
     Every numeric mode is set beside float64 on the CPU, every kind of draw beside the CPU's, and a
     captured graph beside the computation it stands for. Rates of encode and pools
     are set beside the matrix product's, which is what the device can do at best; one that is low is
-    told and fails nothing.
+    printed and fails nothing.
 
     Exit code 1 when anything fails or could not be tried. Nothing else should compute on the device
     meanwhile: run it before the server, not beside it. With --checkpoint the errors and shares are

@@ -90,7 +90,7 @@ class UnknownName(NotFound):
         self._listed_by = listed_by
 
     def with_names(self) -> NotFound:
-        """The error with the nearest names, and the command that lists all."""
+        """Return the error with the nearest names, and the command that lists all."""
         guess = ""
         with suppress(AcpcError, OSError):  # a root that cannot be read has no names
             guess = did_you_mean(self._name, self._known())

@@ -102,13 +102,13 @@ def _ask_http(host: str, port: int, path: str, timeout: float) -> None:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        said = answer.read(4096).decode(errors="replace").strip()
+        body = answer.read(4096).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException) as error:
         typer.echo(f"http://{host}:{port}{path}: {error}", err=True)
         raise typer.Exit(1) from None
     finally:
         connection.close()
-    typer.echo(f"http://{host}:{port}{path}: {said}")
+    typer.echo(f"http://{host}:{port}{path}: {body}")
     if answer.status != http.HTTPStatus.OK:
         raise typer.Exit(1)
 

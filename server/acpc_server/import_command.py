@@ -78,7 +78,7 @@ def import_run(
 
 
 def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None:
-    """Import run after run; what cannot be imported is told, and fails the command in the end."""
+    """Import run after run; one that cannot be imported is reported, and the command fails."""
     failed = 0
     runs = list(find_runs(source))
     for place, (name, run) in enumerate(runs, 1):

@@ -1,4 +1,4 @@
-"""What the settings mean for the parts of the server: limits and options."""
+"""Turns settings into the limits and options of the server's parts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import AuditFile, Metrics
-from acpc_server.rpc import Door, Lane, ReadLimit, Receiver, claimed, forget
+from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver, claimed, forget
 from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, MILLION, Settings
 
@@ -86,7 +86,7 @@ def max_connections(settings: Settings) -> int:
     return min(settings.max_connections, files // 2)
 
 
-def lane(settings: Settings) -> Lane:
+def ingress(settings: Settings) -> Ingress:
     """Make what every call but a health check shares."""
     total = Quota(
         calls=settings.max_calls,
@@ -95,7 +95,7 @@ def lane(settings: Settings) -> Lane:
         uploads=settings.anchor_uploads,
     )
     slots = max(2, settings.receiving_mib // settings.max_message_mib)
-    return Lane(
+    return Ingress(
         Receiver(slots, memory=message_memory(settings)),
         CallerLimits(total, caller_quota(settings)),
         ReadLimit(settings.message_seconds),
@@ -107,9 +107,9 @@ def message_memory(settings: Settings) -> int:
     return 2 * settings.max_message_mib * MEBIBYTE
 
 
-def health_lane() -> Lane:
+def health_ingress() -> Ingress:
     """Make what health checks share; nobody else can fill it, and a silent check yields at once."""
-    return Lane(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
+    return Ingress(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
 
 
 def caller_quota(settings: Settings) -> Quota:

@@ -214,7 +214,7 @@ def _ask(repo: str, call: Callable[[HfApi], Answer]) -> Answer:
 
 
 def _next_step(target: Path, names: list[str]) -> str:
-    """What was written, and what a server makes of it."""
+    """Word what was written, and the next command."""
     weights = [name for name in names if name.endswith((".pt", ".safetensors"))]
     if not weights or "config.json" not in names:
         new = target.with_name(f"{target.name}-imported")

@@ -93,7 +93,7 @@ def _flags() -> Iterator[inspect.Parameter]:
 
 
 def _metavar(field: FieldInfo) -> str:
-    """What stands for the value; it is read by pydantic, as that of a variable is."""
+    """Return the placeholder of a flag's value, which pydantic reads like a variable's."""
     if get_origin(field.annotation) is tuple:
         return "unix:PATH"
     if get_origin(field.annotation) is not None:

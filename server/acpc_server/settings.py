@@ -205,7 +205,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Where values are sought, in this order."""
+        """Return the sources of values, in the order of precedence."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
     @model_validator(mode="before")
@@ -297,17 +297,17 @@ class Settings(BaseSettings):
 
     @property
     def anchor_folder(self) -> Path:
-        """Where the anchor sets are."""
+        """The folder of the anchor sets."""
         return self.anchor_dir or self.state_dir / "anchors"
 
     @property
     def drift_file(self) -> Path:
-        """Where the references of the drift alarm are."""
+        """The file with the references of the drift alarm."""
         return self.drift_reference or self.state_dir / "drift.json"
 
     @property
     def database_url(self) -> str:
-        """Where the job record is."""
+        """The URL of the job record."""
         return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
 
 

@@ -234,7 +234,7 @@ def _keep_port(host: str, port: int) -> socket.socket:
 def main() -> None:
     """Entry point: the settings come as one line of JSON on standard input."""
     settings = Settings(**json.loads(sys.stdin.readline()))
-    # Workers are told every setting; the variables would be read again there.
+    # Workers are given every setting; the variables would be read again there.
     for name in [name for name in os.environ if name.upper() in _VARIABLES]:
         del os.environ[name]
     configure_logs(settings.log_level, settings.log_format, NAME)

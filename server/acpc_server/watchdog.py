@@ -25,7 +25,7 @@ TICK_SECONDS = 1.0
 MAX_COUNTED_SECONDS = 2.0
 # Exit codes beside 0 (stopped), 1 (cannot start, evicted) and 2 (settings).
 DEVICE_FAILED, SELF_TEST_FAILED = 70, 71
-# From the verdict to the end of the process, for callers to be told and jobs to be withdrawn.
+# From the verdict to the end of the process, to answer callers and withdraw jobs.
 LEAVE_SECONDS = 8.0
 # How long a process that leaves waits for the line that says why.
 LOG_SECONDS = 2.0

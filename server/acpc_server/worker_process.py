@@ -154,11 +154,11 @@ class WorkerProcess:
             deaths = 1 if lasted >= self._steady else deaths + 1
             self.given_up = deaths >= self._most or not self.served
             seconds = self._back_off * 2 ** (deaths - 1)
-            told = {"of": self.name, "exit_code": self.exit_code, "lasted": round(lasted, 1)}
+            facts = {"of": self.name, "exit_code": self.exit_code, "lasted": round(lasted, 1)}
             if self.given_up:
-                log.error("worker_given_up", deaths=deaths, **told)
+                log.error("worker_given_up", deaths=deaths, **facts)
                 break
-            log.error("worker_died", again_in=seconds, **told)
+            log.error("worker_died", again_in=seconds, **facts)
             self._on_change()
             self._stopping.wait(seconds)
         self._on_change()

@@ -17,7 +17,7 @@ from acpc.contract import (
     PerturbationSet,
     PlanStart,
 )
-from acpc_server.engine import CheckpointCache, DeviceClient, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.interactive import EncodedMoment, Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -89,7 +89,7 @@ class PlanningWorld:
         planner = Planner(self.engine, **limits)
         return planner.encode(planner.prepare(self.checkpoint(model), request), context())
 
-    def checkpoint(self, model: int = 0) -> LoadedCheckpoint:
+    def checkpoint(self, model: int = 0) -> CachedCheckpoint:
         return self._checkpoints.get(f"m{model}")
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, ReadLimit, Receiver
+from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota, WorkerPool
 from google.protobuf.descriptor import ServiceDescriptor
 
@@ -22,11 +22,11 @@ def served(
     threads: int = 4,
     **given: Any,  # noqa: ANN401
 ) -> Iterator[str]:
-    """The address of a door that serves; keywords as of ``Lane``, ``Receiver`` and ``Door``."""
+    """The address of a door that serves; keywords as of ``Ingress``, ``Receiver`` and ``Door``."""
     limits = CallerLimits(total or Quota())
     check = {"check": given.pop("check")} if "check" in given else {}
-    lane = Lane(Receiver(slots, grace=grace), limits, ReadLimit(message_seconds), **check)
-    door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), lane, **given)
+    ingress = Ingress(Receiver(slots, grace=grace), limits, ReadLimit(message_seconds), **check)
+    door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), ingress, **given)
     for service, servicer in services.items():
         door.add(service, servicer)
     port = door.bind("127.0.0.1:0")

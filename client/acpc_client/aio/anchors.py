@@ -106,8 +106,8 @@ class AsyncAnchors(Resource):
 
         Args:
             anchor_set: The set, or its digest.
-            neighbourhood: Which quantile of the distances between all pairs of endpoint states is
-                told, in (0, 1]; the paper's d_0.35 by default.
+            neighbourhood: The quantile to return of the distances between all pairs of endpoint
+                states, in (0, 1]; the paper's d_0.35 by default.
             timeout: Seconds for the call.
 
         Raises:

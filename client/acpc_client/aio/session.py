@@ -220,7 +220,7 @@ class AsyncPlanSession(SessionBase):
                 return read(await self._stream.exchange(request, limit), request)
             except BaseException as failure:
                 # The next answer would be this message's.
-                self._hang_up(self._told(failure))
+                self._hang_up(self._reason(failure))
                 raise
 
     def _hang_up(self, why: str) -> None:

@@ -260,7 +260,7 @@ def reference(checkpoint: str | CheckpointRef) -> receipt_pb2.CheckpointRef:
 
 
 def common(checkpoint: str | CheckpointRef, options: CallOptions, *more: str) -> dict[str, Any]:
-    """What every computing request has, and ``more`` of the options under their own names.
+    """Collects what every computing request has, and ``more`` of the options by their names.
 
     What is not given is None, for which a record takes its default.
     """
@@ -272,7 +272,7 @@ def common(checkpoint: str | CheckpointRef, options: CallOptions, *more: str) ->
 
 
 def source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
-    """Where the anchors of a job come from; a text is the digest of a set."""
+    """Returns the source of a job's anchors; a text is the digest of a set."""
     return anchors.digest if isinstance(anchors, contract.AnchorSet) else anchors
 
 

@@ -94,7 +94,7 @@ def moment(
     options: PlannerOptions,
     *more: str,
 ) -> dict[str, Any]:
-    """What every request about a planner has, and ``more`` of its options; raises as ``views``."""
+    """Collects what every planner request has, and ``more`` options; raises as ``views``."""
     return {
         **common(checkpoint, options, *_MOMENT, *more),
         "history": history,
@@ -142,7 +142,7 @@ def compare_pair(
 def stream_item(
     checkpoint: str | CheckpointRef, pair: Pair, numeric_mode: NumericMode
 ) -> pb.ComparePairsRequest:
-    """The message that carries one pair of a stream."""
+    """Makes the message that carries one pair of a stream."""
     asked = {name: value for name, value in vars(pair).items() if name != "pair_id"}
     call = compare_pair(checkpoint, numeric_mode=numeric_mode, **asked)
     return pb.ComparePairsRequest(pair_id=pair.pair_id, pair=call.request)
@@ -155,7 +155,7 @@ def certify_pool(
     goal: Array,
     **options: Unpack[PoolOptions],
 ) -> Call[PoolCertificate]:
-    """The call that certifies one pool.
+    """Makes the call that certifies one pool.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """

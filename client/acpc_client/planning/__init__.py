@@ -1,4 +1,4 @@
-"""What a planner does with certificates: accepts a choice, looks closer, plans again, or brakes.
+"""Acts on certificates for a planner: accepts a choice, looks closer, plans again, or brakes.
 
 ``Policy`` decides one control step after another. docs/certificates.md says what a certificate
 means, what each remedy does to it, and what the remedies were measured to be worth.

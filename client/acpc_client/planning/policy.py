@@ -16,10 +16,10 @@ Frame = TypeVar("Frame")
 class Policy(PolicyRule):
     """Decides the control steps of a planner that asks through the blocking client.
 
-    In a ``with`` block the steps, one after another, keep one stream: the session of a step
-    is moved to the frame of the next where only frames, past blocks, goal or views of the caller's
-    differ. Where anything else does, as after REFINE, and where the stream has broken, a new one is
-    opened. Answers are the same, but for their request id.
+    In a ``with`` block consecutive steps share one stream: the session moves on to the next
+    frame if only frames, past blocks, goal or the caller's own views differ. Otherwise, as after
+    REFINE, or when the stream has broken, a new stream is opened. Answers are the same either way,
+    except for their request id.
     """
 
     def __enter__(self) -> Policy:

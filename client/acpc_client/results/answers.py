@@ -140,7 +140,7 @@ class StudyResult(Tabular, Record):
         return parameters
 
     def table(self) -> Columns:
-        """The rows."""
+        """Returns the rows, as lists by column."""
         return {name: values.tolist() for name, values in self.columns.items()}
 
     def headline(self) -> str:
@@ -235,7 +235,7 @@ class Operation(Record):
         return self._only(self.score, "score", "study_result")
 
     def study_result(self) -> StudyResult:
-        """The rows of a study.
+        """Returns the rows of a study.
 
         Raises:
             AcpcError: Why the job ended without them; ``Cancelled`` when it was cancelled.

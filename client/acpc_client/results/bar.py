@@ -15,7 +15,7 @@ OnProgress = Callable[[Operation], object]
 
 
 def listener(progress: bool | OnProgress) -> OnProgress:
-    """What is told each change of a job: a bar, the caller's own, or nobody."""
+    """Chooses what each change of a job calls: a bar, the caller's function, or nothing."""
     if callable(progress):
         return progress
     if not progress:

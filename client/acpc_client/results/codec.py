@@ -27,7 +27,7 @@ _WANTED = {
 
 
 def encode(value: Any, path: str, arrays: Arrays) -> Any:  # noqa: ANN401 - any field
-    """The plain form of a value, in which each array is its path; the arrays go into ``arrays``.
+    """Turns a value into plain data; arrays go into ``arrays``, their paths in their places.
 
     Floats that JSON cannot hold are written as text ("nan", "inf"). A tuple of enums, of which
     there is one per anchor, becomes an array of their names.

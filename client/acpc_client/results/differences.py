@@ -139,8 +139,8 @@ def compare_scores(
     check(options)
     first, second = score_of(a, "a"), score_of(b, "b")
     if reasons := list(_reasons(first, second)):
-        told = "these scores cannot be compared: " + "; ".join(reasons)
-        raise ArgumentError("b", f"{told}. Score both checkpoints in the same way, then compare")
+        wrong = "these scores cannot be compared: " + "; ".join(reasons)
+        raise ArgumentError("b", f"{wrong}. Score both checkpoints in the same way, then compare")
     for needed in ("scipy.special", "jaxtyping"):
         load_lab(needed)
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)

@@ -97,14 +97,14 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
         for name in ("ir", "sr"):
             grid = result.request["parameters"][f"{name}_grid"]
             if getattr(found, name) not in grid:
-                told = f"found {getattr(found, name):g}, but request.parameters.{name}_grid"
-                raise ArgumentError(name, f"{told} is {grid}")
+                wrong = f"found {getattr(found, name):g}, but request.parameters.{name}_grid"
+                raise ArgumentError(name, f"{wrong} is {grid}")
     except ArgumentError as error:
         hint = "the file was changed or damaged: give other thresholds without a file"
         raise ArgumentError("path", f"{source}: answer.{error}; {hint}") from error
     except (KeyError, TypeError) as error:
-        told = f"{source}: request.parameters lacks the grids of the thresholds"
-        raise ArgumentError("path", told) from error
+        wrong = f"{source}: request.parameters lacks the grids of the thresholds"
+        raise ArgumentError("path", wrong) from error
     return replace(found, source_digest=hashlib.sha256(content).hexdigest())
 
 

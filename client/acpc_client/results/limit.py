@@ -116,7 +116,7 @@ class SeverityLimit(Tabular, Record):
         return columns
 
     def shown(self) -> Columns:
-        """The table, with S and its ends as one column."""
+        """Returns the table to print: S and its interval share one column."""
         held = self.table()
         ends = [f"{p.score:.3g} ({p.lower:.3g} to {p.upper:.3g})" for p in self.points]
         first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": ends}
@@ -145,7 +145,7 @@ class SeverityLimit(Tabular, Record):
         return f"{self.checkpoint} holds up to {self.unit} {at:.3g} {self.interval}{more}"
 
     def meaning(self) -> str:
-        """What the interval says."""
+        """Explains the interval."""
         return (
             f"In brackets: where the limit lies at {100 * self.confidence:g} %; up to the first "
             "number it surely passes, from the second on it surely fails."
@@ -266,7 +266,7 @@ class LimitSearch:
         return min(max(round(below + part * (above - below)), below + 1), above - 1)
 
     def _estimate(self, below: int, above: int) -> float:
-        """Where S is zero between two places, as a severity; at -1 S is not known."""
+        """Estimates the severity between two places at which S is zero; at -1 S is not known."""
         right = self._at(above, "score")
         if below < 0:
             return right[0] / 2
@@ -274,7 +274,7 @@ class LimitSearch:
         return _zero(left, right, (left[0] + right[0]) / 2)
 
     def _end(self, below: int, above: int, margin: str) -> float:
-        """Where an end of the interval of S is zero, or an outer bound of it.
+        """Finds where an end of the interval of S is zero, or an outer bound of that severity.
 
         A curve that bends one way between neighbours crosses zero between where the line through
         both does and where lines through either and the next one beyond it do.
@@ -314,7 +314,7 @@ class LimitSearch:
 
 
 def _zero(left: tuple[float, float], right: tuple[float, float], otherwise: float) -> float:
-    """Where the line through two points, (severity, value), is zero; it must fall."""
+    """Intersects a falling line through two points, (severity, value), with zero."""
     (start, high), (end, low) = left, right
     return start + (end - start) * high / (high - low) if high > low else otherwise
 

@@ -66,7 +66,7 @@ class WorstAnchors(Tabular, Record):
         return columns_of(self.anchors, *names)
 
     def headline(self) -> str:
-        """What is shown, and what to compare it with."""
+        """Names the ranking, and the raw IR to compare it with."""
         ranked = "pushed furthest" if self.by == "radius" else "least apart from another state"
         return (
             f"{len(self.anchors)} anchors of {self.checkpoint} {ranked}; raw IR {self.ir_raw:.3g}"

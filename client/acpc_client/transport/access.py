@@ -1,4 +1,4 @@
-"""Who a client says it is, and to whom: transport security, and a token on every call."""
+"""Secures calls: certificates of both sides, and a token on every call."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _header(token: str) -> tuple[tuple[str, str], ...]:
 
 
 def bearer(target: str, options: Access) -> Bearer | None:
-    """What puts the token of some options on calls to a target; None without a token.
+    """Makes what puts an option's token on calls to a target; None without a token.
 
     Raises ArgumentError: The token cannot be had, or would travel in plain text to another host.
     """
@@ -167,7 +167,7 @@ def resolved(target: str | Sequence[str]) -> str:
 
 
 def _lacking(target: str) -> str:
-    """What a target would have to be; empty when it can name a server."""
+    """Words what a target lacks; empty when it can name a server."""
     found = _TARGET.fullmatch(target)
     scheme, _, rest = found.groups() if found else (None, "", "")
     if scheme == "unix-abstract":

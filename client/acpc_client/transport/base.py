@@ -1,4 +1,4 @@
-"""What the sync and the asyncio transport share: everything but the I/O."""
+"""Holds all that the blocking and the asyncio transport share: everything but the I/O."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Transport(ABC):
         on_away: OnAway | None = None,
         timeout: float | None = None,
     ) -> Absence:
-        """What outlasts an absence of the server; no longer than ``timeout`` seconds.
+        """Makes what waits while the server is away; no longer than ``timeout`` seconds.
 
         Raises ArgumentError: A negative patience.
         """

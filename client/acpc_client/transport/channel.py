@@ -65,7 +65,7 @@ class Tls:
     server_name: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The files as channel credentials.
+        """Reads the files into channel credentials.
 
         Raises ArgumentError: A file cannot be read, or only one of certificate and key is given.
         """
@@ -174,7 +174,7 @@ _STATUS_S = 1.0
 
 
 def settled(reading: Coroutine[object, Any, T]) -> T:
-    """What a call that has ended knows of its end; gRPC offers it to be awaited only."""
+    """Reads a coroutine of a call that has ended, without waiting; gRPC has no other way."""
     try:
         reading.send(None)
     except StopIteration as known:
@@ -192,14 +192,14 @@ class Ending:
     """
 
     def __init__(self, stream: grpc.aio.Call) -> None:
-        self._told: asyncio.Future[grpc.RpcError] = asyncio.get_running_loop().create_future()
+        self._status: asyncio.Future[grpc.RpcError] = asyncio.get_running_loop().create_future()
         stream.add_done_callback(self._note)
 
     def _note(self, stream: grpc.aio.Call) -> None:
         code, details = settled(stream.code()), settled(stream.details())
-        if not self._told.done() and code is not grpc.StatusCode.OK and details != LOST:
+        if not self._status.done() and code is not grpc.StatusCode.OK and details != LOST:
             trailing = settled(stream.trailing_metadata())
-            self._told.set_result(
+            self._status.set_result(
                 grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, details)
             )
 
@@ -207,7 +207,7 @@ class Ending:
         """The server's status where gRPC has raised its own instead, else what was raised."""
         if raised.details() == LOST:
             with suppress(TimeoutError):
-                return await asyncio.wait_for(asyncio.shield(self._told), _STATUS_S)
+                return await asyncio.wait_for(asyncio.shield(self._status), _STATUS_S)
         return raised
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with transport security, where gRPC says only that nobody answers."""
+"""Finds what is wrong with transport security, where gRPC reports only that nobody answers."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class SessionBase:
         self._why_closed = ""
 
     def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
-        """What the session computes with, from the answer to its start or to a frame."""
+        """Keeps and returns the receipt in the answer to the session's start or to a frame."""
         self._receipt = read_answer(Receipt, diagnostics.started(answer).receipt)
         self._transport.contact.answered()
         return self._receipt
@@ -155,8 +155,8 @@ class SessionBase:
         if not fresh and self._why_closed:
             raise self._closed()
 
-    def _told(self, failure: BaseException) -> str:
-        """Why the session has ended; where its server has gone, the error says what to do, too."""
+    def _reason(self, failure: BaseException) -> str:
+        """Words why the session ended; an error of a server that has gone also gets a remedy."""
         if isinstance(failure, Unavailable):
             extended(failure, "a planning session stays with its server: open another")
             self._transport.policy.hinted(failure)

@@ -180,8 +180,8 @@ class Track(Generic[T]):
 
     def note(self, state: TaskState, error: AcpcError | None = None) -> None:
         """Records an end, or a wait for another attempt."""
-        told = ("", "") if error is None else (error.code, error.message)
-        entry = dataclasses.replace(self.status.entry, state=state, code=told[0], message=told[1])
+        code, message = ("", "") if error is None else (error.code, error.message)
+        entry = dataclasses.replace(self.status.entry, state=state, code=code, message=message)
         self.move(entry, problem=error)
 
     def resume(self) -> None:

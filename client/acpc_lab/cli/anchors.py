@@ -16,13 +16,14 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import command
-from acpc_lab.cli.options import Answered, Followed, Server, Shown, interruptible, said
+from acpc_lab.cli.commands import Group, command
+from acpc_lab.cli.options import Answered, Followed, Server, Shown, given, interruptible
 from acpc_lab.cli.parameters import DrawnAnchors, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="Anchor sets: upload once, score many checkpoints and shifts on the same windows.",
@@ -129,12 +130,12 @@ def upload(
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
     """
-    windows = said(history=history, horizon=horizon, reading=reading)
+    windows = given(history=history, horizon=horizon, reading=reading)
     with server.connect() as client, _shown() as (progress, on_read):
         groups, probes = (load_views(*paths or ()) for paths in (views, directions))
-        told = "interrupted: what was stored is kept; run the command again to go on"
+        words = "interrupted: what was stored is kept; run the command again to go on"
         drawn = _anchors(file, format, task, drawing.drawn(), windows, on_read)
-        with interruptible(told), drawn as anchors:
+        with interruptible(words), drawn as anchors:
             stored = client.anchors.upload(
                 replace(anchors, directions=probes),
                 views=groups,
@@ -209,7 +210,7 @@ def create(
             description=description,
             request_id=request_id,
             timeout=server.timeout,
-            **said(reading=reading),
+            **given(reading=reading),
         )
     form.answer(made, lambda: render.anchor_set(made))
 

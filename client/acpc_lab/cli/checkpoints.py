@@ -8,12 +8,14 @@ import typer
 from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import command
+from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.options import Server, Shown
 from acpc_lab.cli.parameters import sets
 from acpc_lab.cli.table import Format
 
-app = typer.Typer(no_args_is_help=True, help="Lists, shows, loads and unloads checkpoints.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Lists, shows, loads and unloads checkpoints."
+)
 
 Name = Annotated[str, typer.Argument(help="Folder below the server's checkpoint root.")]
 Weights = Annotated[str, sets(CheckpointRef, "weights", "--weights-file", "--weights", panel=None)]

@@ -24,7 +24,7 @@ from acpc_lab.cli.parameters import (
     SummaryWeights,
     ViewChoice,
     Weights,
-    said,
+    given,
     sets,
 )
 
@@ -73,7 +73,7 @@ def compare(
     """
     optional = ("observed_future", "proprio", "future_proprio")
     asked = _read(input, views, ("history", "action_blocks"), optional)
-    asked |= said(numeric_mode=predictor.numeric_mode, weights=weights)
+    asked |= given(numeric_mode=predictor.numeric_mode, weights=weights)
     with server.connect() as client:
         result = answered("comparison", client.compare_pair, predictor.named, **asked)
     form.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
@@ -150,8 +150,8 @@ def certify(
         raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
     optional = (*MOMENT, "offsets", "infeasible")
     asked = _read(input, views, ("history", "candidates", "goal"), optional)
-    asked |= planner.said() | said(numeric_mode=predictor.numeric_mode, elite_count=elites)
-    asked |= said(weights=weights, kept_elites=kept_elites, temperature=temperature)
+    asked |= planner.arguments() | given(numeric_mode=predictor.numeric_mode, elite_count=elites)
+    asked |= given(weights=weights, kept_elites=kept_elites, temperature=temperature)
     with server.connect() as client:
         certify_pool, named = client.certify_pool, predictor.named
         result = answered("certificate", certify_pool, named, **asked, coverage_goal=goal)
@@ -201,7 +201,7 @@ def plan_paired(
     1 error; 2 usage.
     """
     asked = _read(input, views, ("history", "goal"), MOMENT)
-    asked |= planner.said() | cem.said() | said(numeric_mode=predictor.numeric_mode)
+    asked |= planner.arguments() | cem.arguments() | given(numeric_mode=predictor.numeric_mode)
     with server.connect() as client:
         result = answered("paired_plans", client.plan_paired, predictor.named, **asked)
     form.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
@@ -247,7 +247,7 @@ def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:
-    """Whether all that is asked for holds; an answer without views or statements shows nothing."""
+    """Tells whether ``require`` holds everywhere; not for an answer without views or statements."""
     what = require.removeprefix("confident-")
     found = [getattr(view, what) for view in answer.views]
     if require == what:

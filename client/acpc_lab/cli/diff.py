@@ -10,7 +10,7 @@ from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreCompar
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import Answered, Server, said
+from acpc_lab.cli.options import Answered, Server, given
 from acpc_lab.cli.parameters import sets
 from acpc_lab.cli.table import number
 
@@ -52,7 +52,7 @@ def diff(
     score; 2 they cannot be compared, or wrong usage.
     """
     with server.connect() as client:
-        asked = said(confidence=confidence, resamples=resamples, seed=evidence_seed)
+        asked = given(confidence=confidence, resamples=resamples, seed=evidence_seed)
         held = [_read(name, client) for name in (first, second)]
         found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
     form.answer(found, lambda: _show(found))

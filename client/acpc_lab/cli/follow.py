@@ -107,7 +107,7 @@ _EXITS = {
 
 
 def _advice(score: Score) -> str:
-    """What to do about an undecided verdict."""
+    """Advises what to do about an undecided verdict."""
     found = score.evidence
     needed = found.needed(score.checkpoint.anchors) if found else ""
     if needed.startswith("more"):

@@ -1,4 +1,4 @@
-"""What a gate decided, for a CI system: a JUnit file, and annotations of GitHub Actions.
+"""Reports a gate's decision to a CI system: a JUnit file, and annotations of GitHub Actions.
 
 GitLab, Jenkins and others read the JUnit file; GitHub Actions reads annotations on stderr.
 """
@@ -106,11 +106,11 @@ def _junit(suite: str, cases: Sequence[Case]) -> bytes:
 def _annotations(suite: str, cases: Sequence[Case], file: str) -> Iterator[str]:
     """A workflow command for each case that did not pass, as many as GitHub shows."""
     for level in ("error", "warning"):
-        told = [case for case in cases if _LEVELS.get(case.state) == level]
-        for case in told[: _MOST - 1] if len(told) > _MOST else told:
+        failed = [case for case in cases if _LEVELS.get(case.state) == level]
+        for case in failed[: _MOST - 1] if len(failed) > _MOST else failed:
             yield _annotation(level, f"{suite}: {case.name} {case.state}", case.message, file)
-        if len(told) > _MOST:
-            rest = f"{len(told) - _MOST + 1} more did not pass"
+        if len(failed) > _MOST:
+            rest = f"{len(failed) - _MOST + 1} more did not pass"
             yield _annotation(level, suite, rest, file)
 
 

@@ -94,9 +94,9 @@ def init(
         columns = columns_of(opened)
         rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
         render.table(["column", "holds", "shape"], rows)
-        text, said = proposed(opened, columns, chosen)
+        text, sentences = proposed(opened, columns, chosen)
     write_whole(target, text.encode())
-    for sentence in said:
+    for sentence in sentences:
         render.line(sentence)
     open_questions = text.count("CHECK")
     left = f"; marked CHECK, yours to decide: {open_questions}" if open_questions else ""

@@ -17,9 +17,9 @@ from acpc_lab.cli.options import (
     Followed,
     Server,
     as_usage,
+    given,
     interruptible,
     output_option,
-    said,
 )
 from acpc_lab.cli.progress import counted
 from acpc_lab.cli.score import Judged, Measures, Source
@@ -88,7 +88,7 @@ def limit(
             on_point=follow,
             timeout=server.timeout,
             reference=reference,
-            **said(request_id=request_id),
+            **given(request_id=request_id),
             **measures.asked(),
         )
     if output is not None:

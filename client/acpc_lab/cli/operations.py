@@ -8,7 +8,7 @@ import typer
 from acpc_client import save_result, status_of
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import command
+from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
@@ -22,7 +22,9 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.table import Format
 
-app = typer.Typer(no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Lists, shows, watches, cancels and deletes jobs."
+)
 
 
 def full_name(name: str) -> str:

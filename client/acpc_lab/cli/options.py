@@ -47,7 +47,7 @@ def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - 
     return typer.Option(min=minimum, help=help, rich_help_panel=PROTOCOL)
 
 
-def said(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
+def given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
     """Returns the options that were given: not None and not empty."""
     return {name: value for name, value in options.items() if value not in (None, [])}
 
@@ -145,11 +145,11 @@ def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
     )
 
 
-def _target_before(context: typer.Context, given: str | None) -> str | None:
+def _target_before(context: typer.Context, value: str | None) -> str | None:
     source = context.get_parameter_source("target")
     before: str | None = context.find_root().params.get("target")
     after = source is not None and source.name == "COMMANDLINE"
-    return given if after else before or given
+    return value if after else before or value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +182,8 @@ class Caller:
     def access(self) -> Access:
         """Returns the connection options as ``Access``."""
         names = ("tls_ca", "tls_name", "client_certificate", "client_key", "token_file")
-        given = {name: getattr(self, name) for name in names}
-        made = make_access(**given, api_key=os.environ.get("ACPC_API_KEY"))
+        options = {name: getattr(self, name) for name in names}
+        made = make_access(**options, api_key=os.environ.get("ACPC_API_KEY"))
         return {**made, "insecure": True} if self.insecure else made
 
 
@@ -328,7 +328,7 @@ def read_numbers(
 
 @contextmanager
 def as_usage(option: str) -> Iterator[None]:
-    """What is wrong with an argument is wrong with the option."""
+    """Turns an ArgumentError into wrong usage of the option."""
     try:
         yield
     except ArgumentError as error:
@@ -338,7 +338,7 @@ def as_usage(option: str) -> Iterator[None]:
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """What is raised within is printed and becomes an exit code."""
+    """Prints errors that are raised within, and exits with their code."""
     try:
         yield
     except ArgumentError as error:

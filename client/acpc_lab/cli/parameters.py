@@ -30,7 +30,7 @@ from acpc.contract import (
 from acpc_client import CemBudget, CheckpointRef, CoverageGoal, DatasetAnchors, Objective
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
-from acpc_lab.cli.options import Shifts, read_grid, read_numbers, said
+from acpc_lab.cli.options import Shifts, given, read_grid, read_numbers
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
@@ -40,7 +40,7 @@ G = TypeVar("G")
 
 
 def about(record: type[Any], name: str) -> str:
-    """What the docstring of a record, or of a base, says of a field; empty when nothing."""
+    """Reads a field's line in the docstring of a record or of a base; empty without one."""
     for cls in record.__mro__:
         text = cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         found = re.search(rf"^    {name}: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)
@@ -58,7 +58,7 @@ def default_of(record: type[Any], name: str) -> str:
 
 
 def in_words(record: type[Any], name: str) -> str:
-    """What a field is, and its default in brackets; empty when nothing is said of it."""
+    """Describes a field, with its default in brackets; empty without a description."""
     text, default = about(record, name), default_of(record, name)
     return f"{text.rstrip('.')} [{default}]." if text and default else text
 
@@ -156,9 +156,9 @@ class DrawnAnchors:
     anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
 
     def drawn(self) -> dict[str, Any]:
-        """What was given, as ``DatasetAnchors`` names it."""
+        """Returns the given options by the names of ``DatasetAnchors``."""
         names = {"anchors": "count", "anchor_seed": "seed"}
-        return said(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
+        return given(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
 
 
 _DRAWN = fields(DrawnAnchors)  # of a subclass too, which may hold more
@@ -189,10 +189,10 @@ class ViewChoice:
     shift: Shifts = field(default_factory=list)
 
     def read(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """What was given, as the client's calls take it."""
+        """Returns the views as arguments of the client's calls."""
         drawn = {name: value for name, value in vars(self).items() if name != "shift"}
         views = arrays.get("views")
-        return {"perturbations": read_grid(self.shift), "views": views, **said(**drawn)}
+        return {"perturbations": read_grid(self.shift), "views": views, **given(**drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +204,11 @@ class ViewChoice:
     endpoint_tolerance="--tolerance",
 )
 class PlannerChoice:
-    """What a planner's costs are, and how exact its endpoints."""
+    """A planner's costs, and the tolerance of its endpoints."""
 
-    def said(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it."""
-        return said(**vars(self))
+    def arguments(self) -> dict[str, Any]:
+        """Returns the given options as arguments of the client's calls."""
+        return given(**vars(self))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,13 +219,13 @@ class PlannerChoice:
     one_look="--one-look",
 )
 class CoverageChoice:
-    """What to say of all draws; nothing where no option was given."""
+    """The statement to make about all draws; none where no option is given."""
 
     @property
     def goal(self) -> CoverageGoal | None:
-        """What to say; None for nothing."""
-        given = said(**vars(self))
-        return CoverageGoal(**given) if given else None
+        """The goal of the statement; None where no option is given."""
+        options = given(**vars(self))
+        return CoverageGoal(**options) if options else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,8 +234,8 @@ class CoverageChoice:
 class CemChoice:
     """The size of a CEM run, its random numbers, and what it returns."""
 
-    def said(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it; the rest is the paper's reduced budget."""
-        given = said(**vars(self))
-        budget = {name: given.pop(name) for name in _BUDGET if name in given}
-        return {"budget": CemBudget(**budget), **given}
+    def arguments(self) -> dict[str, Any]:
+        """Returns the given options as arguments; the rest is the paper's reduced budget."""
+        options = given(**vars(self))
+        budget = {name: options.pop(name) for name in _BUDGET if name in options}
+        return {"budget": CemBudget(**budget), **options}

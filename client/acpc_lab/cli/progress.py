@@ -156,8 +156,8 @@ class _Lines(Generic[T]):
             # What a task was before the run began is no news.
             settled = first and status.state is TaskState.SUCCEEDED
             if ended and before is not status.state and not settled:
-                told = self._line(status)
-                render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {told}")
+                words = self._line(status)
+                render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {words}")
         if now.tasks and self._due():
             render.note(self._view.headline(now))
 

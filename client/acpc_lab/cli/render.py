@@ -35,7 +35,7 @@ from acpc_lab.cli.table import WIDE, Column, Format, number, prose, show
 
 
 def console() -> Console:
-    """Where progress goes; names of checkpoints and tasks are shown letter by letter."""
+    """Makes a console on stderr, for progress, which prints names letter by letter."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
@@ -55,12 +55,12 @@ def presence(away: AcpcError | None) -> None:
 
 
 def error(failure: AcpcError) -> None:
-    """Code, message, each field violation on a line, and the request id."""
+    """Prints code, message, each field violation on a line, and the request id."""
     note(f"error: {failure.code}: {failure.message}")
     for violation in failure.violations:
-        told = f"{violation.field}: {violation.description}"
-        if told != failure.message:
-            note(f"  {told}")
+        words = f"{violation.field}: {violation.description}"
+        if words != failure.message:
+            note(f"  {words}")
     if failure.retry_after is not None:
         note(f"  try again in {failure.retry_after:.1f} s")
     if failure.request_id:
@@ -149,7 +149,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
 
 
 def coverage(answer: PoolCertificate, with_elites: bool) -> None:
-    """What is said of all draws: a sentence for each choice, then the severities up to which."""
+    """Prints a sentence on all draws for each choice, then the certified severities."""
     for statement in answer.coverage:
         for finding in (statement.top1, statement.elite):
             if finding is not None:
@@ -190,7 +190,7 @@ def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
 
 
 def receipt(proof: Receipt) -> None:
-    """What the numbers were computed from."""
+    """Prints the digests, code version and device that the numbers come from."""
     line(
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"

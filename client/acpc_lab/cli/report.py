@@ -174,9 +174,9 @@ def _as_asked(data: ReportData, family_wise: FamilyWise, shown: Shown) -> Report
 
 
 def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Found:
-    """Writes the page at every change, until nothing is pending or at Ctrl-C; what is last known.
+    """Writes the page at every change until nothing is pending or Ctrl-C; returns the last state.
 
-    A folder that cannot be read and a page that cannot be written are told of, and tried again.
+    A folder that cannot be read and a page that cannot be written are reported and tried again.
     """
     if len(sources) != 1 or _kind(sources[0]) != "sweeps":
         raise typer.BadParameter("wanted one sweep or watch", param_hint="--follow")
@@ -215,13 +215,13 @@ class _Page:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._told = ""
+        self._reported = ""
         self._inode = 0
 
     def tell(self, words: str) -> None:
         """Says what goes wrong, once while it lasts."""
-        if words != self._told:
-            self._told = words
+        if words != self._reported:
+            self._reported = words
             render.note(words)
 
     def write(self, data: ReportData) -> bool:
@@ -238,7 +238,7 @@ class _Page:
         except OSError as error:
             self.tell(f"{_unwritten(self._path, error)}; trying again")
             return False
-        self._told = ""
+        self._reported = ""
         done = len(data.cells) - data.pending
         render.note(f"{self._path}: {done} of {len(data.cells)} measured")
         return True
@@ -249,7 +249,7 @@ def _unwritten(path: Path, error: OSError) -> str:
 
 
 def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:
-    """What was written, and what is missing from it."""
+    """Prints what was written, and what is missing from it."""
     size = output.stat().st_size / 1e6
     count = len(data.cells)
     pending = f", {data.pending} pending" if data.pending else ""

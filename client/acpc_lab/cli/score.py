@@ -32,8 +32,8 @@ from acpc_lab.cli.options import (
     Server,
     Shift,
     as_usage,
+    given,
     read_grid,
-    said,
 )
 from acpc_lab.cli.parameters import Digest, DrawnAnchors, Mode, WeightsFile, sets, sets_fields
 from acpc_lab.cli.score_shifts import finish_all
@@ -109,18 +109,18 @@ class Measures:
     numeric_mode: Mode = None
 
     def asked(self) -> dict[str, Any]:
-        """What was given, as the client's calls take it; the rest is the paper's, at 95 %.
+        """Returns the options as arguments of the client; the rest is the paper's, at 95 %.
 
         Raises typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
         """
         sure = {"confidence": self.confidence, "resamples": self.resamples}
         batch = self.until_decided
         return {
-            "protocol": ScoreProtocol(**said(**{x: getattr(self, x) for x in _PROTOCOL})),
+            "protocol": ScoreProtocol(**given(**{x: getattr(self, x) for x in _PROTOCOL})),
             "thresholds": self._thresholds(),
-            "evidence": EvidenceOptions(**said(**sure, seed=self.evidence_seed)),
+            "evidence": EvidenceOptions(**given(**sure, seed=self.evidence_seed)),
             "until_decided": None if batch is None else UntilDecided(batch),
-            **said(numeric_mode=self.numeric_mode),
+            **given(numeric_mode=self.numeric_mode),
         }
 
     def _thresholds(self) -> Thresholds:
@@ -128,7 +128,7 @@ class Measures:
 
         Raises typer.BadParameter: A file and numbers, or no thresholds in the file.
         """
-        by_hand = said(ir=self.t_ir, sr=self.t_sr)
+        by_hand = given(ir=self.t_ir, sr=self.t_sr)
         if self.thresholds_file is None:
             return Thresholds(**by_hand)
         if by_hand:

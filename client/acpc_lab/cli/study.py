@@ -17,8 +17,8 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import Command, command, single_options
-from acpc_lab.cli.options import Answered, Exit, Followed, Server, output_option, reported, said
+from acpc_lab.cli.commands import Command, Group, command, single_options
+from acpc_lab.cli.options import Answered, Exit, Followed, Server, given, output_option, reported
 from acpc_lab.cli.parameters import DrawnAnchors, Mode
 from acpc_lab.cli.progress import View, shown, state_of
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
@@ -27,6 +27,7 @@ from acpc_lab.studies import bundle
 from acpc_lab.tables import Rows, read_rows, sha256, to_csv
 
 app = typer.Typer(
+    cls=Group,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     help="The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
@@ -229,7 +230,7 @@ def _measured(study: studies.Study) -> Callable[..., None]:
             listed = read_rows(source.checkpoints, studies.CheckpointRows)
             rows = studies.read_checkpoints(listed, **source.drawn())
             study.check(rows)
-        ask = replace(ask, **said(numeric_mode=source.numeric_mode))
+        ask = replace(ask, **given(numeric_mode=source.numeric_mode))
         measured = _measure(server, rows, ask, output.out)
         with reported():
             answers = [(item.row, item.answer) for item in measured]

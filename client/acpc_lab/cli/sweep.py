@@ -14,7 +14,7 @@ from acpc_client import AcpcClient, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
-from acpc_lab.cli.commands import command
+from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Exit,
@@ -37,7 +37,9 @@ from acpc_lab.sweeps import ServerAway, SubmitOptions, Sweep, SweepResults, Watc
 from acpc_lab.tables import TABLE_FORMATS, write_whole
 
 app = typer.Typer(
-    no_args_is_help=True, help="Scores checkpoints x shifts x severities x seeds, from one file."
+    cls=Group,
+    no_args_is_help=True,
+    help="Scores checkpoints x shifts x severities x seeds, from one file.",
 )
 
 File = Annotated[
@@ -103,8 +105,8 @@ class Running:
             logged(self.log_to, sweep.spec.name) as log,
             shown(sweep_tables.VIEW, live=live) as on_update,
         ):
-            told = also_logged(on_update, log) if self.log_to else on_update
-            options: SubmitOptions = {"timeout": self.timeout, "on_update": told}
+            listener = also_logged(on_update, log) if self.log_to else on_update
+            options: SubmitOptions = {"timeout": self.timeout, "on_update": listener}
             if self.watch:
                 return sweep.watch(client, **cast(WatchOptions, options))
             options |= {"rescan": self.rescan, "drop": self.drop}

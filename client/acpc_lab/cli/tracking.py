@@ -31,7 +31,7 @@ Log = Callable[["Scored"], None]
 
 @contextlib.contextmanager
 def logged(log_to: Sequence[str] | None, group: str = "") -> Iterator[Log]:
-    """What hands a score to every tracker that was asked for; waits for them at its end.
+    """Yields a function that gives a score to every tracker; waits for them at the end.
 
     Raises typer.BadParameter: An address names no tracker.
     """
@@ -40,11 +40,11 @@ def logged(log_to: Sequence[str] | None, group: str = "") -> Iterator[Log]:
         return
     from acpc_lab.exporters import Tracker  # noqa: PLC0415  slow
 
-    def told(words: str) -> None:
+    def report(words: str) -> None:
         render.note(f"error: --log-to {words}")
 
     with as_usage("--log-to"):
-        trackers = [Tracker(address, group, told) for address in log_to]
+        trackers = [Tracker(address, group, report) for address in log_to]
     with contextlib.ExitStack() as stack:
         for tracker in trackers:
             stack.enter_context(tracker)

@@ -80,8 +80,8 @@ class Looking:
 
     def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
         """Watches, and shows how it goes."""
-        told = "interrupted: jobs go on at the server, and the same command goes on here"
-        with interruptible(told), shown(sweep_tables.VIEW, live=True) as on_update:
+        words = "interrupted: jobs go on at the server, and the same command goes on here"
+        with interruptible(words), shown(sweep_tables.VIEW, live=True) as on_update:
             watch.run(
                 client,
                 once=self.once,
@@ -129,7 +129,7 @@ class _Telling:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:
-        """Runs the user's command to its end; that it fails is told."""
+        """Runs the user's command to its end, and reports its failure."""
         arrival = scored.arrival
         variables = {
             "ACPC_CHECKPOINT": arrival.ref.name,
@@ -179,7 +179,7 @@ class _Telling:
             publish("acpc watch", self.cases, junit, str(sweep))
 
     def exit_code(self) -> Exit:
-        """The worst that has been told."""
+        """Returns the exit code of the worst outcome so far."""
         for outcome, code in (
             (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
             (Outcome.FAILED, Exit.SCREEN_FAILED),

@@ -182,7 +182,7 @@ class LeRobotDataset(TabledDataset):
                 file = self._file("videos", number, key)
                 begins = float(self._episodes[number].get(f"videos/{key}/from_timestamp") or 0.0)
             except _BROKEN as error:
-                raise Damaged(f"its video is not said in meta: {error!r}") from error
+                raise Damaged(f"meta does not name its video: {error!r}") from error
             if not file.is_file():
                 raise Damaged(f"its file {file.relative_to(self.path)} does not exist")
             video = opened(file)

@@ -32,7 +32,7 @@ class FoundColumn:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is known of a task beside its dataset; None: proposed.
+    """What the user chose of a task; a field that is None is proposed from the dataset.
 
     Attributes:
         labels: Coordinates of the state whose median splits make the label.
@@ -117,7 +117,7 @@ def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
 
 
 def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
-    """Draws two anchors as the server does and reads one; what there is to say of the dataset."""
+    """Draws two anchors as the server does, reads one, and describes the dataset."""
     steps, longest = task.history + HORIZON, int(dataset.lengths.max(initial=0))
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=task.frameskip)
     if not len(windows):
@@ -136,10 +136,10 @@ def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
         horizon=HORIZON,
     )
     drawn.pixels.gather(drawn.frame_rows[:1])
-    said = [
+    sentences = [
         f"{len(windows)} windows of {task.history} + {HORIZON} frames in {windows.episodes} of "
         f"{len(dataset.lengths)} episodes"
     ]
     if len(windows) < 100:
-        said.append("fewer than the 100 anchors of the default: give --anchors, or more data")
-    return said
+        sentences.append("fewer than the 100 anchors of the default: give --anchors, or more data")
+    return sentences

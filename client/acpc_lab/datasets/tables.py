@@ -165,7 +165,7 @@ class TabledDataset(Dataset):
     def by_episode(
         self, rows: NDArray[np.int64]
     ) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.int64]]]:
-        """Of ascending rows: episode, rows and steps in it, episode by episode."""
+        """Splits ascending rows by episode: yields its index, the rows, and their steps in it."""
         filled = np.flatnonzero(self.lengths)
         order = filled[np.argsort(self.offsets[filled], kind="stable")]
         episode = order[np.searchsorted(self.offsets[order], rows, side="right") - 1]

@@ -71,20 +71,20 @@ def drawn_from(
     reading: Reading | None = None,
     on_read: OnRead = lambda done, total: None,
 ) -> Iterator[AnchorArrays]:
-    """Anchors of the dataset at ``path``, to upload inside the ``with``.
+    """Draws anchors of the dataset at ``path``, to upload inside the ``with``.
 
-    They are those that a server draws from the same data as HDF5 with the same ``source``,
+    A server draws the same ones from the same data as HDF5 with the same ``source``,
     ``history``, ``horizon`` and ``reading``; numbers are equal, and frames where the format keeps
     them without loss.
 
     Args:
         path: A file or folder, as stable-worldmodel or LeRobot write them.
         source: How anchors are drawn; its task is a preset, or a task file here.
-        format: One of ``acpc.datasets.FORMATS``; empty: told by what lies there.
+        format: One of ``acpc.datasets.FORMATS``; empty: recognised by the files.
         history: Frames of history.
         horizon: Future frames H.
         reading: Which windows the draw is over; None: as the task says.
-        on_read: Told after each read how many anchors' frames were read, and of how many.
+        on_read: Called after each read with the anchors whose frames were read, and all anchors.
 
     Raises ArgumentError: No such format or task, or too few windows; FailedPrecondition: The
     dataset is damaged or lacks a column, or its format needs a library that is not installed; the

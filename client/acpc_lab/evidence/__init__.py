@@ -1,4 +1,4 @@
-"""What evidence says of many cells at once, and as columns of a table."""
+"""Judges many cells at once by their evidence, and writes it as columns of a table."""
 
 from acpc_lab.evidence.family import (
     Family,

@@ -110,12 +110,12 @@ class Family:
 
     @property
     def confidence(self) -> float:
-        """That nothing said of the cells is wrong; uncorrected: no one thing; 1 without any."""
+        """Confidence in all statements together, uncorrected in each by itself; 1 without any."""
         errors = self._errors()
         return 1 - (sum(errors) if self.method is FamilyWise.HOLM else max(errors, default=0.0))
 
     def each(self) -> list[Sureness]:
-        """Which cells pass, and which fail: Holm over the cells."""
+        """Judges each cell: Holm over the cells."""
         alone = [None if cell is None else cell.confident_outcome for cell in self.cells]
         return self._judged(alone, *self._p_values(), [(place,) for place in range(len(alone))])
 
@@ -199,7 +199,7 @@ class Family:
 
 
 def _p_values(cell: Evidence) -> tuple[float, float]:
-    """Of a job that looked several times: each look's over its share of the error, the smallest.
+    """Returns a cell's p-values; after several looks, the smallest of p / share of the error.
 
     At most a share p of such jobs gives so small a value, whichever look it comes from (Bonferroni
     with the weights of the looks).

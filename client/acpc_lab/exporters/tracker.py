@@ -14,7 +14,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.exporters.writers import WRITERS, Scored, Writer, epochs_of, record_of
 from acpc_lab.integrations import EpochScore
 
-# Seconds for what is left at the end; the first few are not told of.
+# Seconds for what is left at the end; the first few are not logged.
 _CLOSE_S, _SOON_S = 60.0, 5.0
 # Seconds after which what could not begin is tried again, with the next score.
 _AGAIN_S = 60.0
@@ -24,8 +24,8 @@ _log = logging.getLogger("acpc_lab")
 class Tracker:
     """Writes scores to MLflow, Weights & Biases or TensorBoard.
 
-    Call it with each score: of an epoch, of a sweep's cell, or of a watched checkpoint. What goes
-    wrong at the tracker, or that its library is not installed, is told and raised nowhere; scores
+    Call it with each score: of an epoch, of a sweep's cell, or of a watched checkpoint. An
+    error of the tracker, or a library that is not installed, is reported and never raised; scores
     that come meanwhile are not written there.
 
     Args:
@@ -48,7 +48,7 @@ class Tracker:
             )
         self._group = group
         self._on_trouble = on_trouble
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._left = 0
         self._not_before = 0.0
         self._queue: SimpleQueue[tuple[EpochScore, str] | None] = SimpleQueue()
@@ -62,7 +62,7 @@ class Tracker:
             self._queue.put(found)
 
     def open(self) -> None:
-        """Begins, so that a tracker that cannot be used is told of before there is a score."""
+        """Begins now, to report a tracker that cannot be used before there is a score."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="acpc-tracker", daemon=True)
             self._thread.start()
@@ -102,7 +102,7 @@ class Tracker:
             self._try(writer.close)
 
     def _begun(self) -> Writer | None:
-        """What writes there; None where that cannot be used now, and for a while after."""
+        """Starts the writer; None where that fails, and for a while after."""
         if time.monotonic() < self._not_before:
             return None
         try:
@@ -122,6 +122,6 @@ class Tracker:
             self._tell(f"a score is not written there: {error or type(error).__name__}")
 
     def _tell(self, words: str) -> None:
-        if words not in self._told:
-            self._told.add(words)
+        if words not in self._reported:
+            self._reported.add(words)
             self._on_trouble(f"{self.address}: {words}")

@@ -57,7 +57,7 @@ class ScoreRecord:
 
 
 def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
-    """What an epoch's score says. Raises ArgumentError: It has no score."""
+    """Turns an epoch's score into a record. Raises ArgumentError: It has no score."""
     score = item.score
     if score is None:
         raise ArgumentError("item", "has no score")
@@ -84,7 +84,7 @@ def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
 
 
 def epochs_of(scored: Scored) -> Iterator[tuple[EpochScore, str]]:
-    """What has a score in it, as scores of epochs, each with the prefix of its names."""
+    """Yields each score as an epoch's, with the prefix of its names."""
     if isinstance(scored, EpochScore):
         if scored.score is not None:
             yield scored, "acpc"

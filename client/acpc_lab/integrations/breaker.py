@@ -21,7 +21,7 @@ class CircuitBreaker:
 
     @property
     def error(self) -> AcpcError | None:
-        """What the server was last away with, while it is left alone; else None."""
+        """The last error of a server that is away, while it is not asked; else None."""
         return self._error if time.monotonic() < self._rests_until else None
 
     def noted(self, error: AcpcError | None) -> None:

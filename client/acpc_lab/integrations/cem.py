@@ -90,7 +90,7 @@ class CemCertificates(SolverHook):
             sessions may. What is not answered by then is an error, as above.
         name: Key of ``history`` among the solver's outputs.
         constrained: Whether the solver gives infinite costs to candidates whose *actions* break a
-            constraint; the server is told which they are. Not for constraints on predictions, which
+            constraint; the server learns which they are. Not for constraints on predictions, which
             a view may change.
 
     Attributes:
@@ -141,7 +141,7 @@ class CemCertificates(SolverHook):
             self._kept.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of a copy: it has the answers, and no session."""
+        """Copies the answers, and no session."""
         fresh = {"_sessions": [], "_kept": {}, "_keeps": False, "_solving": None}
         return {**vars(self), **fresh, "_environments": None}
 

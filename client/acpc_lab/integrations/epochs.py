@@ -158,7 +158,7 @@ class EpochScore:
 
 
 def in_metric(shift: object) -> str:
-    """The part of a metric's name that names its shift."""
+    """Spells a shift for the name of a metric: other characters become ``_``."""
     return re.sub(r"[^\w.\-]+", "_", str(shift))
 
 

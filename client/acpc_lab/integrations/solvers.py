@@ -27,7 +27,7 @@ S = TypeVar("S", bound=Solver)
 
 
 class SolverHook(ABC):
-    """A callback of solvers that is also told whose rows each solve is given."""
+    """A callback of solvers that also learns the environments of the rows of each solve."""
 
     @abstractmethod
     def around(
@@ -38,11 +38,11 @@ class SolverHook(ABC):
     def attach(self, solver: S) -> S:
         """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
 
-        So each row is told to be its environment's, and an error inside ``solve``, of whoever it
-        is, leaves no session open. Attached again, nothing changes. A solver may have several
-        attached, and one of these several solvers, one solve at a time; answers are the last
-        solve's. A copy of an attached solver has its own, which opens sessions of its own. Raises
-        ArgumentError: The solver has no callbacks, as MPPI's.
+        So the environment of each row is known, and no error inside ``solve`` leaves a session
+        open. Attaching again changes nothing. A solver may have several hooks, and a hook several
+        solvers, one solve at a time; answers are the last solve's. A copy of an attached solver
+        has hooks and sessions of its own. Raises ArgumentError: The solver has no callbacks, as
+        MPPI's.
         """
         if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
             raise ArgumentError(
@@ -68,7 +68,7 @@ class SolverHook(ABC):
 
 
 class _Attached:
-    """Goes before the class of an attached solver: ``solve`` tells whose rows it is given.
+    """Goes before the class of an attached solver: ``solve`` passes the rows' environments on.
 
     A class, because a function that an instance is given would solve for the original in a copy.
     """
@@ -78,9 +78,9 @@ class _Attached:
 
     def solve(self, info_dict: Mapping[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
         info = dict(info_dict)
-        told = self._told(info)
+        envs = self._environments(info)
         rows = {
-            env: {key: value[row] for key, value in info.items()} for row, env in enumerate(told)
+            env: {key: value[row] for key, value in info.items()} for row, env in enumerate(envs)
         }
         with ExitStack() as around:
             for hook in self.callbacks:
@@ -88,12 +88,12 @@ class _Attached:
                     around.enter_context(hook.around(self, rows))
             return super().solve(info, *given, **named)  # type: ignore[misc]
 
-    def _told(self, info: dict[str, Any]) -> Sequence[int]:
-        """The environments of an ``info_dict``'s rows, in their order; takes the key out."""
-        told = info.pop("environment", None)
+    def _environments(self, info: dict[str, Any]) -> Sequence[int]:
+        """Removes and returns the environments of an ``info_dict``'s rows, in their order."""
+        given = info.pop("environment", None)
         rows = len(next(iter(info.values())))
-        if told is not None:
-            numbers: list[int] = integers(told).reshape(-1).tolist()
+        if given is not None:
+            numbers: list[int] = integers(given).reshape(-1).tolist()
             if len({*numbers} & {*range(self.n_envs)}) != rows or len(numbers) != rows:
                 raise ArgumentError(
                     "environment",

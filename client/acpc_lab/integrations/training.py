@@ -149,7 +149,7 @@ class ScoreCheckpointCallback:
         self._close()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:  # noqa: ANN401
-        """Leaves nothing behind."""
+        """Ends the scoring thread and closes the client when training ends."""
         self._close()
 
     def _submit(self, trainer: Any, module: Any, epoch: int) -> None:  # noqa: ANN401
@@ -201,7 +201,7 @@ class ScoreCheckpointCallback:
         }
 
     def _objection(self) -> str:
-        """What the gate has against the last epoch that was scored; empty: nothing."""
+        """Words why the gate stops at the last epoch with a score; empty: it does not."""
         last = max((item.epoch for item in self.scores if item.score), default=None)
         if last is None:
             return "no epoch was scored"

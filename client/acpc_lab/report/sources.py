@@ -190,12 +190,12 @@ def read_labels(names: LabelNames, cells: Sequence[Cell]) -> tuple[str, list[dic
         return found if found is None or highest <= 1 else found / 100
 
     def read(cell: Cell) -> dict[str, Any]:
-        said = {part: str(cell.labels.get(name, "")) for part, name in used.items()}
+        labels = {part: str(cell.labels.get(name, "")) for part, name in used.items()}
         own = cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else ""
         family = str(cell.labels.get("family", "")) if families else ""
         return {
-            "task": dotted(said["task"] or own, family),
-            "run": said["run"],
+            "task": dotted(labels["task"] or own, family),
+            "run": labels["run"],
             "level": _number(cell.labels.get(used["level"])),
             "success": rate(cell, [*(f"{n}_{cell.shift.kind}" for n in _SUCCESS), *_SUCCESS]),
             "clean_success": rate(cell, _CLEAN),
@@ -217,7 +217,7 @@ def _called(results: SweepResults, cell: Cell) -> str:
 
 
 def _under_way(results: SweepResults) -> Iterator[str]:
-    """What the server measures now, and what waits."""
+    """Lists what the server measures now, and what waits."""
     states = TaskState.RUNNING, TaskState.QUEUED, TaskState.WAITING, TaskState.PENDING
     for state in states:
         found = [item.cell for item in results if item.state is state]

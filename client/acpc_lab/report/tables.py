@@ -149,7 +149,7 @@ class TableColumn(NamedTuple):
         return self.key not in ("name", "shift", "ir_relative", "sr", "score", "among")
 
     def of(self, cell: Measurement) -> Any:  # noqa: ANN401 - a text or a number
-        """What it shows of a cell; None: nothing."""
+        """Returns the value that it shows of a cell; None: nothing."""
         return cell.value(self.key) if self.read is None else self.read(cell)
 
     def shown(self, cell: Measurement) -> Value:

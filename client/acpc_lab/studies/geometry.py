@@ -215,7 +215,7 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
 def tsne(
     clean: NDArray[np.floating], views: NDArray[np.floating], parameters: GeometryParameters
 ) -> NDArray[np.float32]:
-    """Coordinates (n, 1 + views, 2); the clean view comes first. For the eye only.
+    """Maps latents to the plane, (n, 1 + views, 2), the clean view first; only for looking at.
 
     Raises FailedPrecondition: scikit-learn is not installed.
     """

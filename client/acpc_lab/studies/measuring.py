@@ -144,7 +144,7 @@ class Ask(Protocol[Given_co]):
         ...
 
     def answer(self, operation: Operation) -> Given_co:
-        """What a job that has ended has measured; raises why it has not."""
+        """Returns what an ended job has measured, or raises the reason why it has nothing."""
         ...
 
     def document(self) -> dict[str, Any]:

@@ -318,14 +318,14 @@ _CRITERIA = {
 
 
 def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
-    """The pair that does best on the source tasks, section "Threshold grids" in the paper."""
+    """Picks the best pair on the source tasks, section "Threshold grids" in the paper."""
     return narrowed(judged, list(source))[0]
 
 
 def narrowed(
     judged: Judged, tasks: Sequence[str]
 ) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
-    """The best pair, and what each criterion left; those after the last decision are left out."""
+    """Applies criterion after criterion until one pair is left; returns it and the steps."""
     ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
     for pair, judgements in judged.items():
         seen, early, late = agreement_on(judgements, tasks)

@@ -125,7 +125,7 @@ def summarise(
 
 
 def standard_error(sample: Numbers) -> float:
-    """Of the mean of independent values; NaN for one value."""
+    """Standard error of the mean of independent values; NaN for one value."""
     count = len(sample)
     return float(sample.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
 

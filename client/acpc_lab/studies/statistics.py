@@ -33,12 +33,12 @@ class Spread(Record):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """Of one value per run."""
+        """Summarises one value per run."""
         array = np.array(list(values), dtype=np.float64)
         return cls(float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan)
 
     def shown(self, scale: float = 1, unit: str = "") -> str:
-        """With one digit, for example ``15.2 +- 2.0%``; without a deviation where there is none."""
+        """Writes it with one digit, as ``15.2 +- 2.0%``; a deviation only where there is one."""
         deviation = "" if math.isnan(self.sd) else f" +- {scale * self.sd:.1f}"
         return f"{scale * self.mean:.1f}{deviation}{unit}"
 

@@ -132,11 +132,11 @@ class Depot:
 
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Returns the id of the job that makes a set; what the file leaves open is left out."""
-        said = dataclasses.asdict(source)
+        drawing = dataclasses.asdict(source)
         for name in ("window_future_frames", "sample"):
-            if not said[name]:
-                del said[name]  # ids hold what the file names, no more
-        content = [self.sweep, said, anchors.history or HISTORY, self.horizon]
+            if not drawing[name]:
+                del drawing[name]  # ids hold what the file names, no more
+        content = [self.sweep, drawing, anchors.history or HISTORY, self.horizon]
         content += [str(self.reading)] if self.reading else []
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 

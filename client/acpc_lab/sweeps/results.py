@@ -184,7 +184,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @property
     def confidence(self) -> float | None:
-        """That no confident verdict is wrong; None where no cell has evidence."""
+        """Confidence that no confident verdict is wrong; None where no cell has evidence."""
         found = [item.evidence for item in self.cells if item.evidence is not None]
         return Family(found).confidence if found else None
 
@@ -263,5 +263,5 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
 
 def _apart_from_shift(cell: Cell) -> str:
-    """What tells a cell from those that differ by the shift alone."""
+    """Returns a key that is equal for cells which differ by the shift alone."""
     return dataclasses.replace(cell, shift=Identity(), labels={}).id

@@ -38,7 +38,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         arrays = _of_folder(path) if path.is_dir() else _of_archive(path)
     except _BROKEN as error:
         raise ArgumentError("path", f"{path} cannot be read as anchors: {error}") from error
-    said = arrays.pop("history", None)
+    given = arrays.pop("history", None)
     missing = [name for name in _NEEDED if name not in arrays]
     unknown = [name for name in arrays if name not in (*_NEEDED, *_OPTIONAL)]
     if missing or unknown:
@@ -47,7 +47,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
         try:
-            history = HISTORY if said is None else operator.index(said.item())
+            history = HISTORY if given is None else operator.index(given.item())
         except (TypeError, ValueError) as error:
             raise ArgumentError("path", f"{path}: history must be one whole number") from error
     return AnchorArrays(history=history, **arrays)

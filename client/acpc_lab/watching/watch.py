@@ -93,7 +93,7 @@ class Watch:
         self._listeners = tuple(listeners)
         self._on_trouble = on_trouble
         self._disk = SweepFolder(folder)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._forget()
 
     def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
@@ -119,18 +119,18 @@ class Watch:
                     self._run(client, link, options)
                 return
             except OSError as error:
-                said = f"cannot write {self.folder}: {error.strerror}"
+                trouble = f"cannot write {self.folder}: {error.strerror}"
                 if once:
                     raise FailedPrecondition(
-                        f"{said}; jobs go on at the server: make room, and run it again"
+                        f"{trouble}; jobs go on at the server: make room, and run it again"
                     ) from error
-                self._tell(f"{said}; jobs go on at the server, and the watch when there is room")
+                self._tell(f"{trouble}; jobs go on at the server, and the watch when there is room")
             link.sleep(_RETRY_S)
             link.check()
 
     @property
     def unplanned(self) -> tuple[Arrival, ...]:
-        """Checkpoints that cannot be scored yet; why was told."""
+        """Checkpoints that cannot be scored yet, for reasons that were reported."""
         return tuple(self._arrivals[key] for key in self._unplanned if not self._is_gone(key))
 
     def _forget(self) -> None:
@@ -211,7 +211,7 @@ class Watch:
         return [WatchedTask(x, *given, is_gone=lambda: self._is_gone(key)) for x in cells]
 
     def _is_given_up(self, key: str) -> bool:
-        """Whether a checkpoint is gone before any job could have its score; is noted and told."""
+        """Notes and reports a checkpoint that is gone before any job could score it."""
         entries = {cell.id: self._entries.get(cell.id, Entry()) for cell in self._cells[key]}
         states = {entry.state for entry in entries.values()}
         if states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states):
@@ -246,10 +246,10 @@ class Watch:
         try:
             found = self.finder.look()
         except OSError as error:
-            said = f"cannot read {self.finder.root}: {error.strerror}"
+            trouble = f"cannot read {self.finder.root}: {error.strerror}"
             if once:
-                raise FailedPrecondition(said) from error
-            self._tell(f"{said}; waiting for it")
+                raise FailedPrecondition(trouble) from error
+            self._tell(f"{trouble}; waiting for it")
             return
         for path in self.finder.torn:
             self._tell(f"{path} is not whole, and has not changed for a while; left out")
@@ -336,12 +336,12 @@ class Watch:
 
     def _tell(self, words: str) -> None:
         """Reports a trouble that may last, once."""
-        if words not in self._told:
-            self._told.add(words)
+        if words not in self._reported:
+            self._reported.add(words)
             self._on_trouble(words)
 
 
 def _labels(arrival: Arrival, cell: Cell) -> dict[str, Label]:
     """The labels that the file gives, with run and epoch by its name where these tell no epoch."""
-    told = cell.labels.keys() & {"epoch", "step"}
-    return {**({} if told else arrival.labels), **cell.labels}
+    numbered = cell.labels.keys() & {"epoch", "step"}
+    return {**({} if numbered else arrival.labels), **cell.labels}

@@ -337,7 +337,7 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     clean_choices: tuple[PoolChoice, ...] = ()
 
     def table(self) -> Columns:
-        """A row per view: whether its plan is certified, where it parts, and what that costs."""
+        """Returns a row per view: certified or not, first divergence, and the regret of it."""
         names = ("spec_index", "draw", "certified", "first_divergence", "selection_regret")
         return columns_of(self.views, *names)
 

@@ -58,7 +58,7 @@ class Composition(VisualChange, Wire[pb.Composition]):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether no part changes anything."""
+        """Tells whether every part leaves frames as they are."""
         return all(part.changes_nothing for part in self.parts)
 
     @property

@@ -60,9 +60,9 @@ class Bounds:
         return math.isfinite(value) and self._inside(value)
 
     def hold_all(self, values: tuple[float, ...], kinds: frozenset[type]) -> bool:
-        """Whether a sequence surely holds, in one pass per test; False: look at each.
+        """Checks a whole sequence quickly; True: valid, False: check each value by itself.
 
-        NaN makes the sum NaN, and a sum that overflows says nothing.
+        NaN makes the sum NaN. A sum that overflows gives False though each value may be valid.
         """
         return self.fits(len(values)) and (
             not values
@@ -272,7 +272,7 @@ def _check_type(value: object, name: str, hint: object) -> None:
 
 @cached
 def _accepted(hint: object) -> tuple[tuple[type, ...], tuple[type, ...]]:
-    """The types that a hint names, and those whose values are looked at more closely."""
+    """Returns the types that a hint names, and those whose values need a further check."""
     kinds = tuple(get_origin(part) or part for part in parts_of(hint))
     numbers = any(issubclass(kind, int | float) for kind in kinds)
     return kinds, (*kinds, *((int, float) if numbers else ()), *((list,) if tuple in kinds else ()))

@@ -220,7 +220,7 @@ def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
 def _convert_one(
     field: FieldDescriptor, hint: object, strict: bool
 ) -> tuple[Convert | None, Convert | None]:
-    """What loads one value of a field, and what dumps it; None: it is the same on both sides."""
+    """Makes the functions that load and dump one value of a field; None: equal on both sides."""
     (hint, *_) = parts_of(hint)
     message = field.message_type and field.message_type.full_name
     if codec := _own_codec(hint):
@@ -265,7 +265,7 @@ _STANDARD: dict[str | None, tuple[Convert, Convert | None]] = {
 def _convert(
     field: FieldDescriptor, hint: object, strict: bool, bounds: Bounds
 ) -> tuple[Convert | None, Convert | None]:
-    """What loads the content of a field, and what dumps it; None: nothing has to be done."""
+    """Makes the functions that load and dump a field's content; None: nothing has to be done."""
     if not field.is_repeated or _own_codec(hint):
         return _convert_one(field, hint, strict)
     load: Convert = dict
@@ -314,7 +314,7 @@ def _fits(field: FieldDescriptor, part: object) -> bool:
 def _oneof(
     oneof: OneofDescriptor, hint: object, default: Callable[[], object] | None, strict: bool
 ) -> tuple[Callable[[Message], object], Write]:
-    """What reads a oneof out of a message, and what writes it, by the parts of a union."""
+    """Makes the functions that read a oneof from a message and write it, by a union's parts."""
     members = {
         field.name: (get_origin(part) or part, *_convert_one(field, part, strict))
         for field in oneof.fields

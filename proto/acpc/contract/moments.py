@@ -36,7 +36,7 @@ GOALS = {
 
 
 def goal_kind(goal: Array) -> str:
-    """``"frame"`` of integers, ``"latent"`` of real values."""
+    """Returns ``"frame"`` for a goal of integers, ``"latent"`` for one of real values."""
     return "latent" if goal.dtype.kind == "f" else "frame"
 
 
@@ -178,8 +178,8 @@ class PlannerMoment(_Moment):
     objective: Objective | None = None
 
     @property
-    def said(self) -> dict[str, object]:
-        """The objective as a receipt keeps it; nothing for the squared distance."""
+    def costs(self) -> dict[str, object]:
+        """The objective as a receipt keeps it; empty for the squared distance."""
         given = self.objective not in (None, Objective())
         return {"objective": to_plain(self.objective)} if given else {}
 
@@ -335,7 +335,7 @@ class CandidatePool(Request):
 
     @property
     def arrays(self) -> list[tuple[str, Array]]:
-        """What is known beside the candidates, for a receipt."""
+        """The arrays beside the candidates, for a receipt."""
         out = np.unique(np.array(self.infeasible, np.int64))
         found = {"offsets": self.offsets, "infeasible": out if len(out) else None}
         return [(name, array) for name, array in found.items() if array is not None]

@@ -281,7 +281,7 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
 
 @dataclass(frozen=True)
 class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
-    """What a set is going to be, said before its first shard.
+    """Describes an anchor set, before its first shard.
 
     Attributes:
         request_id: Names the upload; the same id goes on with the same upload. At most 128

@@ -235,7 +235,7 @@ def _unknown(kind: str) -> str:
 
 
 def _unreadable(text: str, cls: type[Perturbation], why: str = "") -> ArgumentError:
-    """What a known kind needs, and no other one."""
+    """Makes the error for a text that names a known kind; words what the kind needs."""
     wanted = f"{_choice(cls.kind)}, {severity_range(cls)}"
     if set(",.") & set(text.partition(":")[2]):
         wanted += f"; a grid is {cls.kind}:A,B,C or {cls.kind}:FIRST..LAST/COUNT"

@@ -47,6 +47,6 @@ def dataset_format(path: Path) -> str:
 
 
 def compressed(name: str) -> str:
-    """What to do with a dataset as it was published, before it was unpacked; empty: it is none."""
-    command = next((said for end, said in COMPRESSED.items() if name.endswith(end)), "")
+    """Words the command that unpacks a published dataset; empty where nothing is packed."""
+    command = next((how for end, how in COMPRESSED.items() if name.endswith(end)), "")
     return command and f"{name} is compressed; run: {command.format(name)}"

@@ -104,7 +104,7 @@ class Hdf5Column(DatasetColumn):
         return out.reshape(*rows.shape, *self.shape[1:])
 
     def _breaks(self, ordered: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "breaks"]:
-        """Where to end a read: before a chunk that is skipped, and at every few megabytes."""
+        """Returns where reads end: before a chunk that is skipped, and every few megabytes."""
         # A read costs more than the chunks in it, so neighbouring ones are read together.
         chunk = ordered // self.rows_per_chunk
         together = max(1, _READ_BYTES // (self._row_bytes * self.rows_per_chunk))
@@ -193,8 +193,8 @@ class Hdf5Dataset(Dataset):
             yield
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:
             why = _newer(error)
-            said = f"cannot be read {why}" if why else f"has a damaged header: {error}"
-            raise self.bad(name, said) from error
+            wrong = f"cannot be read {why}" if why else f"has a damaged header: {error}"
+            raise self.bad(name, wrong) from error
 
     def _check_link(self, name: str) -> None:
         links = self._file.id.links  # to ask the file for the name itself would follow a link

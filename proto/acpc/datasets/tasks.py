@@ -101,7 +101,7 @@ class TaskPreset(_Model):
         return Reading[self.protocol.upper()] if self.protocol else Reading.PAPER
 
     def summary(self) -> TaskSummary:
-        """What a list of tasks tells."""
+        """Returns the fields that a list of tasks shows."""
         names = (field.name for field in fields(TaskSummary))
         return TaskSummary(**{name: getattr(self, name) for name in names})
 
@@ -152,7 +152,7 @@ def parse_task(name: str, raw: bytes) -> TaskPreset:
 
 
 def _problem(error: ValidationError) -> str:
-    """What is wrong with a task: a key that none has first, since it explains one that is missing.
+    """Words an error of a task; unknown keys come first, since they explain missing ones.
 
     Names the key, what was found and what was wanted.
     """

@@ -1,4 +1,4 @@
-"""Who calls, and what that caller may do."""
+"""Identifies callers, and decides what they may do."""
 
 from acpc_server.access.control import AccessControl, AccessOptions
 from acpc_server.access.files import read_secret

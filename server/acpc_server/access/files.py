@@ -165,7 +165,7 @@ class Reloader:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What a change moves: times (the second with the mode), size, and the inode of a link."""
+    """Read what a change of the file changes: its times, its size, and a link's inode."""
     try:
         status = path.stat()
     except OSError:

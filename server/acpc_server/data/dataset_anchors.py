@@ -62,7 +62,7 @@ class DrawnAnchors(DrawnWindows, Anchors):
 HELD_BYTES = 2**28
 
 
-class DatasetAnchors(Anchors):
+class FileAnchors(Anchors):
     """Anchors that outlive the opening of their file. Of many, they hold all but the frames.
 
     Args:

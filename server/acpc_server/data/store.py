@@ -22,7 +22,7 @@ from acpc.datasets import (
 )
 from acpc.datasets.hdf5 import Hdf5Dataset
 
-from acpc_server.data.dataset_anchors import DatasetAnchors, DrawnAnchors
+from acpc_server.data.dataset_anchors import DrawnAnchors, FileAnchors
 from acpc_server.data.paths import SUFFIXES, files_below, resolve_below
 from acpc_server.errors import FailedPrecondition, UnknownName
 from acpc_server.numerics import Check, go_on
@@ -76,7 +76,7 @@ class DatasetStore:
         self._statistics = StatisticsCache()
 
     def reading(self, task: str) -> Reading:
-        """Return the reading of requests that do not say one; raises as ``load_task``."""
+        """Return the task's reading, for requests without one; raises as ``load_task``."""
         return load_task(task, self._root).reading
 
     def fit(
@@ -161,7 +161,7 @@ class DatasetStore:
         horizon: int,
         frame_digests: bytes = b"",
         check: Check = go_on,
-    ) -> DatasetAnchors:
+    ) -> FileAnchors:
         """Draw anchors that outlive the opening of their file; raises as :meth:`drawn`.
 
         ``check`` is called between reads. Known ``frame_digests`` of the first anchors, joined,
@@ -170,7 +170,7 @@ class DatasetStore:
         with self.drawn(source, history=history, horizon=horizon) as drawn:
             reopen = partial(open_below, self._root, source.dataset)
             stamp = partial(self.stamp, source.dataset, source.task)
-            return DatasetAnchors(drawn, reopen, stamp, frame_digests, check)
+            return FileAnchors(drawn, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Return what changes when the dataset or task file is replaced or written to.

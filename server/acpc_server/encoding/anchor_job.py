@@ -13,7 +13,7 @@ from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.receipt import make_receipt
-from acpc_server.engine import CheckpointCache, DeviceClient, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.jobs import JobSpec
 
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
@@ -102,7 +102,7 @@ class AnchorJobKind:
         self.readers = readers
         self._checkpoints = checkpoints
 
-    def loaded(self, named: CheckpointRef) -> LoadedCheckpoint:
+    def loaded(self, named: CheckpointRef) -> CachedCheckpoint:
         """Load a checkpoint as it was when its job was accepted."""
         return self._checkpoints.get(named.name, named.weights, named.digest, named.model_digest)
 

@@ -23,7 +23,7 @@ from acpc.contract import (
 )
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetAnchors, DatasetStore
+from acpc_server.data import Anchors, DatasetStore, FileAnchors
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models import ModelCard, check_actions
@@ -266,7 +266,7 @@ class AnchorReaders:
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
         self._keep(key._replace(identity=anchors.digest), anchors)
-        frames = anchors.frame_digests if isinstance(anchors, DatasetAnchors) else b""
+        frames = anchors.frame_digests if isinstance(anchors, FileAnchors) else b""
         return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
 
     def reopen(

@@ -151,7 +151,7 @@ def _digest(content: bytes, pixels: memoryview | bytes = b"") -> bytes:
 
 
 def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
-    """Return whether a view, of bytes or of float32 in [0, 1], is the history itself."""
+    """Compare a view, of bytes or of float32 in [0, 1], with the history's frames."""
     if view.dtype != history.dtype:
         history = history.astype(np.float32) / np.float32(255)
     return np.array_equal(view, history)

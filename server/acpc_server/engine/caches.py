@@ -34,7 +34,7 @@ ENTRY_BYTES = 640
 
 
 @dataclass(frozen=True)
-class LoadedCheckpoint:
+class CachedCheckpoint:
     """A frozen model and the files it came from."""
 
     name: str
@@ -71,12 +71,12 @@ class CheckpointCache:
         self._budget = budget_bytes
         self._lock = threading.Lock()
         self._loading: dict[Key, threading.Event] = {}
-        self._loaded: OrderedDict[Key, LoadedCheckpoint] = OrderedDict()
+        self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
 
     def get(
         self, name: str, weights: str = "", digest: str = "", model_digest: str = ""
-    ) -> LoadedCheckpoint:
+    ) -> CachedCheckpoint:
         """Return a loaded checkpoint, reading it when needed.
 
         Raises:
@@ -96,7 +96,7 @@ class CheckpointCache:
                 )
         return loaded
 
-    def count_request(self, checkpoint: LoadedCheckpoint) -> None:
+    def count_request(self, checkpoint: CachedCheckpoint) -> None:
         """Count a request for a checkpoint, however often that has it loaded."""
         self._metrics.count_request(checkpoint.name)
 
@@ -119,7 +119,7 @@ class CheckpointCache:
         """Describe one checkpoint without loading it; raises as :meth:`get` for its files."""
         return self._status(find_checkpoint(self._root, name, weights))
 
-    def pin(self, checkpoint: LoadedCheckpoint) -> None:
+    def pin(self, checkpoint: CachedCheckpoint) -> None:
         """Keep a checkpoint until it is unloaded."""
         key = _key(checkpoint.stored)
         with self._lock:
@@ -145,7 +145,7 @@ class CheckpointCache:
             self._report()
         return self._status(stored)
 
-    def _obtain(self, name: str, weights: str) -> LoadedCheckpoint:
+    def _obtain(self, name: str, weights: str) -> CachedCheckpoint:
         while True:
             stored = find_checkpoint(self._root, name, weights)
             key = _key(stored)
@@ -167,11 +167,11 @@ class CheckpointCache:
                     del self._loading[key]
                 mine.set()
 
-    def _fresh(self, stored: CheckpointEntry) -> LoadedCheckpoint | None:
+    def _fresh(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
         loaded = self._loaded.get(_key(stored))
         return None if loaded is None or loaded.stored.stamp != stored.stamp else loaded
 
-    def _load(self, key: Key, stored: CheckpointEntry) -> LoadedCheckpoint:
+    def _load(self, key: Key, stored: CheckpointEntry) -> CachedCheckpoint:
         started = time.perf_counter()
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
@@ -179,7 +179,7 @@ class CheckpointCache:
         if isinstance(model, FrozenNetwork):
             model.prepared(torch.float32)  # here, so that no device call waits for it
         self._metrics.checkpoint_load.observe(time.perf_counter() - started)
-        loaded = LoadedCheckpoint(stored.name, stored.weights, model, stored)
+        loaded = CachedCheckpoint(stored.name, stored.weights, model, stored)
         with self._lock:
             self._loaded[key] = loaded
             self._loaded.move_to_end(key)

@@ -129,7 +129,7 @@ class CoverageSequence:
 
     @property
     def outcome(self) -> CoverageOutcome:
-        """What the draws show."""
+        """The outcome that the draws show."""
         if self.lower >= self.test.coverage:
             return CoverageOutcome.HOLDS
         if self.upper < self.test.coverage:

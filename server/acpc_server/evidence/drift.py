@@ -59,7 +59,7 @@ class Calibration:
         self.spacing = terms.spacing
 
     def add(self, row: Sequence[float]) -> Reference | None:
-        """Take the next observation; return the reference once it is complete."""
+        """Add the next observation; return the reference once it is complete."""
         self._rows.append(tuple(map(clipped, row)))
         if len(self._rows) < self._size:
             return None

@@ -65,7 +65,7 @@ class StoredTensor:
 
 
 class _Bounded:
-    """What ``zipfile`` reads a directory from: no more of it at once than the directory may be."""
+    """Lets ``zipfile`` read a directory, of bounded size."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self.seek, self.tell, self._read = file.seek, file.tell, file.read
@@ -217,7 +217,7 @@ class Archive:
         return members
 
     def _start(self, entry: zipfile.ZipInfo) -> int:
-        """Where a member's bytes begin, by the header before them."""
+        """Return where a member's bytes begin, by the header before them."""
         header = self._at(entry.header_offset, 30)
         if header[:4] != b"PK\x03\x04":
             raise unsafe(self.name, "a member without its header")

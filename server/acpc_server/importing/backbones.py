@@ -92,7 +92,7 @@ def prepare_backbone(
 
 
 def _check_stored(filename: str, stored: Mapping[str, Tensor]) -> None:
-    """What :func:`renamed` and the arithmetic on patches take for granted."""
+    """Check what :func:`renamed` and the arithmetic on patches rely on."""
     for name, tensor in stored.items():
         shape, mask = tuple(tensor.shape), stored.get(f"{name}_mask", tensor)
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):

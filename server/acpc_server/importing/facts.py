@@ -1,7 +1,7 @@
-"""The numbers of a world model that a file tells, and where each comes from.
+"""Finds the numbers that describe a world model in its file, and where each comes from.
 
-Widths and depths stand in the tensors' shapes, attention heads and epsilons in the object that was
-pickled, or in the run's config. What two of them say must be one number.
+Widths and depths follow from the tensors' shapes, attention heads and epsilons from the pickled
+object or the run's config. A number with several sources must be the same in all.
 """
 
 from __future__ import annotations

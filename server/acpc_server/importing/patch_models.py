@@ -88,8 +88,8 @@ def plan_patches(
     for key, name in KEYS.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     for key, wanted in ALWAYS.items():
-        if (said := lookup(tree, key)) not in (None, wanted):
-            raise unsafe(numbers.filename, f"{origin}: {key} is {said!r:.20}, not {wanted}")
+        if (held := lookup(tree, key)) not in (None, wanted):
+            raise unsafe(numbers.filename, f"{origin}: {key} is {held!r:.20}, not {wanted}")
     block_width(numbers)
     encoder, finish = _backbone(root, numbers, backbone, lookup(tree, "encoder.name"))
     dim = numbers["predictor.dim"][0]

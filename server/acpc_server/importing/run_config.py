@@ -1,8 +1,8 @@
-"""Reads the config of a training run, and what it says of the world model that was trained.
+"""Reads the config of a training run, for the facts of the world model that was trained.
 
 Two forms are known: flat keys, as the paper's released code has them (``img_size``, ``wm``,
 ``predictor``), and the tree that later code instantiates, under ``model``. Only plain references
-(``${img_size}``) are resolved; anything else in ``${}`` counts as not said.
+(``${img_size}``) are resolved; anything else in ``${}`` counts as missing.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
 
 
 def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
-    """What stands at a dotted path, plain references followed; None: nothing, or not plain."""
+    """Return the value at a dotted path, following plain references; None: none, or not plain."""
     found: Any = tree
     for _ in range(MAX_STEPS):
         for step in path.split("."):
@@ -114,7 +114,7 @@ def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
 
 
 def lookup_once(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
-    """What stands at a dotted path, as it stands."""
+    """Return the value at a dotted path, without following references."""
     found: Any = tree
     for step in path.split("."):
         found = found.get(step) if isinstance(found, dict) else None
@@ -122,7 +122,7 @@ def lookup_once(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
 
 
 def _size(numbers: Numbers, size: object, origin: str) -> None:
-    """What a named size of vision transformer says."""
+    """Add the numbers of a named size of vision transformer."""
     if size in VIT_SIZES and isinstance(size, str):
         width, layers, heads = VIT_SIZES[size]
         for key, value in (("hidden_size", width), ("num_hidden_layers", layers),

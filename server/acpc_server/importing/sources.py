@@ -39,7 +39,7 @@ def epoch_in(name: str) -> int | None:
 
 
 def find_run(source: Path, config: Path | None = None) -> Run:
-    """What lies at a file or folder: a run, a hub's cache of a model, or one weights file.
+    """Find the run at a path: a run's folder, a hub's cache of a model, or one weights file.
 
     Raises NotFound: Nothing there, or no weights file; InvalidArgument: A cache of several
     revisions.

@@ -134,7 +134,7 @@ def _find_module(stored: object, filename: str) -> Found | None:
 
 
 def _within(path: str, value: object) -> Iterator[tuple[str, object, set[str]]]:
-    """What may be, or wrap, a world model inside a value."""
+    """Yield the parts of a value that may be, or wrap, a world model."""
     inner: dict[Any, Any] = {}
     if isinstance(value, dict):
         inner = value

@@ -41,11 +41,11 @@ from acpc_server.models import (
 SOURCE_NAME = "source.json"
 PARTS = ("encoder.", "predictor.", "action_encoder.", "projector.", "pred_proj.")
 CPU = torch.device("cpu")
-Held = TypeVar("Held")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """What an import would write: a config, as bytes, and what is known of the model.
 
     ``finish`` makes those that are stored of a file's tensors.
@@ -59,7 +59,7 @@ class Plan:
 
 def plan_import(
     run: Run, files: Sequence[WeightsFile], asked: Mapping[str, int | str | None]
-) -> Plan:
+) -> ImportPlan:
     """Put together what objects, tensors, config and options say.
 
     Args:
@@ -68,7 +68,7 @@ def plan_import(
         asked: Values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
-    InvalidArgument: Something must be said by an option.
+    InvalidArgument: A number must be given by an option.
     """
     numbers = Numbers(run.files[0].name)
     tree = read_run_config(run.config) if run.config is not None else {}
@@ -76,13 +76,13 @@ def plan_import(
     for name in ("frameskip", "action_dim"):
         numbers.add(name, asked.get(name), f"--{name.replace('_', '-')}")
     if run.config is not None and "_target_" in tree:
-        return Plan(run.config.read_bytes(), str(tree["_target_"]), numbers)
+        return ImportPlan(run.config.read_bytes(), str(tree["_target_"]), numbers)
     if bare := [file.path.name for file in files if file.found is None]:
         raise UnsafeCheckpoint(f"{bare[0]}: safetensors without a config.json beside it")
     if any(is_patch_model(file) for file in files):
         config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
-        return Plan(config, "prejepa", numbers, finish)
-    said = {str(asked["family"]): "--family"} if asked.get("family") else {}
+        return ImportPlan(config, "prejepa", numbers, finish)
+    families = {str(asked["family"]): "--family"} if asked.get("family") else {}
     tensors: Mapping[str, StoredTensor] = {}
     for file in files:
         assert file.found is not None  # noqa: S101 - as checked above
@@ -94,23 +94,23 @@ def plan_import(
         if file.found.root is not None:
             from_object(numbers, file.found.root)
         if family := family_of(file.found):
-            said.setdefault(family, file.path.name)
+            families.setdefault(family, file.path.name)
     from_run_config(numbers, tree, origin)
-    if len(said) > 1:
-        both = " and ".join(f"{family} by {place}" for family, place in said.items())
+    if len(families) > 1:
+        both = " and ".join(f"{family} by {place}" for family, place in families.items())
         raise unsafe(numbers.filename, f"the family is {both}")
     unsaid = ("lewm", "nothing says PLDM, whose inference is the same")
-    family, place = next(iter(said.items()), unsaid)
+    family, place = next(iter(families.items()), unsaid)
     numbers.add("family", family, place)
     block_width(numbers)
     made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return Plan(as_bytes(made), family, numbers, _model_tensors)
+    return ImportPlan(as_bytes(made), family, numbers, _model_tensors)
 
 
 def write_import(
     run: Run,
     files: Sequence[WeightsFile],
-    plan: Plan,
+    plan: ImportPlan,
     target: Path,
     report: Callable[[str], object],
 ) -> ModelCard:
@@ -149,8 +149,8 @@ def write_import(
     return card
 
 
-def _record(run: Run, plan: Plan, written: dict[str, JsonObject]) -> JsonObject:
-    """What ``source.json`` says."""
+def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonObject:
+    """Make the content of ``source.json``."""
     config = None
     if run.config is not None:
         sha = hashlib.sha256(run.config.read_bytes()).hexdigest()
@@ -169,7 +169,7 @@ def _record(run: Run, plan: Plan, written: dict[str, JsonObject]) -> JsonObject:
     }  # fmt: skip
 
 
-def _read(file: WeightsFile, plan: Plan) -> tuple[dict[str, Tensor], JsonObject]:
+def _read(file: WeightsFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors of a file, and what is recorded of it."""
     if file.archive is None or file.found is None:
         data = file.path.read_bytes()
@@ -196,6 +196,6 @@ def _tensor(file: WeightsFile, stored: StoredTensor) -> Tensor:
     return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor
 
 
-def _model_tensors(tensors: Mapping[str, Held]) -> dict[str, Held]:
+def _model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
     """Those of the parts that predict; what a training model holds besides is left out."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}

@@ -34,8 +34,8 @@ from acpc_server.encoding import (
     views_digest,
 )
 from acpc_server.engine import (
+    CachedCheckpoint,
     DeviceClient,
-    LoadedCheckpoint,
     equal_rows,
     held_rows,
     require_mode,
@@ -74,7 +74,7 @@ class PairComparer:
         self._encoder = HistoryEncoder(engine, max_frames)
 
     def compare(
-        self, checkpoint: LoadedCheckpoint, request: PairRequest, context: RequestContext
+        self, checkpoint: CachedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairComparison:
         """Compute ACPC_H, ACPC_1, step distances, encoder shift and, given a future, error drift.
 
@@ -123,7 +123,7 @@ class PairComparer:
         )
         return PairComparison(tuple(results), receipt)
 
-    def warm(self, checkpoint: LoadedCheckpoint) -> None:
+    def warm(self, checkpoint: CachedCheckpoint) -> None:
         """Compute once, for no caller: the first call of a network prepares for its shapes.
 
         Raises as :meth:`compare`.

@@ -33,7 +33,7 @@ from acpc_server.encoding import (
     view_rows,
     views_digest,
 )
-from acpc_server.engine import DeviceClient, LoadedCheckpoint, equal_rows
+from acpc_server.engine import CachedCheckpoint, DeviceClient, equal_rows
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.tally import Tally
@@ -54,7 +54,7 @@ class Moment:
     """
 
     engine: DeviceClient
-    checkpoint: LoadedCheckpoint
+    checkpoint: CachedCheckpoint
     request: PlannerMoment
     encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
     max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take
@@ -136,7 +136,7 @@ class Moment:
 
     @cached_property
     def past(self) -> Tensor:
-        """The blocks that leave the history's earlier frames, (h - 1, block width)."""
+        """The actions between the history's frames, (h - 1, block width)."""
         given = self.request.past_blocks
         none = np.empty((0, self.card.action_block_dim), np.float32)
         return torch.from_numpy(none if given is None else given)
@@ -202,7 +202,7 @@ class Moment:
             checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
-            parameters={"cost_reduction": self.reduction, **self.request.said, **parameters},
+            parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
         )
 
     # A planner asks for one pool after another from the same frames.

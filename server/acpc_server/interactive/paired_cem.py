@@ -51,7 +51,7 @@ from acpc_server.interactive.pieces import (
     shared_rows,
 )
 from acpc_server.numerics import (
-    Proposal,
+    CemProposal,
     elite_indices,
     fit_proposal,
     horizon_weights,
@@ -151,7 +151,7 @@ class PairedCem:
         self.budget = budget
         self.returns = returns
         self.choices = choices
-        self.start: Proposal = initial_proposal(budget.horizon, moment.card.action_block_dim)
+        self.start: CemProposal = initial_proposal(budget.horizon, moment.card.action_block_dim)
         self._moment = moment
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)

@@ -18,7 +18,7 @@ from acpc_server.encoding import (
     check_history_frames,
     check_latents,
 )
-from acpc_server.engine import DeviceClient, LoadedCheckpoint, require_mode
+from acpc_server.engine import CachedCheckpoint, DeviceClient, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
@@ -52,7 +52,7 @@ class Planner:
 
     def prepare(
         self,
-        checkpoint: LoadedCheckpoint,
+        checkpoint: CachedCheckpoint,
         request: PlannerMoment,
         held: Mapping[bytes, Tensor] | None = None,
     ) -> Moment:
@@ -202,7 +202,7 @@ def draw_pool(moment: Moment, asked: Proposal) -> np.ndarray:
     normals = numerics.pool_normals(
         asked.seed, 0, candidates=asked.candidates, horizon=mean.shape[0], width=mean.shape[1]
     )
-    proposal = numerics.Proposal(torch.from_numpy(mean.copy()), torch.from_numpy(std.copy()))
+    proposal = numerics.CemProposal(torch.from_numpy(mean.copy()), torch.from_numpy(std.copy()))
     candidates = numerics.sample_pool(proposal, normals).numpy()
     if not np.isfinite(candidates).all():
         raise InvalidArgument("proposal.std.data", "a candidate overflows float32; lower it")

@@ -23,7 +23,7 @@ from acpc.contract import (
 from prometheus_client import Histogram
 from torch import Tensor
 
-from acpc_server.engine import LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint
 from acpc_server.interactive.drift import DriftMonitor, Signals
 from acpc_server.numerics import cost_bounds
 from acpc_server.observe import Metrics, Shift
@@ -41,7 +41,7 @@ class Tally:
     def __init__(
         self,
         metrics: Metrics,
-        checkpoint: LoadedCheckpoint,
+        checkpoint: CachedCheckpoint,
         views: Views,
         drift: DriftMonitor | None = None,
     ) -> None:

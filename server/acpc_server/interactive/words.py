@@ -74,7 +74,7 @@ def about_step(
         for wanted in (True, False)
     )
     share = f"at least {percent(goal.coverage)} of all draws of {spec}"
-    told = f"With {percent(goal.confidence)} confidence, {share} leave {held} unchanged in every"
-    parts = [f"{told} pool of the session so far ({pools})."] if held else []
+    words = f"With {percent(goal.confidence)} confidence, {share} leave {held} unchanged in every"
+    parts = [f"{words} pool of the session so far ({pools})."] if held else []
     parts += [f"Not shown of {others} in every pool so far ({pools})."] if others else []
     return " ".join(parts)

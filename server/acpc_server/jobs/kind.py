@@ -93,7 +93,7 @@ class JobFilter:
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """A job on record. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
@@ -110,7 +110,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Job(Row):
+class Job(JobRow):
     """A job of any kind with its description and progress."""
 
     spec: JobSpec

@@ -108,14 +108,14 @@ class Lease:
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
     def acquire(self, executor_id: str, folder: str, about: Mapping[str, str] = NOTHING) -> None:
-        """Take this host's name, and say what it is, or raise FailedPrecondition.
+        """Take this host's name, and record facts about it, or raise FailedPrecondition.
 
         A name whose holder stopped in an orderly way, or had the same state folder, is free at
         once; any other when its holder misses its beats for the length of the lease.
         """
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        told = json.dumps({"since": since, **about})
-        self._host = Host(executor_id, uuid.uuid4().hex, folder, about=told)
+        facts = json.dumps({"since": since, **about})
+        self._host = Host(executor_id, uuid.uuid4().hex, folder, about=facts)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
             found = self._hosts.read().get(executor_id)
             free = found is None or not found.session or found.folder == folder

@@ -12,7 +12,7 @@ from acpc.contract import from_plain
 
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, only_one
 from acpc_server.jobs.hosts import Hosts
-from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobState, Progress, Row
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobRow, JobState, Progress
 from acpc_server.jobs.runs import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
@@ -87,7 +87,7 @@ class JobReader:
         rows = self._record.rows(ids) if ids else {}
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 
-    def _jobs(self, rows: Collection[Row]) -> list[Job]:
+    def _jobs(self, rows: Collection[JobRow]) -> list[Job]:
         counted = [
             row.job_id
             for row in rows

@@ -25,7 +25,7 @@ from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, Workflo
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from acpc_server.jobs.kind import JobFailure, JobFilter, JobState, Json, Owner, Row
+from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json, Owner
 
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
@@ -164,12 +164,12 @@ class Record:
         with suppress(dbos_error.DBOSConflictingWorkflowError):
             self._dbos.enqueue(options, spec, stamp, *astuple(owner))
 
-    def get(self, job_id: str) -> Row | None:
+    def get(self, job_id: str) -> JobRow | None:
         """Return a job with its result."""
         found = self._dbos.list_workflows(workflow_ids=[job_id])
         return _row(found[0]) if found else None
 
-    def rows(self, job_ids: Collection[str]) -> dict[str, Row]:
+    def rows(self, job_ids: Collection[str]) -> dict[str, JobRow]:
         """Return jobs by their ids, without their results."""
         found = self._dbos.list_workflows(workflow_ids=list(job_ids), load_output=False)
         failed = [status.workflow_id for status in found if status.status == "ERROR"]
@@ -295,12 +295,12 @@ class Record:
         return {job_id: count for job_id, count in self._ask(query)}
 
 
-def _row(status: WorkflowStatus) -> Row:
+def _row(status: WorkflowStatus) -> JobRow:
     state = STATES[status.status]
     arguments: Any = status.input or {}
     output: Any = status.output
     recorded, _, *owner = arguments.get("args", [{}, ""])
-    return Row(
+    return JobRow(
         job_id=status.workflow_id,
         owner=Owner(*owner),
         kind=status.name,

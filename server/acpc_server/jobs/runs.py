@@ -122,11 +122,11 @@ class JobRun:
 
 
 def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: Owner) -> dict[str, str]:
-    """Return what lines of the log say of a job, beside what they tell."""
+    """Return the fields that every log line of a job has."""
     named = {"checkpoint": kind.labels(spec).get("checkpoint", ""), "tenant": owner.tenant}
     trace = tracing.here()[3:35]  # of a traceparent
-    told = {"principal": owner.caller, "trace_id": trace}
-    return {"job": job_id, "kind": kind.name, **named, **{k: v for k, v in told.items() if v}}
+    origin = {"principal": owner.caller, "trace_id": trace}
+    return {"job": job_id, "kind": kind.name, **named, **{k: v for k, v in origin.items() if v}}
 
 
 def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:

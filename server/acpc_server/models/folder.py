@@ -25,7 +25,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
-from acpc_server.models.others import WEIGHTS_SUFFIXES, Look, look_into
+from acpc_server.models.others import WEIGHTS_SUFFIXES, Hint, look_into
 
 PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
@@ -188,7 +188,7 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
-def list_others(root: Path) -> list[tuple[str, Look]]:
+def list_others(root: Path) -> list[tuple[str, Hint]]:
     """Name and look of every folder below ``root`` that holds what cannot be loaded as it is."""
     found = []
     for path, folders, _, folder in os.fwalk(root, follow_symlinks=False):

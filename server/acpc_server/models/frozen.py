@@ -35,7 +35,7 @@ class FrozenWorldModel(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where inputs must live."""
+        """The device on which inputs must lie."""
 
     def encode(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n dim"]:
         """Projected latents of normalised, resized frames."""
@@ -90,7 +90,7 @@ class FrozenNetwork(Generic[Network]):
 
     @property
     def device(self) -> torch.device:
-        """Where inputs must live."""
+        """The device on which inputs must lie."""
         return self._device
 
     @property

@@ -17,15 +17,15 @@ FOREIGN = ("tdmpc2", "gcrl")
 MAX_LOOK = 1 << 18
 
 
-class Look(NamedTuple):
+class Hint(NamedTuple):
     """Why a folder cannot be loaded as it is, and the command that helps; empty: none does."""
 
     problem: str
     command: str = ""
 
 
-def look_into(folder: int, name: str) -> Look | None:
-    """What an open folder of this name holds instead of a checkpoint; None: one, or nothing.
+def look_into(folder: int, name: str) -> Hint | None:
+    """Find what an open folder holds instead of a checkpoint; None: a checkpoint, or nothing.
 
     Reads no weights: names, and the beginning of a config.
     """
@@ -34,17 +34,17 @@ def look_into(folder: int, name: str) -> Look | None:
     imports = f"acpc-server import {name} {name}-imported"
     if found := CACHE.fullmatch(name):
         problem = "a cache of the Hub, whose files are links; the server follows none"
-        return Look(problem, f"acpc-server pull {found[1]}/{found[2]}, or {imports}")
+        return Hint(problem, f"acpc-server pull {found[1]}/{found[2]}, or {imports}")
     if any(PLDM_FILE.fullmatch(entry) for entry in weights):
-        return Look("files of PLDM's own repository, another architecture, which no family reads")
+        return Hint("files of PLDM's own repository, another architecture, which no family reads")
     if CONFIG_NAME not in present:
         if not weights:
             return None
-        return Look(f"no {CONFIG_NAME} beside {weights[0]}: what training wrote", imports)
+        return Hint(f"no {CONFIG_NAME} beside {weights[0]}: what training wrote", imports)
     return _look_at_config(folder, weights, imports)
 
 
-def _look_at_config(folder: int, weights: list[str], imports: str) -> Look | None:
+def _look_at_config(folder: int, weights: list[str], imports: str) -> Hint | None:
     tree: object = None
     with suppress(OSError, ValueError, RecursionError):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -52,14 +52,14 @@ def _look_at_config(folder: int, weights: list[str], imports: str) -> Look | Non
             tree = json.loads(file.read(MAX_LOOK))
     target = tree.get("_target_") if isinstance(tree, dict) else None
     if isinstance(tree, dict) and target is None and isinstance(tree.get("model"), dict):
-        return Look(f"{CONFIG_NAME} is a whole training config, the tree lies under model", imports)
+        return Hint(f"{CONFIG_NAME} is a whole training config, the tree lies under model", imports)
     if isinstance(target, str) and any(f".{kind}." in target for kind in FOREIGN):
-        return Look(f"a {target[:80]}, which predicts no goal latents; no family reads it")
+        return Hint(f"a {target[:80]}, which predicts no goal latents; no family reads it")
     if not weights:
-        return Look(f"{CONFIG_NAME} without a weights file")
+        return Hint(f"{CONFIG_NAME} without a weights file")
     plain = [x for x in weights if x.endswith(WEIGHTS_SUFFIXES) and not x.endswith("_object.ckpt")]
     if not plain:
-        return Look(f"{weights[0]} alone, a pickled model", imports)
+        return Hint(f"{weights[0]} alone, a pickled model", imports)
     if len(plain) > 1 and "weights.pt" not in plain:
-        return Look(f"{len(plain)} epochs; a request names one", f"--weights-file {plain[-1]}")
+        return Hint(f"{len(plain)} epochs; a request names one", f"--weights-file {plain[-1]}")
     return None

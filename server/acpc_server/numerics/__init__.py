@@ -34,7 +34,7 @@ from acpc_server.numerics.pixels import (
 )
 from acpc_server.numerics.quantiles import linear_quantile, linear_quantiles
 from acpc_server.numerics.updates import (
-    Proposal,
+    CemProposal,
     fit_proposal,
     initial_proposal,
     pool_normals,

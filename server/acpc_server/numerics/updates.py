@@ -38,16 +38,16 @@ _DOMAIN = b"acpc/pool/1\0"
 
 
 @dataclass(frozen=True)
-class Proposal:
+class CemProposal:
     """An independent Gaussian for every action coordinate; ``std`` is nowhere negative."""
 
     mean: Float32[Tensor, "horizon width"]
     std: Float32[Tensor, "horizon width"]
 
 
-def initial_proposal(horizon: int, width: int) -> Proposal:
+def initial_proposal(horizon: int, width: int) -> CemProposal:
     """Return mean 0 and standard deviation 1, where every run starts."""
-    return Proposal(torch.zeros(horizon, width), torch.ones(horizon, width))
+    return CemProposal(torch.zeros(horizon, width), torch.ones(horizon, width))
 
 
 def pool_normals(
@@ -62,7 +62,7 @@ def pool_normals(
 
 
 def sample_pool(
-    proposal: Proposal, normals: Float32[Tensor, "candidates horizon width"]
+    proposal: CemProposal, normals: Float32[Tensor, "candidates horizon width"]
 ) -> Float32[Tensor, "candidates horizon width"]:
     """Sample candidates mean + std * normal; the first is the mean itself."""
     candidates = proposal.mean + proposal.std * normals
@@ -72,12 +72,12 @@ def sample_pool(
 
 def fit_proposal(
     candidates: Float[Tensor, "candidates horizon width"], elites: Int64[Tensor, "elites"]
-) -> Proposal:
+) -> CemProposal:
     """Fit mean and unbiased standard deviation of 2 or more elites, in float64, as float32."""
     if len(elites) < 2:
         raise InvalidArgument("elites", f"are {len(elites)}; a standard deviation needs 2")
     chosen = candidates[elites.sort().values].double()  # (k, H, width)
-    return Proposal(chosen.mean(dim=0).float(), chosen.std(dim=0, correction=1).float())
+    return CemProposal(chosen.mean(dim=0).float(), chosen.std(dim=0, correction=1).float())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What probes are told: whether the server takes calls, and whether its process is sick."""
+"""Holds what probes ask for: whether the server takes calls, and whether its process is sick."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ log = structlog.get_logger("acpc.health")
 class ServerHealth:
     """Readiness and liveness of one process, for every probe.
 
-    Ready is a server without an obstacle; live is a process that is not sick. A sick one leaves.
-    ``loaded`` names what it has loaded, for whoever asks whether it is ready.
+    A server without an obstacle is ready; a process that is not sick is live. A sick one exits.
+    ``loaded`` returns the names of the loaded checkpoints, which stand in the answer of a probe.
     """
 
     def __init__(self, loaded: Callable[[], Sequence[str]] = tuple) -> None:

@@ -70,7 +70,7 @@ class _GatheringHandler(logging.Handler):
             self._stream.flush()
 
     def _text(self, line: str | EventDict) -> str:
-        """A line as it is written; one that cannot be rendered takes no other with it."""
+        """Render one line; where that fails, return the error and the line as they are."""
         if isinstance(line, str):
             return line
         try:

@@ -39,7 +39,7 @@ class WorkerSeries(Collector):
         self._token = token
 
     def describe(self) -> Iterable[Metric]:
-        """What is said of workers; the rest they know themselves."""
+        """Return the series about workers that they cannot count themselves."""
         text = "1 while a worker takes calls, 0 otherwise."
         up = GaugeMetricFamily("acpc_worker_up", text, labels=["worker"])
         text = "Processes started for a worker, the first one included."

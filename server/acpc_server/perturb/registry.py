@@ -173,7 +173,7 @@ def _load(name: str) -> Perturbation:
 
 
 def series_name(spec: VisualChange) -> str:
-    """What the metrics call a perturbation: its short form, which has its severity.
+    """Name a perturbation in the metrics: by its short form, which has its severity.
 
     Of a plug-in's the severity alone: its other parameters are a caller's text.
     """

@@ -79,7 +79,7 @@ def random_convolution(frames: Frames, parameters: RandomConvolution, draws: Dra
 
 
 def _empty(parameters: Background, like: Tensor) -> Tensor:
-    """What the background is known by: one colour, or the plate, (1, 3, height, width)."""
+    """Return the empty background: one colour, or the plate, (1, 3, height, width)."""
     if parameters.key:
         bytes_ = bytes.fromhex(parameters.key)
         colour = zip(bytes_, IMAGENET_MEAN, IMAGENET_STD, strict=True)

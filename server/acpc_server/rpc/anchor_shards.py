@@ -155,7 +155,7 @@ def _frames_shape(tensor: tensor_pb2.Tensor, header: UploadHeader) -> tuple[int,
 
 
 def _inflated(data: bytes, size: int, field: str) -> bytes:
-    """What zlib sent, which must be ``size`` bytes; never allocates more than that."""
+    """Inflate data that must give ``size`` bytes; never allocates more than that."""
     inflater = zlib.decompressobj()
     try:
         raw = inflater.decompress(data, size + 1)

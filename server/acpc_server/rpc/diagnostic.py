@@ -230,5 +230,5 @@ def _certify_next(
 
 
 def _spent(context: RequestContext) -> Timing:
-    """Where the time of a request has gone so far."""
+    """Return the seconds that a request waited and computed so far."""
     return Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

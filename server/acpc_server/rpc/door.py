@@ -31,7 +31,7 @@ from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
 from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.record import Method
-from acpc_server.scheduling import CallerLimits, Held, WorkerPool
+from acpc_server.scheduling import CallerLimits, Resource, WorkerPool
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")
@@ -46,7 +46,7 @@ MAX_LOOP_BYTES = 2**16
 
 
 @dataclass(frozen=True)
-class Lane:
+class Ingress:
     """What calls share: the reading of their messages, and the limits of their callers."""
 
     receiver: Receiver
@@ -67,7 +67,7 @@ class Door(grpc.GenericRpcHandler):
         self,
         metrics: Metrics,
         workers: WorkerPool,
-        lane: Lane,
+        ingress: Ingress,
         *,
         admit: Admit = admit_all,
         options: Sequence[tuple[str, Any]] = (),
@@ -77,8 +77,8 @@ class Door(grpc.GenericRpcHandler):
         self.long_calls: set[Call] = set()
         self.sending: dict[Call, float] = {}
         self._metrics = metrics
-        self._lane = lane
-        self._lanes = {lane.receiver}
+        self._ingress = ingress
+        self._receivers = {ingress.receiver}
         self._handlers: dict[str, Any] = {}
         self._echoed = True
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
@@ -92,8 +92,8 @@ class Door(grpc.GenericRpcHandler):
         service: ServiceDescriptor,
         servicer: object,
         *,
-        lane: Lane | None = None,
-        holds: dict[str, Held] | None = None,
+        ingress: Ingress | None = None,
+        holds: dict[str, Resource] | None = None,
     ) -> None:
         """Serve a service.
 
@@ -102,14 +102,14 @@ class Door(grpc.GenericRpcHandler):
         or, where callers stream, one that returns a :class:`Conversation`. A method without one is
         UNIMPLEMENTED. ``holds`` gives what else a call of a method counts as.
         """
-        chosen = lane or self._lane
-        self._lanes.add(chosen.receiver)
+        chosen = ingress or self._ingress
+        self._receivers.add(chosen.receiver)
         for descriptor in service.methods:
             method = Method(descriptor, self._metrics)
             if (behaviour := getattr(servicer, method.name, None)) is None:
                 continue
-            streams = Held.STREAMS if method.streams else None
-            counted = (*filter(None, (Held.CALLS, (holds or {}).get(method.name), streams)),)
+            streams = Resource.STREAMS if method.streams else None
+            counted = (*filter(None, (Resource.CALLS, (holds or {}).get(method.name), streams)),)
             waits = inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour)
             kind: type[_Served] = _Streamed if streams else _Awaited if waits else _Worked
             self._handlers[method.path] = kind(self, method, behaviour, chosen, counted).handler()
@@ -166,7 +166,7 @@ class Door(grpc.GenericRpcHandler):
             sweeps += 1
             try:
                 now = self._loop.time()
-                for receiver in self._lanes:
+                for receiver in self._receivers:
                     receiver.sweep(now)
                 for call in [c for c, since in self.sending.items() if now - since > SEND_SECONDS]:
                     call.life.interrupt(DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN"))
@@ -186,8 +186,8 @@ class _Served(ABC):
     door: Door
     method: Method
     behaviour: Callable[..., Any]
-    lane: Lane
-    counted: tuple[Held, ...]
+    ingress: Ingress
+    counted: tuple[Resource, ...]
 
     def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
         return grpc.stream_stream_rpc_method_handler(self.serve)
@@ -198,8 +198,8 @@ class _Served(ABC):
         try:
             call.admit(self.door.admit)
             # Until its answer has left: one that is not taken holds memory.
-            leave = self.lane.limits.enter(call.caller, *self.counted, quota=call.principal.quota)
-            call.life.when_over(leave)
+            caller, quota = call.caller, call.principal.quota
+            call.life.when_over(self.ingress.limits.enter(caller, *self.counted, quota=quota))
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
@@ -242,8 +242,8 @@ class _Worked(_Served):
     async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
         workers = self.door.workers
         workers.check(call.caller)
-        self.lane.check(call)
-        data = await self.lane.receiver.read(call, self.lane.limit)
+        self.ingress.check(call)
+        data = await self.ingress.receiver.read(call, self.ingress.limit)
         workers.check(call.caller)
         with call.life.rejected_in_time(call.record):
             return await workers.run(call.caller, self._work, call, data)
@@ -267,7 +267,7 @@ class _Awaited(_Served):
     """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        data = await self.lane.receiver.read(call, self.lane.limit)
+        data = await self.ingress.receiver.read(call, self.ingress.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
         answers = self.behaviour(self.method.parse(data), call)
@@ -288,7 +288,7 @@ class _Streamed(_Served):
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
         talk: Conversation = self.behaviour(None, call)
-        workers, receiver = self.door.workers, self.lane.receiver
+        workers, receiver = self.door.workers, self.ingress.receiver
         receive = receiver.read  # the first message; a stream that shows none soon yields
         self.door.long_calls.add(call)
         try:

@@ -1,4 +1,4 @@
-"""What is recorded of a call: its series, its span, its lines in the log and in the audit log."""
+"""Records a call: its series, its span, its lines in the log and in the audit log."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from acpc_server.encoding import AnchorReaders, AnySource
-from acpc_server.engine import CheckpointCache, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.perturb import NOT_DRAWN, require_known
 
@@ -108,7 +108,7 @@ def read_anchors(
 
 def load(
     checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
-) -> LoadedCheckpoint:
+) -> CachedCheckpoint:
     """Load the checkpoint that the request's ``field`` names."""
     try:
         loaded = checkpoints.get(ref.name, ref.weights, ref.digest, ref.model_digest)

@@ -62,7 +62,7 @@ def forget(path: Path, inode: int) -> None:
 
 
 def _lock(folder: int, path: Path) -> None:
-    """Of two servers that start together, one is the first."""
+    """Take the folder's lock, so that of two servers that start together one goes first."""
     end = time.monotonic() + LOCK_SECONDS
     while True:
         try:

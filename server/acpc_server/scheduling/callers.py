@@ -27,8 +27,8 @@ BURST_SECONDS = 1.0
 MAX_RESTING = 10_000
 
 
-class Held(enum.StrEnum):
-    """What a caller holds for as long as a call lasts; each is a field of :class:`Quota`."""
+class Resource(enum.StrEnum):
+    """What a caller uses for as long as a call lasts; each is a field of :class:`Quota`."""
 
     CALLS = "calls"
     STREAMS = "streams"
@@ -56,7 +56,7 @@ NO_QUOTA = Quota()
 class _Caller:
     """What a caller holds; by ``next_call`` its calls at its rate are all made (a GCRA bucket)."""
 
-    held: Counter[Held] = field(default_factory=Counter)
+    held: Counter[Resource] = field(default_factory=Counter)
     next_call: float = 0.0
 
 
@@ -94,11 +94,11 @@ class CallerLimits:
         self._clock = clock
         self._callers: dict[str, _Caller] = {}
         self._resting: OrderedDict[str, None] = OrderedDict()
-        self._used: Counter[Held] = Counter()
-        self._holders: Counter[Held] = Counter()
+        self._used: Counter[Resource] = Counter()
+        self._holders: Counter[Resource] = Counter()
         self._lock = threading.Lock()
 
-    def enter(self, caller: str, *what: Held, quota: Quota | None = None) -> Callable[[], None]:
+    def enter(self, caller: str, *what: Resource, quota: Quota | None = None) -> Callable[[], None]:
         """Count one of each of ``what`` for a caller; returns what calls :meth:`leave`.
 
         ``caller`` is a principal's name, or the address of an unknown one.
@@ -112,7 +112,7 @@ class CallerLimits:
             state = self._callers.get(caller) or _Caller()
             for one in what:
                 self._check(state, one, quota)
-            if Held.CALLS in what and quota.calls_per_second:
+            if Resource.CALLS in what and quota.calls_per_second:
                 state.next_call = self._check_rate(state, quota.calls_per_second)
             self._callers[caller] = state
             self._resting.pop(caller, None)
@@ -122,7 +122,7 @@ class CallerLimits:
                 self._used[one] += 1
         return lambda: self.leave(caller, *what)
 
-    def leave(self, caller: str, *what: Held) -> None:
+    def leave(self, caller: str, *what: Resource) -> None:
         """Undo an :meth:`enter`."""
         with self._lock:
             state = self._callers[caller]
@@ -144,11 +144,11 @@ class CallerLimits:
         """Number of callers that are remembered."""
         return len(self._callers)
 
-    def used(self, what: Held) -> int:
+    def used(self, what: Resource) -> int:
         """Return what all callers hold."""
         return self._used[what]
 
-    def _check(self, state: _Caller, what: Held, quota: Quota) -> None:
+    def _check(self, state: _Caller, what: Resource, quota: Quota) -> None:
         own, used = state.held[what], self._used[what]
         limit: int = getattr(quota, what)
         total: int = getattr(self._total, what)

@@ -77,7 +77,7 @@ class StudyJobKind(AnchorJobKind):
         readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 
     def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
-        """What is measured and how far it is."""
+        """Return the request and the progress of a study."""
         return StudyMetadata(request=spec.request(), **life)
 
     def answer(self, spec: StudySpec, result: Mapping[str, Any]) -> StudyRows:

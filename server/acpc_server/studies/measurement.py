@@ -31,7 +31,7 @@ from acpc_server.encoding import (
     distinct_views,
     draw_views,
 )
-from acpc_server.engine import DeviceClient, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import ModelCard
@@ -89,7 +89,7 @@ class Bench:
     """
 
     engine: DeviceClient
-    checkpoint: LoadedCheckpoint
+    checkpoint: CachedCheckpoint
     anchors: Anchors
     mode: NumericMode
 
@@ -173,7 +173,7 @@ class Measurement(ABC, Generic[S]):
     @classmethod
     @abstractmethod
     def result_bytes(cls, study: S, card: ModelCard) -> int:
-        """What an anchor adds to the result, about: its columns, arrays and representations."""
+        """Estimate the bytes an anchor adds to the result: columns, arrays, representations."""
 
     @classmethod
     def check_request(cls, spec: StudySpec, card: ModelCard) -> None:

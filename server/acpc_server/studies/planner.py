@@ -36,22 +36,22 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
 
     @classmethod
     def window(cls, study: PlannerStudy, card: ModelCard) -> tuple[int, int]:
-        """The planner sees as much history as the study says, and its goal lies ahead."""
+        """Return the study's history and the steps to its goal, the frames of one window."""
         return study.history, goal_offset(study)
 
     @classmethod
     def latents_each(cls, study: PlannerStudy, card: ModelCard) -> int:
-        """Of the views; a plan is predicted in pieces of its own."""
+        """Count the latents of one anchor's views; plans are predicted apart, in pieces."""
         return (1 + views_each(study)) * (card.history + 1)
 
     @classmethod
     def result_bytes(cls, study: PlannerStudy, card: ModelCard) -> int:
-        """Seventeen columns a view, and four arrays over its iterations."""
+        """Count the bytes of one anchor: 17 columns a view, and four arrays over iterations."""
         return 8 * (17 + 4 * study.budget.iterations) * views_each(study)
 
     @classmethod
     def check(cls, study: PlannerStudy, card: ModelCard, spec: StudySpec) -> None:
-        """The checkpoint takes as much history."""
+        """Refuse a checkpoint that takes less history than the study wants."""
         super().check(study, card, spec)
         check_history(card, study.history)
 

@@ -50,12 +50,12 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
 
     @classmethod
     def latents_each(cls, study: SensitivityStudy, card: ModelCard) -> int:
-        """Of the history and its rollout, with their tangents and moved twins."""
+        """Count the latents of an anchor: history and rollout, with tangents and moved twins."""
         return 4 * (card.history + study.horizon)
 
     @classmethod
     def result_bytes(cls, study: SensitivityStudy, card: ModelCard) -> int:
-        """Four columns a probe and method."""
+        """Count the bytes of an anchor: four columns a probe and method."""
         return 8 * 4 * 2 * study.probes
 
     @classmethod

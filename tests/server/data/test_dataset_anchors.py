@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from acpc.contract import SMALL_ARRAYS, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
-from acpc_server.data.dataset_anchors import DatasetAnchors
+from acpc_server.data.dataset_anchors import FileAnchors
 from acpc_server.errors import FailedPrecondition, NotFound
 from public_dataset import public_columns, write_public_dataset
 
@@ -15,18 +15,18 @@ WINDOW = {"history": 2, "horizon": 3}
 
 
 @pytest.fixture
-def anchors(tmp_path: Path) -> DatasetAnchors:
+def anchors(tmp_path: Path) -> FileAnchors:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     return DatasetStore(tmp_path).anchors(SOURCE, **WINDOW)
 
 
 @pytest.fixture
-def batch(anchors: DatasetAnchors, tmp_path: Path) -> AnchorBatch:
+def batch(anchors: FileAnchors, tmp_path: Path) -> AnchorBatch:
     with DatasetStore(tmp_path).drawn(SOURCE, **WINDOW) as drawn:
         return drawn.batch()
 
 
-def test_they_are_the_anchors_read_at_once(anchors: DatasetAnchors, batch: AnchorBatch) -> None:
+def test_they_are_the_anchors_read_at_once(anchors: FileAnchors, batch: AnchorBatch) -> None:
     for name in SMALL_ARRAYS:
         np.testing.assert_array_equal(getattr(anchors, name), getattr(batch, name))
     for start, stop in ((0, 5), (5, 12), (3, 4), (7, 7)):
@@ -37,7 +37,7 @@ def test_they_are_the_anchors_read_at_once(anchors: DatasetAnchors, batch: Ancho
 
 
 def test_known_digests_spare_the_reading_and_are_held_to(
-    anchors: DatasetAnchors, tmp_path: Path
+    anchors: FileAnchors, tmp_path: Path
 ) -> None:
     store, reads = DatasetStore(tmp_path), []
     known = store.anchors(
@@ -53,7 +53,7 @@ def test_known_digests_spare_the_reading_and_are_held_to(
 
 
 def test_reading_for_the_digest_can_be_ended(
-    anchors: DatasetAnchors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    anchors: FileAnchors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 1)
     reads = []
@@ -67,7 +67,7 @@ def test_reading_for_the_digest_can_be_ended(
         DatasetStore(tmp_path).anchors(SOURCE, **WINDOW, check=check)
 
 
-def test_a_copy_of_the_file_is_the_file(anchors: DatasetAnchors, tmp_path: Path) -> None:
+def test_a_copy_of_the_file_is_the_file(anchors: FileAnchors, tmp_path: Path) -> None:
     before = anchors.read_frames(0, 12)
     content = (tmp_path / "a.h5").read_bytes()
     (tmp_path / "a.h5").unlink()
@@ -75,7 +75,7 @@ def test_a_copy_of_the_file_is_the_file(anchors: DatasetAnchors, tmp_path: Path)
     np.testing.assert_array_equal(anchors.read_frames(0, 12), before)
 
 
-def test_one_changed_pixel_is_seen_where_it_is(anchors: DatasetAnchors, tmp_path: Path) -> None:
+def test_one_changed_pixel_is_seen_where_it_is(anchors: FileAnchors, tmp_path: Path) -> None:
     content = public_columns()
     seventh = int(anchors._rows[7, 4])
     content.columns["pixels"][seventh, 0, 0, 0] ^= 1
@@ -93,14 +93,14 @@ def test_one_changed_pixel_is_seen_where_it_is(anchors: DatasetAnchors, tmp_path
 
 @pytest.mark.parametrize("replacement", [{"lengths": (9, 9)}, {"side": 11}])
 def test_a_shorter_file_or_other_frame_sizes_are_seen(
-    anchors: DatasetAnchors, tmp_path: Path, replacement: dict[str, object]
+    anchors: FileAnchors, tmp_path: Path, replacement: dict[str, object]
 ) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns(**replacement))
     with pytest.raises(FailedPrecondition, match="holds other frames"):
         anchors.read_frames(0, 12)
 
 
-def test_a_file_that_is_gone_is_not_found(anchors: DatasetAnchors, tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_not_found(anchors: FileAnchors, tmp_path: Path) -> None:
     (tmp_path / "a.h5").unlink()
     with pytest.raises(NotFound, match=r"dataset 'a\.h5' does not exist"):
         anchors.read_frames(0, 1)

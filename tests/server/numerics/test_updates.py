@@ -15,7 +15,7 @@ from acpc_server.numerics.cost_bounds import (
 )
 from acpc_server.numerics.objectives import Objective, PoolCost
 from acpc_server.numerics.updates import (
-    Proposal,
+    CemProposal,
     fit_proposal,
     initial_proposal,
     kept_certificate,
@@ -223,7 +223,7 @@ def test_candidates_are_mean_plus_std_times_normal(seed: int, iteration: int) ->
     normals = pool_normals(seed, iteration, **SHAPE)
     rng = np.random.default_rng(seed)
     mean, std = rng.normal(size=(3, 2)).astype(np.float32), rng.random((3, 2), np.float32)
-    pool = sample_pool(Proposal(torch.from_numpy(mean), torch.from_numpy(std)), normals).numpy()
+    pool = sample_pool(CemProposal(torch.from_numpy(mean), torch.from_numpy(std)), normals).numpy()
     assert np.array_equal(pool[0], mean)
     for j in range(1, 6):
         for index in np.ndindex(3, 2):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Lane, ReadLimit, Receiver
+from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota, WorkerPool
 from waiting import GENEROUS_SECONDS, wait_until
 
 
 def test_an_event_loop_that_is_held_up_is_in_trouble_until_it_goes_on() -> None:
-    lane = Lane(Receiver(1), CallerLimits(Quota()), ReadLimit(5.0))
-    door = Door(Metrics(), WorkerPool(1), lane)
+    ingress = Ingress(Receiver(1), CallerLimits(Quota()), ReadLimit(5.0))
+    door = Door(Metrics(), WorkerPool(1), ingress)
     door.start()
     try:
         wait_until(lambda: not door.trouble())

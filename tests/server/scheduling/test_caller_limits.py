@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from acpc_server.errors import ResourceExhausted
-from acpc_server.scheduling import CallerLimits, Held, Quota, callers
+from acpc_server.scheduling import CallerLimits, Quota, Resource, callers
 
-CALLS, STREAMS = Held.CALLS, Held.STREAMS
+CALLS, STREAMS = Resource.CALLS, Resource.STREAMS
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
 
 @contextmanager
 def entered(
-    limits: CallerLimits, caller: str, *what: Held, quota: Quota | None = None
+    limits: CallerLimits, caller: str, *what: Resource, quota: Quota | None = None
 ) -> Iterator[None]:
     limits.enter(caller, *what, quota=quota)
     try:
@@ -34,7 +34,7 @@ def entered(
         limits.leave(caller, *what)
 
 
-def reason(limits: CallerLimits, caller: str, *what: Held, quota: Quota | None = None) -> str:
+def reason(limits: CallerLimits, caller: str, *what: Resource, quota: Quota | None = None) -> str:
     """Why a caller may not enter now; empty when it may. It leaves at once."""
     try:
         with entered(limits, caller, *what, quota=quota):
@@ -45,8 +45,8 @@ def reason(limits: CallerLimits, caller: str, *what: Held, quota: Quota | None =
         return error.reason
 
 
-@pytest.mark.parametrize("what", list(Held))
-def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Held) -> None:
+@pytest.mark.parametrize("what", list(Resource))
+def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Resource) -> None:
     limits = CallerLimits(each=Quota(**{str(what): 2}))
     with entered(limits, "a", what), entered(limits, "a", what):
         assert reason(limits, "a", what).startswith("TOO_MANY_")

@@ -14,7 +14,7 @@ from acpc.contract import (
     SensitivityStudy,
 )
 from acpc_server.data import AnchorBatch
-from acpc_server.engine import DeviceClient, LoadedCheckpoint
+from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
@@ -54,7 +54,7 @@ def bench(engine: DeviceClient, model: PlainModel) -> Bench:
         trajectory_ids=np.arange(N),
     )
     entry = CheckpointEntry("plain", "weights.pt", 0, ())
-    checkpoint = LoadedCheckpoint("plain", "weights.pt", model, entry)
+    checkpoint = CachedCheckpoint("plain", "weights.pt", model, entry)
     return Bench(engine, checkpoint, anchors, NumericMode.FP32)
 
 

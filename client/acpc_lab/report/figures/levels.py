@@ -138,7 +138,7 @@ class _Panel:
 
 
 def _highest(cells: Sequence[Measurement], row: Quantity) -> float:
-    """Where an axis ends: intervals that reach far beyond all marks are cut."""
+    """Finds the end of an axis; intervals that reach far beyond all marks are cut."""
     values = [found for cell in cells if (found := row.value(cell)) is not None]
     marks = max([row.least or 0.0, *values])
     uppers = [end.upper for cell in cells if row.limit == "ir" and (end := row.interval(cell))]

@@ -138,7 +138,7 @@ class Hues:
         return tuple(keys)
 
     def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
-        """What shape and filling of the marks of ``cells`` mean."""
+        """Makes the legend of the shapes and fillings of the marks of ``cells``."""
         shown = dict.fromkeys(map(self._marked, cells))
         differ = len({self._marks[name] for name in shown}) > 1
         half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
@@ -186,9 +186,9 @@ def by_task(
 
 
 def filling(cell: Measurement) -> Fill:
-    """Full when it surely passes the screen, half when that is undecided, none when it fails.
+    """Fills the mark of a sure pass, half of an undecided cell, none of a failure.
 
-    Nothing is sure of a reference, which cannot pass; without evidence, the verdict counts.
+    A reference, which cannot pass, is half full; without evidence the verdict decides.
     """
     if cell.is_reference:
         return "left"
