@@ -42,7 +42,7 @@ PARTS: list[tuple[Any, str, str]] = [
     (encoding, "to_model_input", "normalising and resizing"),
     (encoding, "unchanged", "joining and comparing views"),
     (encoding.AnchorEncoder, "_prepare", "joining and comparing views"),
-    (dataset_anchors.DatasetAnchors, "read_frames", "reading frames"),
+    (dataset_anchors.FileAnchors, "read_frames", "reading frames"),
     (dataset_anchors, "frame_digests", "digests"),
     (Measurement, "_part", "distances and summaries"),
     (score, "summarise_checkpoint", "distances and summaries"),
