@@ -291,7 +291,7 @@ class WatchPlan:
         return WATCH_SEGMENT_S if remaining is None else min(WATCH_SEGMENT_S, remaining)
 
     def news(self, message: object) -> bool:
-        """Whether ``message`` tells more than the one before."""
+        """Whether ``message`` differs from the one before."""
         self._attempts.succeeded()
         if self._absence.answered():
             self._breaks, self.streaming = 0, True

@@ -12,7 +12,7 @@ _OURS = ("acpc", "acpc_client", "acpc_lab", "acpc_server")
 
 @functools.cache  # reading the version takes milliseconds, and every reader of a file asks
 def install_line(extra: str) -> str:
-    """How to install ``acpc[extra]``. The name is on no package index, so a path is needed."""
+    """Words how to install ``acpc[extra]``; by a path, since no package index has the name."""
     from importlib import metadata  # noqa: PLC0415 - an error's, and it takes long to import
 
     wheel = f"acpc-{metadata.version('acpc')}-py3-none-any.whl"

@@ -126,7 +126,7 @@ def _import(run: Run, target: Path, asked: Asked, dry_run: bool) -> None:
 
 
 def _imported(run: Run, target: Path) -> bool:
-    """Whether a run was imported there from the same files; AlreadyExists: from other ones."""
+    """Tell whether a run was imported there from the same files; AlreadyExists: from others."""
     if not target.exists():
         return False
     try:

@@ -43,7 +43,7 @@ OPEN_FILES = 65_536
 
 
 def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str, int]]:
-    """How gRPC treats connections; a port that is shared has the system spread them."""
+    """Return gRPC's options for connections; the system spreads those of a shared port."""
     message = settings.max_message_mib * MEBIBYTE
     return [
         ("grpc.max_receive_message_length", message),

@@ -92,7 +92,7 @@ class Supervisor:
         return code or left
 
     def _failed(self, serving: bool) -> bool:
-        """Whether there is nothing to go on with: no worker, or one that could never serve."""
+        """Tell whether to give up: no worker is left, or one could never serve."""
         given_up = [worker.given_up for worker in self.workers]
         return all(given_up) if serving else any(given_up)
 

@@ -29,7 +29,7 @@ def test_the_first_page_is_short() -> None:
 def test_every_fenced_block_is_one_that_runs_here() -> None:
     assert len(re.findall(r"```\w*\n", PAGE)) == 2 * (2 + len(SCRIPTS))
     assert {line.split()[1] for line in DEMO.splitlines()} == {"demo", "test"}
-    # The proof of installations types this very line in an empty environment.
+    # The release check installs the wheel with these extras into empty environments.
     assert INSTALL == "pip install '.[server,lab]'"
 
 

@@ -88,7 +88,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         await self._transport.close()
 
     def absence(self, patience: float | None = None, on_away: OnAway | None = None) -> Absence:
-        """What decides how a loop of one's own outlasts a server that is away; see ``Absence``.
+        """Makes what lets a loop of your own outlast a server that is away; see ``Absence``.
 
         Both arguments default to the client's.
         """
@@ -258,7 +258,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         draw: int = 0,
         timeout: float | None = None,
     ) -> tuple[AnchorPreview, ...]:
-        """What the model saw at some anchors of a scoring job that succeeded, as pictures.
+        """Fetches what the model saw at some anchors of a scoring job that succeeded, as pictures.
 
         Args:
             job: ``operations/<id>``, or a job or operation.
@@ -281,7 +281,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         *,
         timeout: float | None = None,
     ) -> ScoreComparison:
-        """What ``b`` differs by from ``a``: paired differences of IR and SR with intervals.
+        """Compares ``b`` with ``a``: paired differences of IR and SR with intervals.
 
         Args:
             a: The first score: a job's name, a job, what ``load_result`` gives, or a score.

@@ -106,7 +106,7 @@ class ScoreComparison(Tabular, Record):
         }
 
     def headline(self) -> str:
-        """What is sure of the second checkpoint, in a sentence."""
+        """Words what is sure of the second checkpoint."""
         numbers = {"IR": self.ir_relative or self.ir_raw, "SR": self.sr}
         found = [(name, x.direction) for name, x in numbers.items() if x is not None]
         sure = ", ".join(f"{name} is {way}" for name, way in found if way != "undecided")
@@ -121,7 +121,7 @@ def compare_scores(
     b: Score | Result | Operation,
     evidence: EvidenceOptions | None = None,
 ) -> ScoreComparison:
-    """What ``b`` differs by from ``a``, which was measured on the same anchors in the same way.
+    """Compares ``b`` with ``a``, which was measured on the same anchors in the same way.
 
     Anchors are paired and trajectories resampled, as the server does for relative IR; see
     docs/statistics.md.

@@ -104,7 +104,7 @@ class Result(Record):
         return self._document(plain["answer"], plain["time"])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the answer's table, or the document of plain values."""
+        """Returns the answer's table for a notebook, or the document of plain values."""
         if isinstance(self.answer, Tabular):
             return self.answer._repr_html_()
         return f"<pre>{html.escape(self.to_json(indent=2))}</pre>"

@@ -1,7 +1,7 @@
 """Keeps the state of each task in a file: one line per event, flushed to the disk.
 
-A crash costs nothing: the request id of a job follows from its task and attempt alone, so an event
-that is missing here is found again at the server.
+A crash costs nothing: request ids follow from task and attempt, so a lost event is found at the
+server. Its record alone does not do: it lacks refused attempts, forgets jobs, and may be away.
 """
 
 from __future__ import annotations

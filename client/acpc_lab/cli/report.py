@@ -225,7 +225,7 @@ class _Page:
             render.note(words)
 
     def write(self, data: ReportData) -> bool:
-        """Whether it could be written; it is as it was otherwise."""
+        """Writes the page; False: it cannot be written, and is as it was."""
         from acpc_lab.report import write_report  # noqa: PLC0415  slow
 
         now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %Z}"

@@ -39,7 +39,7 @@ def _flag(name: str) -> str:
 
 
 def _numbers(name: str, kind: Callable[[str], float]) -> dict[str, Any]:
-    """How an option with several numbers is read."""
+    """Makes the parser of an option with several numbers."""
     flag = _flag(name)
     return {"metavar": "A,B,...", "parser": lambda text: read_numbers(text, kind, flag)}
 
@@ -133,7 +133,7 @@ def _number_or_word(text: str) -> str | float:
 
 
 def asked_of(study: studies.Study, options: object) -> studies.AskStudy | studies.AskScore:
-    """What to measure on each checkpoint, with the options that were given."""
+    """Builds the request to measure on each checkpoint from the given options."""
     given = {name: value for name, value in vars(options).items() if value not in (None, [])}
 
     def changed(record: Any) -> Any:  # noqa: ANN401 - a request

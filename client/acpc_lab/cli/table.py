@@ -129,7 +129,7 @@ def _across(strips: Sequence[_Strip]) -> int:
 
 
 def _widths(strips: Sequence[_Strip], width: float) -> list[int]:
-    """How wide each column is: any text is folded as a last resort; small wants come first."""
+    """Divides the width among columns, narrow ones first; folds any text as a last resort."""
     widths = [strip.least for strip in strips]
     if _across(strips) > width:
         widths = [x.least if x.is_number else min(x.least, _LAST_RESORT) for x in strips]

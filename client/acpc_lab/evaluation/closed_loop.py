@@ -33,7 +33,7 @@ class ClosedLoop(Protocol):
     def evaluate(
         self, checkpoint: CheckpointRef, shift: Perturbation, seeds: Sequence[int], episodes: int
     ) -> Sequence[int]:
-        """How many of the episodes of each seed reach the goal.
+        """Counts the episodes of each seed that reach the goal.
 
         Args:
             checkpoint: The frozen world model to plan through.

@@ -47,7 +47,7 @@ def any_holds(p_values: Sequence[float]) -> float:
 
 
 def held_in_sequence(sequences: Sequence[Sequence[float]], level: float) -> list[int]:
-    """How many p-values from the start of each sequence hold; any wrong one with chance ``level``.
+    """Counts the p-values from each sequence's start that hold; any wrong with chance ``level``.
 
     Within a sequence, whose order must not depend on the data, each is tested at the whole share
     of the sequence until one does not hold (Maurer, Hothorn and Lehmacher 1995). Sequences share
@@ -135,7 +135,7 @@ class Family:
         return self._judged(alone, whole, broken, groups)
 
     def onsets(self, sequences: Sequence[Sequence[Sequence[int]]]) -> list[int]:
-        """How many steps from the start of each sequence surely pass.
+        """Counts the steps from the start of each sequence that surely pass.
 
         Args:
             sequences: The steps of each sequence, for example levels from the highest down; a

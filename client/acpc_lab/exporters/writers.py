@@ -107,7 +107,7 @@ def epochs_of(scored: Scored) -> Iterator[tuple[EpochScore, str]]:
 
 
 def _figure(score: Score) -> dict[str, bytes]:
-    """Its picture; none without values per anchor, or without matplotlib."""
+    """Draws its picture; none without values per anchor, or without matplotlib."""
     from acpc_lab import report  # noqa: PLC0415  slow to import
 
     with contextlib.suppress(ArgumentError, FailedPrecondition):

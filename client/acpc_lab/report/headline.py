@@ -115,7 +115,7 @@ def _met(passed: bool | None, interval: Interval | None, limit: float) -> Standi
 
 
 def claims(data: ReportData) -> list[str]:
-    """What is sure of all checkpoints, and what is not yet, in two lines.
+    """Words what is sure of all checkpoints, and what is not yet, in two lines.
 
     The first counts checkpoints, and the second sets beside it what the numbers alone would say.
     """
@@ -141,7 +141,7 @@ def claims(data: ReportData) -> list[str]:
 
 
 def everywhere(data: ReportData) -> dict[str, Sureness]:
-    """How surely each checkpoint passes under every shift, or fails under one."""
+    """Judges each checkpoint under all shifts together: sure to pass all, or to fail one."""
     groups: dict[str, list[int]] = {}
     for index, cell in enumerate(data.candidates):
         groups.setdefault(cell.name, []).append(index)
@@ -171,7 +171,7 @@ def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure
 
 
 def _needed(data: ReportData) -> list[str]:
-    """How many anchors would probably decide what is undecided by itself."""
+    """Words how many anchors would probably decide what is undecided by itself."""
     found = [
         (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
         for cell in data.candidates
@@ -228,7 +228,7 @@ def onsets(data: ReportData) -> dict[Place, Onset]:
 
 
 def _passing(data: ReportData, downwards: Iterable[list[int]]) -> int:
-    """How many levels, from the highest down, every run passes by the numbers as they are."""
+    """Counts the levels, from the highest down, that every run passes by the numbers."""
     count = 0
     for found in downwards:
         if any(data.candidates[index].outcome is not Outcome.PASSED for index in found):

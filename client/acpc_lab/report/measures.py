@@ -66,7 +66,7 @@ class Check:
 
 
 def checks(data: ReportData) -> list[Check]:
-    """Whether the cells agree with themselves and can be compared with one another."""
+    """Checks that cells agree with themselves and can be compared with one another."""
     cells = [cell for cell in data.cells if cell.score is not None]
     found = [_recomputed(cells), *_rounded(cells)]
     for what, group, where, fields in _SAME if len(cells) > 1 else ():

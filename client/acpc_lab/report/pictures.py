@@ -151,7 +151,7 @@ def _margins(axis: Axes, answer: PoolCertificate) -> None:
 
 
 def _steps(axis: Axes, answer: PairComparison) -> None:
-    """How far the predictions are apart after each step, a line per view."""
+    """Draws how far predictions are apart after each step, a line per view."""
     for result in answer.results:
         steps = range(1, len(result.step_distances) + 1)
         axis.plot(steps, result.step_distances, "-", color=plotting.hue(result.spec_index))

@@ -323,7 +323,7 @@ def _measured(
 
 
 def _protocol(score: Score, where: str) -> ScoreProtocol:
-    """How a score was measured, by its receipt; the paper's protocol where that is silent."""
+    """Reads the protocol of a score from its receipt; the paper's where that has none."""
     asked = score.receipt.parameters.get("protocol") or {}
     known = {f.name for f in dataclasses.fields(ScoreProtocol)} & asked.keys()
     path = f"{where}: answer.receipt.parameters.protocol"
@@ -337,7 +337,7 @@ def _title(checkpoint: CheckpointRef) -> str:
 
 
 def _anchors(score: Score | None, anchors: DatasetAnchors | str) -> str:
-    """How many anchors, and of what, in words."""
+    """Words how many anchors there are, and of what."""
     where = f"set {anchors[:12]}" if isinstance(anchors, str) and anchors else ""
     if isinstance(anchors, DatasetAnchors):
         where = f"{anchors.dataset}, task {anchors.task}, seed {anchors.seed}"

@@ -46,13 +46,13 @@ _STANDINGS = (PASSES, FAILS, *_SURENESS.values(), OPEN, REFERENCE, PENDING, NONE
 
 
 def standing(cell: Measurement) -> Standing:
-    """How the outcome of a cell looks, with how sure it is where that is known."""
+    """Chooses the symbol of a cell's outcome, and of how sure it is where that is known."""
     verdict = verdict_of(cell)
     return verdict if cell.sure is None else _SURENESS.get((verdict, cell.sure), verdict)
 
 
 def verdict_of(cell: Measurement) -> Standing:
-    """How the outcome of a cell looks by its numbers as they are."""
+    """Chooses the symbol of a cell's outcome by its numbers alone."""
     if cell.score is not None and cell.is_reference:
         return REFERENCE
     match cell.outcome:

@@ -287,7 +287,7 @@ def shown(summary: ShiftSummary) -> Iterator[str | Listing]:
 
 
 def _gain(pair: ShiftPair) -> str:
-    """In points, with its 95 % interval where the rows have episodes."""
+    """Writes a gain in points, with its 95 % interval where the rows have episodes."""
     ends = "" if pair.gain_interval is None else " [{:+.0f}, {:+.0f}]".format(*pair.gain_interval)
     return f"{pair.success_gain:+.1f}{ends}"
 

@@ -186,7 +186,7 @@ def _of(family: str, name: str) -> str:
 
 
 def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
-    """Where tasks recover, what each split chose, and the averages."""
+    """Lists where tasks recover, what each split chose, and the averages."""
     family = (("family", "family"),) * any(mean.family for mean in summary.families)
     yield from _recovery(summary, family)
     yield Listing(

@@ -101,7 +101,7 @@ class ThresholdParameters(Parameters):
         return [ThresholdPair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
 
     def onset_rule(self, levels: tuple[float, ...]) -> OnsetRule:
-        """How onsets are compared on a grid of levels."""
+        """Makes the rule by which onsets are compared on a grid of levels."""
         return OnsetRule(
             tuple(Fraction(str(level)) for level in levels),
             self.ties == "checkpoints",
@@ -194,7 +194,7 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
 
 
 def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
-    """How every pair does on every run of a family."""
+    """Judges every pair of thresholds on every run of a family."""
     tasks = sweep.by_task()
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {name}" if name else ""

@@ -1,6 +1,6 @@
-"""Defines typed rows, and reads and writes them as CSV and Parquet.
+"""Defines typed rows, columns of equal length, and reads and writes them as CSV and Parquet.
 
-Rows are columns of equal length, checked value by value; an error in a CSV names line and column.
+Values are checked one by one; CSV needs no pyarrow, an extra, and its errors name line and column.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def stamp_of(weights: Path) -> Stamp | None:
 
 
 def _is_looked_at(name: str) -> bool:
-    """Whether a name is not hidden, and can be sent: some have bytes that are no UTF-8."""
+    """Whether a name is neither hidden nor of bytes that are no UTF-8, which cannot be sent."""
     return not name.startswith(".") and name == name.encode(errors="ignore").decode()
 
 
@@ -171,7 +171,7 @@ def _is_json(file: Path) -> bool:
 
 
 def _has_end(file: Path) -> bool | None:
-    """Whether a file is there to its end; None: its format does not tell.
+    """Whether a file is whole; None: its format does not mark its end.
 
     What ``torch.save`` writes is a zip file, whose list of contents comes last. A safetensors file
     says in its first bytes how long it is, but some writers take all the room before they fill it.

@@ -234,7 +234,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         return columns
 
     def headline(self) -> str:
-        """How many views are certified, for the winner and for the elite set."""
+        """Counts the certified views, for the winner and for the elite set."""
         certified = sum(view.top1.certified for view in self.views)
         words = f"winner certified under {certified} of {len(self.views)} views"
         held = [view.elite.certified for view in self.views if view.elite is not None]
@@ -342,6 +342,6 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
         return columns_of(self.views, *names)
 
     def headline(self) -> str:
-        """How many plans are certified."""
+        """Counts the certified plans."""
         certified = sum(view.certified for view in self.views)
         return f"plan certified under {certified} of {len(self.views)} views"

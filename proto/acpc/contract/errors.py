@@ -75,7 +75,7 @@ class AcpcError(Exception):
         self.request_id = request_id
 
     def __reduce__(self) -> tuple[object, ...]:
-        """How it travels out of a process pool, whatever the arguments of its class."""
+        """Pickles the error for a process pool, whatever the arguments of its class."""
         return __newobj__, (type(self), *self.args), vars(self)
 
     def to_dict(self) -> dict[str, object]:

@@ -222,7 +222,7 @@ class Evidence(Record, Wire[pb.Evidence]):
         return f"{self.trajectories} {what}: up to {share} of episodes may be of a kind not here"
 
     def needed(self, measured: int) -> str:
-        """How many anchors would probably decide it, in words; empty where that is not known.
+        """Words how many anchors would probably decide it; empty where that is not known.
 
         The guess says little far beyond the anchors that were measured, where it ends.
         """

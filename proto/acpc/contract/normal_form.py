@@ -148,7 +148,7 @@ def resolved(record: R, fallback: Reading = Reading.PAPER) -> R:
 
 
 def digested(record: DataclassInstance) -> dict[str, object]:
-    """What the digest of a resolved record's parameters holds: its plain values, as JSON.
+    """Writes a resolved record's parameters as their digest takes them: plain values, as JSON.
 
     A field that a later release added, which its metadata's ``paper`` says, is left out where it
     has that value: digests of different releases can be compared.

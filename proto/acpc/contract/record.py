@@ -113,11 +113,11 @@ class Tabular:
         return type(self).__name__
 
     def shown(self) -> Columns:
-        """What a notebook shows: the table, unless there is something shorter."""
+        """Returns the table that a notebook shows; shorter than ``table`` where that helps."""
         return self.table()
 
     def meaning(self) -> str:
-        """What the names in ``shown`` stand for, in a line; empty where they need no words."""
+        """Explains the names in ``shown`` in a line; empty where they need no words."""
         return ""
 
     def to_dataframe(self) -> pandas.DataFrame:

@@ -183,7 +183,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         return tuple(dict.fromkeys(note for note in notes if note))
 
     def gated(self, gate: str = "point") -> Outcome:
-        """What a gate goes by.
+        """Returns the outcome by which a gate decides.
 
         Args:
             gate: ``"point"``: the numbers as they are; without a reference they pass nothing, but
@@ -294,7 +294,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         return drawn
 
     def meaning(self) -> str:
-        """What the names in the table stand for."""
+        """Explains the names in the table."""
         return MEANING
 
 

@@ -239,7 +239,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
             self.check_looks(self.anchors.resolved().count)
 
     def check_looks(self, count: int) -> None:
-        """Whether ``count`` anchors can be resampled, and measured until it is decided."""
+        """Checks that ``count`` anchors can be resampled, and measured until it is decided."""
         most = MAX_WEIGHTS // count
         if self.evidence.resamples > most:
             found = f"found {self.evidence.resamples} of {count} anchors"

@@ -312,5 +312,5 @@ def plain_number(value: object, name: str, filename: str) -> float | int:
 
 
 def count(pattern: str, tensors: Mapping[str, object]) -> int:
-    """How many layers there are whose names begin so."""
+    """Count the layers whose names begin so."""
     return len({found[1] for name in tensors if (found := re.match(pattern, name))})

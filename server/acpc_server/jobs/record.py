@@ -335,7 +335,7 @@ def _seconds_since(moment: int | None) -> float:
 
 
 def no_room(error: Exception) -> bool:
-    """Whether the record could not be written because its disk is full; it can be read then."""
+    """Tell whether writing failed because the record's disk is full; reading works then."""
     cause = getattr(error, "orig", None)
     disk_full = getattr(cause, "sqlstate", None) == "53100"
     return disk_full or getattr(cause, "sqlite_errorname", None) in NO_ROOM

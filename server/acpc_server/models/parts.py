@@ -44,7 +44,7 @@ NO_TARGET: Any = Field(None, alias="_target_")
 
 
 def _spelled(*names: str) -> tuple[str, ...]:
-    """How configs of the public library and of the original repository name a class."""
+    """List the names of a class in configs of the public library and the original repository."""
     modules = ("stable_worldmodel.wm.lewm.module", "stable_worldmodel.wm.pldm.module", "module")
     return tuple(f"{module}.{name}" for module in modules for name in names)
 

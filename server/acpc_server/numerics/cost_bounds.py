@@ -274,7 +274,7 @@ def open_choice(
     moved: Float64[Tensor, "*views candidates"],
     elite_count: int,
 ) -> Bool[Tensor, "*views"]:
-    """Whether the k lowest of a view's costs may be others where each is off by ``moved``, or tie.
+    """Tell whether the k lowest costs of a view may change, or tie, if each is off by ``moved``.
 
     Computed costs are taken as they are: this counts near ties and proves nothing.
     """

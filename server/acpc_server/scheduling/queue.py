@@ -224,7 +224,7 @@ class BatchQueue:
             self._changed.wait(POLL_SECONDS)
 
     def _are_coming(self, first: Chunk, waiting: Turns[Chunk]) -> bool:
-        """Whether requests that may join a call of any length may still come."""
+        """Tell whether more requests may come to share a call, whatever its length."""
         shares = self._admission.shares()
         if not shares.over:
             return True

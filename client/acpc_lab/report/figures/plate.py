@@ -69,7 +69,7 @@ class Plate:
 
 
 def abreast(count: int, most: int) -> int:
-    """How many of ``count`` panels stand in a row of at most ``most``, so that none ends up alone.
+    """Chooses how many of ``count`` panels share a row, at most ``most``, so that none is alone.
 
     Where every number leaves one alone, ``most``.
     """
