@@ -162,6 +162,10 @@ class Waiting:
                 ).start()
                 self._end = end
 
+    def close(self) -> None:
+        """End what it has started."""
+        self.choose(spin=True)
+
     def _idle(self, end: threading.Event) -> None:
         with own_threads(self._extra):
             torch.ones(self._extra << 16).add_(1)  # which makes the team; it ends with this thread

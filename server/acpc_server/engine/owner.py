@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 import structlog
 import torch
@@ -135,9 +135,9 @@ class DeviceOwner:
             # Settles this thread's count, whatever others set later.
             self._threads = torch.get_num_threads()
             self._ready.set()
-            waiting = Waiting(self._threads if self._device.type == "cpu" else 1)
-            while self._serve_next():
-                waiting.look()
+            with closing(Waiting(self._threads if self._device.type == "cpu" else 1)) as waiting:
+                while self._serve_next():
+                    waiting.look()
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")

@@ -217,7 +217,7 @@ FAULTS: dict[str, tuple[str, Break, str]] = {
                r"\.\./0.parquet leaves the dataset"),
     "no number in a name": ("v2.1", info(data_path="{}.parquet"), "'episode_index' cannot be read"),
     "no size of chunks": ("v2.1", info(chunks_size=0), "'episode_index' cannot be read"),
-    "no number in a film": ("v2.1", info(video_path="{}.mp4"), "row 0: its video is not said in"),
+    "no number in a film": ("v2.1", info(video_path="{}.mp4"), "row 0: meta does not name its"),
     "no rate": ("v3.0", info(fps=float("nan")), "features or fps make no sense"),
     "endless": ("v2.1", write(LISTED, '{"episode_index": 0, "length": 1e999}'), "no readable list"),
     "huge": ("v2.1", write(LISTED, f'{{"episode_index": 0, "length": {10**30}}}'), "no readable l"),

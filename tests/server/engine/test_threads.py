@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import processes
@@ -103,9 +104,9 @@ def test_a_device_has_the_only_team_of_threads() -> None:
     assert processes.run([sys.executable, "-c", DEVICE, CHECKPOINTS]).stdout == f"{THREADS - 1}\n"
 
 
-def idle_teams() -> list[str]:
-    """Names of the teams that only make OpenMP's threads more than the cores."""
-    return [each.name for each in threading.enumerate() if each.name == "idle team"]
+def idle_teams() -> set[int]:
+    """Teams that only make OpenMP's threads more than the cores."""
+    return {each.ident or 0 for each in threading.enumerate() if each.name == "idle team"}
 
 
 def test_threads_spin_while_cores_are_free_and_sleep_at_once_beside_others(
@@ -114,29 +115,30 @@ def test_threads_spin_while_cores_are_free_and_sleep_at_once_beside_others(
     """Every share of time in line is below 2 and above -1."""
     monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    waiting = Waiting(2)
-    assert not waiting.spins, "until it is known whether others use the cores"
-    for alone, crowded, spins in ((2.0, 2.0, True), (-1.0, -1.0, False), (2.0, 2.0, True)):
-        monkeypatch.setattr(host, "ALONE", alone)
-        monkeypatch.setattr(host, "CROWDED", crowded)
-        for _ in range(3):
-            waiting.look()
-            assert waiting.spins is spins
-        wait_until(lambda spins=spins: len(idle_teams()) == (not spins))
+    before = idle_teams()
+    with closing(Waiting(2)) as waiting:
+        assert not waiting.spins, "until it is known whether others use the cores"
+        for bound, spins in ((2.0, True), (-1.0, False), (2.0, True), (-1.0, False)):
+            monkeypatch.setattr(host, "ALONE", bound)
+            monkeypatch.setattr(host, "CROWDED", bound)
+            for _ in range(3):
+                waiting.look()
+                assert waiting.spins is spins
+            wait_until(lambda spins=spins: len(idle_teams() - before) == (not spins))
+    wait_until(lambda: not idle_teams() - before)
 
 
 def test_a_share_between_the_two_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(host, "ALONE", -1.0)
     monkeypatch.setattr(host, "CROWDED", 2.0)
-    waiting = Waiting(1)
-    for spin in (True, False):
-        waiting.choose(spin=spin)
-        before = waiting.spins
-        waiting.look()
-        assert waiting.spins is before
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    with closing(Waiting(2)) as waiting:
+        for spin in (True, False):
+            waiting.choose(spin=spin)
+            waiting.look()
+            assert waiting.spins is spin
 
 
 def test_one_thread_waits_for_none() -> None:
     assert Waiting(1).spins
-    assert idle_teams() == []

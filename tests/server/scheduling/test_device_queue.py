@@ -141,7 +141,7 @@ def test_what_waits_until_it_would_be_late_is_rejected_and_not_left_to_its_deadl
     bench = Bench(latency=Slow())
     first = bench.ask(0.0, job())
     assert bench.held.entered.wait(GENEROUS_SECONDS)
-    late = bench.ask(1.0, interactive(1.0))
+    late = bench.ask(1.0, interactive(6.0))  # of which half is to spare
     with pytest.raises(ResourceExhausted) as rejected:
         late.result(GENEROUS_SECONDS)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
