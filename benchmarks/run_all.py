@@ -43,6 +43,7 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "score_job": Benchmark(5, "--anchors 10", ""),
     "job_account": Benchmark(1),
+    "threads": Benchmark(2),
     "planning": Benchmark(6),
     "interactive": Benchmark(7, "--seconds 4", ""),
     "control_loop": Benchmark(3),

@@ -1,0 +1,113 @@
+"""What decides how fast two threads compute: how they wait, how weights lie, and who else computes.
+
+    python benchmarks/threads.py [--rounds 5] [--out FILE]
+
+Eight frames encoded and 18 histories rolled out by a network of the paper's size, as in a job: with
+packed and with plain products, while threads that wait spin and while they sleep, in turns, on this
+machine as it is and beside one busy process.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import common
+import torch
+from acpc_server.engine.host import Waiting, keep_freed_memory
+from acpc_server.models import load_checkpoint, rollout
+from public_checkpoint import public_config, write_checkpoint
+
+CALLS = {"encode": 2, "rollout": 6}  # of a turn
+FRAMES, ROWS, STEPS = 8, 18, 8
+BUSY = [sys.executable, "-c", "while True: pass"]
+
+
+def works(folder: Path) -> dict[str, dict[str, Callable[[], object]]]:
+    """Both computations, by name and by how the weights of their products lie."""
+    write_checkpoint(folder / "paper", public_config("paper"))
+    plain = load_checkpoint(folder, "paper", device=torch.device("cpu"))
+    card = plain.card
+    frames = torch.randn(FRAMES, 3, card.image_size, card.image_size)
+    latents = torch.randn(ROWS, card.history, card.latent_dim)
+    blocks = torch.randn(ROWS, card.history + STEPS - 1, card.action_block_dim)
+    models = {"packed": plain.prepared(torch.float32), "plain": plain}
+    return {
+        "encode": {name: partial(model.encode, frames) for name, model in models.items()},
+        "rollout": {name: partial(rollout, m, latents, blocks) for name, m in models.items()},
+    }
+
+
+def turn(waiting: Waiting, work: Callable[[], object], calls: int, *, spin: bool) -> common.Spent:
+    """What a call takes while threads that wait spin, or sleep."""
+    if waiting.spins is not spin:
+        waiting.choose(spin=spin)
+        time.sleep(0.05)  # for the idle team to come or go
+    took = common.spent(lambda: [work() for _ in range(calls)])
+    return common.Spent(took.processor / calls, took.wall / calls)
+
+
+@torch.inference_mode()
+def measure(folder: Path, rounds: int) -> dict[str, Any]:
+    """Milliseconds of a call in every case, idle and beside a busy process."""
+    threads = len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    waiting, computed = Waiting(threads), works(folder)
+    report: dict[str, Any] = {name: {} for name in computed}
+    for where in ("alone", "beside"):
+        busy = subprocess.Popen(BUSY) if where == "beside" else None
+        for name, kinds in computed.items():
+            ways = {
+                f"{kind} {'spin' if spin else 'sleep'}": partial(
+                    turn, waiting, work, CALLS[name], spin=spin
+                )
+                for kind, work in kinds.items()
+                for spin in (True, False)
+            }
+            common.alternated(ways, 1)  # warm
+            found = common.alternated(ways, rounds)
+            report[name][where] = {
+                "packed_ratio": common.ratio(found["packed sleep"], found["plain sleep"]),
+                "spin_ratio": common.ratio(found["packed spin"], found["packed sleep"]),
+                **{
+                    way: {
+                        "wall": common.spread([each.wall for each in turns]),
+                        "processor": common.spread([each.processor for each in turns]),
+                    }
+                    for way, turns in found.items()
+                },
+            }
+        if busy is not None:
+            busy.kill()
+            busy.wait()
+    waiting.close()
+    return report
+
+
+def main() -> None:
+    """Command line entry."""
+    arguments = common.parser(__doc__, "threads")
+    arguments.add_argument("--rounds", type=int, default=common.ROUNDS)
+    options = arguments.parse_args()
+    keep_freed_memory()
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        # As the device does: not in the main thread, in which imports may have made a team.
+        own = threading.Thread(
+            target=lambda: found.append(measure(Path(folder), options.rounds)), name="device"
+        )
+        own.start()
+        own.join()
+    common.publish(found[0], options.out)
+
+
+if __name__ == "__main__":
+    main()
