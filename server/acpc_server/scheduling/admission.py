@@ -36,6 +36,8 @@ START_MARGIN = 2.0
 # A caller whose requests have ended still shares the device while its next one may come: for the
 # first of these seconds and twice its latest pause between two, never longer than the second.
 RETURN_SECONDS, MAX_RETURN_SECONDS = 0.05, 2.0
+# Until its price is known, a request is taken for the cheapest that its caller sent within so long.
+USUAL_SECONDS = 1.0
 
 
 class Shares(NamedTuple):
@@ -75,6 +77,26 @@ class _Returning:
         )
 
 
+class _Usual:
+    """Doublings of device calls of the cheapest recent request, by caller and method."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()  # until when
+
+    def note(self, caller: str, method: str, doublings: int) -> None:
+        """Note what a request has turned out to take."""
+        now, key = time.monotonic(), (caller, method)
+        while self._seen and next(iter(self._seen.values()))[0] < now:
+            self._seen.popitem(last=False)
+        until, least = self._seen.get(key, (now + USUAL_SECONDS, doublings))
+        self._seen[key] = (until, min(least, doublings))
+
+    def get(self, caller: str, method: str) -> int | None:
+        """Return the least that was noted; None after a while, for callers change."""
+        until, least = self._seen.get((caller, method), (0.0, 0))
+        return least if time.monotonic() <= until else None
+
+
 @dataclass(eq=False)
 class _UnderWay:
     """A request under way; its kind is its method, and how often its device calls double."""
@@ -94,8 +116,9 @@ class AdmissionController:
     shorter of the two takes alone. Each request that ends teaches the latency model what it took
     alone: its time, over itself and those it waited for. Requests of a method have one estimate per
     doubling of their device calls, so that dear ones do not count for cheap ones; until its price
-    is known a request counts as one of the cheapest. At most ``max_queue`` interactive chunks wait
-    for the device.
+    is known a request counts as its caller's cheapest of late, else as one of the cheapest: many
+    that turn out to be dear would fill a busy server before they are rejected. At most
+    ``max_queue`` interactive chunks wait for the device.
     """
 
     def __init__(
@@ -110,6 +133,7 @@ class AdmissionController:
         self._max_queue = max_queue
         self._under_way: dict[str, Counter[Hashable]] = {}
         self._cheapest: dict[str, int] = {}  # doublings, by method
+        self._usual = _Usual()
         self._total = 0
         self._returning = _Returning()
         self._margins = defaultdict[Hashable, Margin](partial(Margin, self.latency.clock))
@@ -129,8 +153,8 @@ class AdmissionController:
         Yields whether it has others to wait for.
         """
         one = _UnderWay(method, context, max_wait_share)
-        self._admit(one, self._cheapest.get(method, 0))
-        context.priced = lambda calls: self._admit(one, _doublings(calls))
+        self._admit(one, self._expected(method, context.caller))
+        context.priced = lambda calls: self._reprice(one, _doublings(calls))
         started = time.monotonic()
         try:
             yield one.units > 1.0
@@ -152,8 +176,17 @@ class AdmissionController:
     def check(self, method: str, caller: str, remaining: float | None) -> None:
         """Raise ResourceExhausted where a request that came now would be rejected."""
         with self._lock:
-            kind = _kind(method, self._cheapest.get(method, 0))
+            kind = _kind(method, self._expected(method, caller))
             self._turns(kind, caller, remaining, MAX_WAIT_SHARE)
+
+    def _expected(self, method: str, caller: str) -> int:
+        usual = self._usual.get(caller, method)
+        return self._cheapest.get(method, 0) if usual is None else usual
+
+    def _reprice(self, one: _UnderWay, doublings: int) -> None:
+        with self._lock:
+            self._usual.note(one.context.caller, one.method, doublings)
+        self._admit(one, doublings)
 
     def _learn(self, one: _UnderWay, seconds: float) -> None:
         work = Work(one.kind, one.units)

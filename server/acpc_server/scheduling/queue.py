@@ -99,7 +99,8 @@ class BatchQueue:
             if self._closed:
                 raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
             if priority is Priority.INTERACTIVE:
-                ahead = [one.work for one in waiting.ahead_of(chunk.context.caller)]
+                line = waiting.ahead_of(chunk.context.caller)
+                ahead = [one.work for one in line if not one.future.cancelled()]
                 self._admission.chunk(chunk.work, ahead, chunk.context, len(waiting))
             waiting.add(chunk.context.caller, chunk)
             self._report(priority)

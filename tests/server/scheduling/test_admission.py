@@ -507,3 +507,24 @@ def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
             late.price(40.0)
         assert admission.under_way == 2
     assert admission.under_way == 0
+
+
+def test_an_unpriced_request_is_taken_for_the_cheapest_its_caller_sent_of_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a flood of dear ones comes in as cheap ones, wherever somebody sends cheap ones too."""
+    admission = AdmissionController(LatencyModel(Clock()))
+    for calls, seconds in [(1, 0.1), (100, 40.0)] * 30:
+        admission.latency.learn(Work(SHORT if calls == 1 else (SHORT, 7), 1.0), seconds)
+    with admission.request(SHORT, context(300.0, "dear")) as _, ExitStack() as entered:
+        for caller, calls in (("dear", 100.0), ("mixed", 100.0), ("mixed", 1.0)):
+            sent = context(300.0, caller)
+            entered.enter_context(admission.request(SHORT, sent))
+            sent.price(calls)
+        rejected = rejection(admission, SHORT, 2.0, "dear")
+        assert rejected is not None
+        assert rejected.reason == "DEADLINE_CANNOT_BE_MET"
+        for caller in ("mixed", "new"):
+            assert rejection(admission, SHORT, 2.0, caller) is None
+        monkeypatch.setattr(time, "monotonic", lambda: 1e12)
+        assert rejection(admission, SHORT, 2.0, "dear") is None, "callers change"
