@@ -10,12 +10,12 @@ machine as it is and beside one busy process.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import common
 import torch
 from acpc_server.engine.host import Waiting, keep_freed_memory
 from acpc_server.models import load_checkpoint, rollout
+from processes import running
 from public_checkpoint import public_config, write_checkpoint
 
 CALLS = {"encode": 2, "rollout": 6}  # of a turn
@@ -55,39 +56,41 @@ def turn(waiting: Waiting, work: Callable[[], object], calls: int, *, spin: bool
     return common.Spent(took.processor / calls, took.wall / calls)
 
 
+def compared(
+    waiting: Waiting, kinds: dict[str, Callable[[], object]], calls: int, rounds: int
+) -> dict[str, Any]:
+    """Seconds of every way to compute one thing, in turns."""
+    ways = {
+        f"{kind} {'spin' if spin else 'sleep'}": partial(turn, waiting, work, calls, spin=spin)
+        for kind, work in kinds.items()
+        for spin in (True, False)
+    }
+    common.alternated(ways, 1)  # warm
+    found = common.alternated(ways, rounds)
+    return {
+        "packed_ratio": common.ratio(found["packed sleep"], found["plain sleep"]),
+        "spin_ratio": common.ratio(found["packed spin"], found["packed sleep"]),
+        **{
+            way: {
+                "wall": common.spread([each.wall for each in turns]),
+                "processor": common.spread([each.processor for each in turns]),
+            }
+            for way, turns in found.items()
+        },
+    }
+
+
 @torch.inference_mode()
 def measure(folder: Path, rounds: int) -> dict[str, Any]:
-    """Milliseconds of a call in every case, idle and beside a busy process."""
+    """Every case, alone and beside a busy process."""
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     waiting, computed = Waiting(threads), works(folder)
     report: dict[str, Any] = {name: {} for name in computed}
-    for where in ("alone", "beside"):
-        busy = subprocess.Popen(BUSY) if where == "beside" else None
-        for name, kinds in computed.items():
-            ways = {
-                f"{kind} {'spin' if spin else 'sleep'}": partial(
-                    turn, waiting, work, CALLS[name], spin=spin
-                )
-                for kind, work in kinds.items()
-                for spin in (True, False)
-            }
-            common.alternated(ways, 1)  # warm
-            found = common.alternated(ways, rounds)
-            report[name][where] = {
-                "packed_ratio": common.ratio(found["packed sleep"], found["plain sleep"]),
-                "spin_ratio": common.ratio(found["packed spin"], found["packed sleep"]),
-                **{
-                    way: {
-                        "wall": common.spread([each.wall for each in turns]),
-                        "processor": common.spread([each.processor for each in turns]),
-                    }
-                    for way, turns in found.items()
-                },
-            }
-        if busy is not None:
-            busy.kill()
-            busy.wait()
+    for where, busy in (("alone", nullcontext()), ("beside", running(BUSY))):
+        with busy:
+            for name, kinds in computed.items():
+                report[name][where] = compared(waiting, kinds, CALLS[name], rounds)
     waiting.close()
     return report
 

@@ -28,7 +28,7 @@ DEVICE_FAILED, SELF_TEST_FAILED = 70, 71
 # From the verdict to the end of the process, to answer callers and withdraw jobs.
 LEAVE_SECONDS = 8.0
 # How long a process that leaves waits for the line that says why.
-LOG_SECONDS = 2.0
+LOG_SECONDS = 5.0
 # A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
 MIN_FREEZE_SECONDS = 600.0
 STDERR = 2
@@ -129,10 +129,11 @@ class Watchdog:
             self._guard_against_freezing()
         faulthandler.cancel_dump_traceback_later()
         if self._exit_code:
+            leaves = time.monotonic() + LEAVE_SECONDS
             self._logged.wait(LOG_SECONDS)  # both write to stderr, and would cut each other's lines
             with suppress(Exception):  # where everything hangs, for whoever reads the log
                 faulthandler.dump_traceback(STDERR)
-            time.sleep(LEAVE_SECONDS)
+            time.sleep(max(0.0, leaves - time.monotonic()))
             self._end(self._exit_code)
 
     def _look(self, check: Check, elapsed: float) -> None:

@@ -169,7 +169,7 @@ def test_a_process_that_leaves_waits_for_the_line_that_says_why(
 
 
 def test_where_threads_are_is_written_after_the_line_that_says_why(
-    watched: Watched, capfd: pytest.CaptureFixture[str]
+    watched: Watched, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both go to stderr in pieces: written at once, they would cut each other's lines."""
     before = []
@@ -178,6 +178,7 @@ def test_where_threads_are_is_written_after_the_line_that_says_why(
         time.sleep(0.2)
         before.append(capfd.readouterr().err)
 
+    monkeypatch.setattr(watchdog, "LOG_SECONDS", GENEROUS_SECONDS)
     watched.dog._on_failed = leave
     watched.dog.fail("the device hangs", 70)
     wait_until(lambda: watched.ended)

@@ -115,11 +115,11 @@ def _setters() -> list[Callable[[int], object]]:
 
 
 class Waiting:
-    """How the threads of a device call wait for each other: spinning, or asleep.
+    """Has threads of a device call that wait for each other spin, or sleep at once.
 
-    Spinning saves a third of a call's time where cores are free; where others use them, it takes
-    the core of the thread that all wait for. OpenMP's threads sleep at once while there are more of
-    them than cores: a second team, which does nothing, sees to that. No number depends on it.
+    Where cores are free, spinning saves a third of a rollout's time and none of an encoder's; where
+    others use them, it takes the core of the thread that all wait for. OpenMP's threads sleep at
+    once while there are more of them than cores: a second team, which does nothing, sees to that.
     """
 
     def __init__(self, threads: int) -> None:
