@@ -6,11 +6,15 @@ The job runs on a real server in this process, from an HDF5 file to its record. 
 server are timed by their thread's clock, without what they call that is timed itself; of a device
 call the threads count that help. Idle seconds are the cores' less the process's: they mean
 something where nothing else runs. Frames of 224 pixels are not resized.
+
+In turns with jobs, the device's thread computes one's network calls again, one after another: the
+network alone, without what prepares and follows them, and without the rounding floor.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import tempfile
 import threading
@@ -20,7 +24,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
+import numpy as np
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc_client import AcpcClient
 from acpc_server.app import Server
 from acpc_server.data import dataset_anchors
@@ -32,7 +39,8 @@ from acpc_server.scoring import score
 from acpc_server.scoring.measuring import Measurement
 from acpc_server.scoring.run import ScoreRun
 from acpc_server.settings import Settings
-from common import parser, publish
+from common import ROUNDS, Spent, alternated, parser, publish, spent, spread
+from load import PAPER_SIDE, pair_request
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 
@@ -82,6 +90,32 @@ class Account:
         setattr(owner, name, timed)
 
 
+class Network:
+    """The device calls of a job but for its rounding floor's, and what they take alone."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.keeps = self._wanted = False
+        self._took = Spent(0.0, 0.0)
+        compute = device.Device.compute
+
+        def computed(*call: Any) -> Any:  # noqa: ANN401
+            if self._wanted:
+                self._wanted = False
+                self._took = spent(lambda: [compute(*each) for each in self.calls])
+            elif self.keeps and not device_part(*call).startswith(FLOOR):
+                self.calls.append(call)
+            return compute(*call)
+
+        device.Device.compute = computed  # type: ignore[method-assign]
+
+    def alone(self, pairs: DiagnosticServiceStub) -> Spent:
+        """What the calls take: in the device's thread, for which any request will do."""
+        self._wanted = True
+        pairs.ComparePair(pair_request("paper", np.random.default_rng(), 1, PAPER_SIDE))
+        return self._took
+
+
 def clocks(*, helped: bool) -> tuple[float, float]:
     """Processor seconds of this thread, with those of OpenMP's if it is helped, and the time."""
     spent = time.thread_time()
@@ -106,9 +140,9 @@ def device_part(_: object, primitive: str, mode: object, *__: object) -> str:
     return f"{FLOOR}: {name}" if str(mode) == "fp64" else name
 
 
-def measure(root: Path, count: int) -> dict[str, Any]:
+def measure(root: Path, count: int, rounds: int) -> dict[str, Any]:
     """The account of a job on a server that has had one."""
-    account = Account()
+    network, account = Network(), Account()
     account.time(device.Device, "compute", device_part, helped=True)
     for owner, name, part in PARTS:
         account.time(owner, name, lambda *_, part=part: part)
@@ -124,38 +158,45 @@ def measure(root: Path, count: int) -> dict[str, Any]:
         )
     )
     server.start()
-    with AcpcClient(f"127.0.0.1:{server.port}") as client:
-        for anchors, draws in ((8, 1), (count, 5)):
-            account.seconds.clear()
-            processor, wall = time.process_time(), time.perf_counter()
+    seeds = itertools.count()
+    address = f"127.0.0.1:{server.port}"
+    floors: list[float] = []
+
+    def score(client: AcpcClient, anchors: int, draws: int) -> Spent:
+        account.seconds.clear()
+        took = spent(
             client.score_checkpoint(
                 "paper",
                 DatasetAnchors("tworoom.h5", "tworoom", count=anchors),
                 GaussianNoise(0.08),
-                protocol=ScoreProtocol(draws=draws),
-            ).result()
-            processor = time.process_time() - processor
-            wall = time.perf_counter() - wall
+                protocol=ScoreProtocol(draws=draws, seed=next(seeds)),
+            ).result
+        )
+        floors.append(sum(w for part, (_, w) in account.seconds.items() if part.startswith(FLOOR)))
+        return took
+
+    with AcpcClient(address) as client, grpc.insecure_channel(address) as channel:
+        score(client, 8, 1)
+        network.keeps = True
+        whole = score(client, count, 5)
+        network.keeps = False
+        parts = {part: seconds for part, (seconds, _) in account.seconds.items()}
+        floors.clear()
+        pairs = DiagnosticServiceStub(channel)
+        ways = {"job": lambda: score(client, count, 5), "network": lambda: network.alone(pairs)}
+        turns = alternated(ways, rounds)
     server.stop()
-    parts = {part: spent for part, (spent, _) in account.seconds.items()}
-    network = parts["encoder"] + parts["rollout"]
-    floor = sum(spent for part, spent in parts.items() if part.startswith(FLOOR))
     cores = len(os.sched_getaffinity(0))
+    turn_by_turn = zip(turns["job"], floors, turns["network"], strict=True)
     return {
         "anchors": count,
-        "processor_seconds": processor,
-        "wall_seconds": wall,
-        "idle_core_seconds": cores * wall - processor,
-        "parts": {
-            **parts,
-            "the server beside it": processor - sum(parts.values()),
-        },
-        "device_wall_seconds": sum(
-            seconds
-            for part, (_, seconds) in account.seconds.items()
-            if part in ("encoder", "rollout")
-        ),
-        "beyond_the_network": (processor - floor) / network,
+        "processor_seconds": whole.processor,
+        "wall_seconds": whole.wall,
+        "idle_core_seconds": cores * whole.wall - whole.processor,
+        "busy": spread([t.processor / (cores * t.wall) for t in turns["job"]]),
+        "parts": {**parts, "the server beside it": whole.processor - sum(parts.values())},
+        "network": {name: spread([t.wall for t in each]) for name, each in turns.items()},
+        "over_network": spread([(a.wall - floor) / b.wall for a, floor, b in turn_by_turn]),
     }
 
 
@@ -164,11 +205,14 @@ def main() -> None:
     arguments = parser(__doc__, "job_account")
     arguments.add_argument("--anchors", type=int, default=15, help="default: %(default)s")
     arguments.add_argument("--side", type=int, default=224, help="pixels of a frame")
+    arguments.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="jobs, in turns with networks"
+    )
     options = arguments.parse_args()
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         write_world(Path(folder), options.side)
-        report = measure(Path(folder), options.anchors)
+        report = measure(Path(folder), options.anchors, options.rounds)
     publish(report, options.out)
 
 

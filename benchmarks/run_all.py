@@ -27,6 +27,13 @@ from postgres_server import find_programs
 # Threads of torch that wait spin as long as a server's: by default ten times as long, and processor
 # time counts it.
 ENVIRONMENT = {"GOMP_SPINCOUNT": SPIN_COUNT}
+# As on a processor without AVX-512: for benchmarks whose names end so.
+AVX2 = "_avx2"
+AVX2_KERNELS = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+}
 REPORTS = ROOT / "build/benchmarks"
 ENDED = ROOT / "build/benchmarks-ended.json"
 
@@ -45,6 +52,9 @@ BENCHMARKS = {
     "job_account": Benchmark(1),
     "threads": Benchmark(2),
     "planning": Benchmark(6),
+    "score_job_avx2": Benchmark(4, "--anchors 4"),
+    "threads_avx2": Benchmark(3),
+    "planning_avx2": Benchmark(3),
     "interactive": Benchmark(7, "--seconds 4", ""),
     "control_loop": Benchmark(3),
     "devices": Benchmark(3, "--seconds 4", ""),
@@ -77,14 +87,15 @@ BENCHMARKS = {
 def run(name: str, options: list[str], seconds: float) -> str:
     """What went wrong with one benchmark; nothing if it ended well."""
     script, _, study = name.partition("_") if name.startswith("evidence") else (name, "", "")
+    environment = {**os.environ, **ENVIRONMENT}
+    if name.endswith(AVX2):
+        script, environment = name.removesuffix(AVX2), environment | AVX2_KERNELS
+        options = [*options, "--out", f"{REPORTS / name}.json"]
     command = [sys.executable, f"{ROOT}/benchmarks/{script}.py", *([study] if study else [])]
     path = REPORTS / f"{name}.log"
     with path.open("w") as log:
         process = subprocess.Popen(
-            [*command, *options],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **ENVIRONMENT},
+            [*command, *options], stdout=log, stderr=subprocess.STDOUT, env=environment
         )
         try:
             code = process.wait(timeout=seconds)
