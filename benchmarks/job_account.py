@@ -21,6 +21,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +119,14 @@ class Network:
 
 def clocks(*, helped: bool) -> tuple[float, float]:
     """Processor seconds of this thread, with those of OpenMP's if it is helped, and the time."""
-    spent = time.thread_time()
-    if helped:
-        python = {thread.native_id for thread in threading.enumerate()}
-        for task in Path("/proc/self/task").iterdir():
-            if int(task.name) not in python:
-                spent += int((task / "schedstat").read_text().split()[0]) / 1e9
+    if not helped:
+        return time.thread_time(), time.perf_counter()
+    spent = time.process_time()
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                path = Path(f"/proc/self/task/{thread.native_id}/schedstat")
+                spent -= int(path.read_text().split()[0]) / 1e9
     return spent, time.perf_counter()
 
 
