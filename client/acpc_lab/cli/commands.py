@@ -39,7 +39,8 @@ class Command(TyperCommand):
         """Prints the help: in full, or with the names of the options that are left out."""
         params: list[Any] = list(self.get_params(ctx))
         _plain_flags(params)
-        folded = [] if ctx.meta.get(HELP_ALL) else [p for p in params if _panel(p) in _FOLDED]
+        folded = [p for p in params if getattr(p, "rich_help_panel", None) in _FOLDED]
+        folded = [] if ctx.meta.get(HELP_ALL) else folded
         for param in folded:
             param.hidden = True
         super().format_help(ctx, formatter)
@@ -59,10 +60,6 @@ def show_all(ctx: typer.Context, wanted: bool) -> None:
         ctx.meta[HELP_ALL] = True
         typer.echo(ctx.get_help())
         raise typer.Exit
-
-
-def _panel(param: Any) -> str | None:  # noqa: ANN401 - an option or an argument
-    return getattr(param, "rich_help_panel", None)
 
 
 def _plain_flags(params: list[Any]) -> None:

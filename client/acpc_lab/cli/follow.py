@@ -73,16 +73,14 @@ def finish(
     Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """
     name = name or operation.checkpoint.name or operation.name
+    if form.json:
+        render.result(operation)
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
         publish("acpc score", [Case(name, "error", failure)], junit)
-        if form.json:
-            render.result(operation)
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
-    if form.json:
-        render.result(operation)
     if operation.study is not None:
         if not form.json:
             render.line(study_line(operation.study))

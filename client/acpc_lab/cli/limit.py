@@ -121,5 +121,4 @@ def _show(found: SeverityLimit) -> None:
     """Prints the limit and its curve."""
     render.line(found.headline())
     render.tabular(found)
-    for sentence in found.notes:
-        render.note(f"note: {sentence}")
+    render.notes(found.notes, "note")

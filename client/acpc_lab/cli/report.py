@@ -147,7 +147,7 @@ def report(
 def _write(
     found: Found, output: Path, figures: Path | None, shown: Shown, server: ReportServer
 ) -> None:
-    """Writes the page, with pictures where a server has them, and says so."""
+    """Writes the page, with pictures where a server has them; says so, and what is missing."""
     from acpc_lab import report as reports  # noqa: PLC0415  slow
 
     data = found.data
@@ -159,7 +159,15 @@ def _write(
         reports.write_report(data, output, figures=figures)
     except OSError as error:
         raise FailedPrecondition(_unwritten(output, error)) from error
-    _tell(data, output, no_pictures=shown.no_pictures)
+    count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
+    pending = f", {data.pending} pending" if data.pending else ""
+    render.line(f"{output}: {count}{pending}, {size:.1f} MB")
+    if data.pending:
+        render.note(
+            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
+        )
+    if data.previews_missing and not shown.no_pictures:
+        render.note(f"no pictures: {data.previews_missing}")
 
 
 def _as_asked(data: ReportData, family_wise: FamilyWise, shown: Shown) -> ReportData:
@@ -246,20 +254,6 @@ class _Page:
 
 def _unwritten(path: Path, error: OSError) -> str:
     return f"cannot write {path}: {error.strerror}"
-
-
-def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:
-    """Prints what was written, and what is missing from it."""
-    size = output.stat().st_size / 1e6
-    count = len(data.cells)
-    pending = f", {data.pending} pending" if data.pending else ""
-    render.line(f"{output}: {count} measurement{'' if count == 1 else 's'}{pending}, {size:.1f} MB")
-    if data.pending:
-        render.note(
-            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
-        )
-    if data.previews_missing and not no_pictures:
-        render.note(f"no pictures: {data.previews_missing}")
 
 
 def _read(

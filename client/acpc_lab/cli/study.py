@@ -168,8 +168,7 @@ class Calibrated:
         save_result(Result("thresholds", chosen, evidence.result([source]).request), self.file)
         pair = f"relative IR at most {chosen.ir:g}, SR at least {chosen.sr:g}"
         render.note(f"wrote {self.file}: {pair}")
-        for sentence in chosen.warnings:
-            render.note(f"warning: {sentence}")
+        render.notes(chosen.warnings)
 
 
 def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibrated, output: Output) -> None:  # noqa: ANN401 - options
@@ -244,7 +243,7 @@ def _measured(study: studies.Study) -> Callable[..., None]:
     return run
 
 
-_VIEW: View[studies.MeasuringTask[Any]] = View(
+_VIEW: View[studies.MeasuringTask] = View(
     noun="checkpoints",
     before="submitting",
     columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
@@ -252,8 +251,8 @@ _VIEW: View[studies.MeasuringTask[Any]] = View(
 
 
 def _measure(
-    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask[Any], out: Path
-) -> list[studies.Measured[Any]]:
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask, out: Path
+) -> list[studies.Measured]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
 

@@ -16,7 +16,7 @@ from acpc_client import CemBudget, Reading
 
 from acpc_lab import studies
 from acpc_lab.cli.commands import PROTOCOL
-from acpc_lab.cli.options import read_grid, read_numbers, read_shift
+from acpc_lab.cli.options import given, read_grid, read_numbers, read_shift
 from acpc_lab.cli.parameters import about, in_words, sets
 
 FLAGS = {
@@ -115,9 +115,8 @@ def parameters_of(study: studies.Study, options: object) -> studies.Parameters:
 
     Raises ArgumentError: One is out of range.
     """
-    given = {name: value for name, value in vars(options).items() if value is not None}
     names = {item.name for item in dataclasses.fields(study.parameters)}
-    values = {name: value for name, value in given.items() if name in names}
+    values = {name: value for name, value in given(**vars(options)).items() if name in names}
     if isinstance(values.get("reading"), Reading):
         values["reading"] = str(values["reading"])
     if isinstance(values.get("no_onset"), str):
@@ -132,13 +131,13 @@ def _number_or_word(text: str) -> str | float:
         return text
 
 
-def asked_of(study: studies.Study, options: object) -> studies.AskStudy | studies.AskScore:
+def asked_of(study: studies.Study, options: object) -> studies.Ask:
     """Builds the request to measure on each checkpoint from the given options."""
-    given = {name: value for name, value in vars(options).items() if value not in (None, [])}
+    found = given(**vars(options))
 
     def changed(record: Any) -> Any:  # noqa: ANN401 - a request
         names = [item.name for item in dataclasses.fields(record)]
-        values = {name: given[name] for name in names if name in given}
+        values = {name: found[name] for name in names if name in found}
         if "shifts" in values:
             values["shifts"] = tuple(read_grid(values["shifts"]))
         if "budget" in names:
@@ -149,6 +148,6 @@ def asked_of(study: studies.Study, options: object) -> studies.AskStudy | studie
         case studies.AskStudy() as ask:
             return dataclasses.replace(ask, study=changed(ask.study))
         case studies.AskScore() as ask:
-            shift = read_shift(given["shift"]) if "shift" in given else ask.shift
+            shift = read_shift(found["shift"]) if "shift" in found else ask.shift
             return dataclasses.replace(ask, shift=shift, protocol=changed(ask.protocol))
     raise TypeError(f"the {study.name} study measures nothing")

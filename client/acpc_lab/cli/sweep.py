@@ -66,9 +66,8 @@ class SweepServer(FileServer):
     @contextmanager
     def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
-        for sentence in sweep.spec.warnings:
-            render.note(f"warning: {sentence}")
         spec = sweep.spec
+        render.notes(spec.warnings)
         with self.client(spec.target, spec.access, patience=self.patience) as client:
             yield client
 
@@ -215,10 +214,8 @@ def _finish(
     else:
         sweep_tables.results_table(results, form.format)
     sweep_tables.failures(results.failed)
-    for sentence in results.inconsistencies:
-        render.note(f"error: {sentence}")
-    for sentence in results.rounding_notes:
-        render.note(f"warning: {sentence}")
+    render.notes(results.inconsistencies, "error")
+    render.notes(results.rounding_notes)
     with reported():
         publish("acpc sweep", cases_of(results, gate), junit, str(file))
     if results.failed or results.unfinished or results.inconsistencies:
@@ -262,8 +259,7 @@ def status(
     if form.format is Format.NAME:
         return
     sweep_tables.failures(results.failed)
-    counts = ", ".join(f"{count} {state.value}" for state, count in results.counts.items())
-    render.line(f"{results.name}: {len(results)} cells: {counts}")
+    render.line(results.headline())
 
 
 @command(app, "results")

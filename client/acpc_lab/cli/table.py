@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal, NamedTuple
 
+from acpc.contract import cell
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -59,16 +60,7 @@ class Column(NamedTuple):
     def cell(self, item: object) -> str:
         """The value of a record, as text."""
         found = getattr(item, self.value) if isinstance(self.value, str) else self.value(item)
-        return found if isinstance(found, str) else number(found, self.spec)
-
-
-def number(value: Any, spec: str = "") -> str:  # noqa: ANN401 - whatever a cell holds
-    """A value in a format, for example ``.3f``; a dash for None and NaN, four digits by default."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, float) and not spec:
-        return f"{value:.4g}"
-    return f"{value:{spec}}"
+        return found if isinstance(found, str) else cell(found, self.spec)
 
 
 def terminal_width() -> int | None:

@@ -12,10 +12,10 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from acpc.contract import changed, load_optional, to_plain
 from acpc_client import Score
@@ -113,16 +113,6 @@ def _figure(score: Score) -> dict[str, bytes]:
     with contextlib.suppress(ArgumentError, FailedPrecondition):
         return {"figure.png": report.picture(score).png()}
     return {}
-
-
-class Writer(Protocol):
-    """Writes into one tracker, whatever raises there."""
-
-    def write(self, record: ScoreRecord) -> None:
-        """Writes a record into the run it belongs to, which is made where there is none."""
-
-    def close(self) -> None:
-        """Ends the runs that were written."""
 
 
 class MlflowWriter:
@@ -264,7 +254,8 @@ class TensorboardWriter:
             run.close()
 
 
-WRITERS: dict[str, Callable[[str, str], Writer]] = {
+Writer = MlflowWriter | WandbWriter | TensorboardWriter
+WRITERS: dict[str, type[Writer]] = {
     "mlflow": MlflowWriter,
     "wandb": WandbWriter,
     "tensorboard": TensorboardWriter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +15,12 @@ from acpc_lab.extras import load
 from acpc_lab.plotting import light
 from acpc_lab.report.figures import Key, Plate, abreast, plates
 from acpc_lab.report.model import ReportData
-from acpc_lab.tables import Table
+from acpc_lab.tables import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-Row = dict[str, Any]
 _LABELS = ("task", "run", "level", "shift", "success", "clean_success")
 _NUMBERS = (
     "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible",

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import GaussianNoise, Record, bounded, columns_of
+from acpc.contract import GaussianNoise, Record, bounded, cell, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, marker, panels
-from acpc_lab.studies.base import Answers, Evidence, LevelRows, Listing, Parameters, Study, decimals
+from acpc_lab.studies.base import Answers, Evidence, LevelRows, Listing, Parameters, Study
 from acpc_lab.studies.measuring import AskScore
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -118,13 +118,13 @@ def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
     ]
     ratios = {(entry.task, entry.horizon, entry.quantile): entry.ratio for entry in kept}
 
-    def cell(horizon: int, quantile: float) -> tuple[Any, ...]:
+    def column(horizon: int, quantile: float) -> tuple[Any, ...]:
         title = f"H{horizon} q{100 * quantile:g}"
-        return title, lambda task: decimals(ratios.get((task, horizon, quantile)), ".2f")
+        return title, lambda task: cell(ratios.get((task, horizon, quantile)), ".2f")
 
     places = sorted({(entry.horizon, entry.quantile) for entry in kept})
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    yield Listing(tasks, (("task", str), *(cell(*at) for at in places)))
+    yield Listing(tasks, (("task", str), *(column(*at) for at in places)))
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 
 
