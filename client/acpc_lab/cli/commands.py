@@ -81,28 +81,17 @@ def command(
     return add
 
 
-def single_options(
-    function: Callable[..., None], also: Callable[..., object] | None = None
-) -> Callable[..., None]:
-    """The function with the fields of each dataclass among its parameters as parameters.
-
-    Args:
-        function: The command.
-        also: Its parameters come first, and are what the command takes as ``**options``.
-    """
+def single_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the fields of each dataclass among its parameters as parameters."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
-    for source in (also, function):
-        if source is None:
-            continue
-        hints = get_type_hints(source, include_extras=True)
-        for name, parameter in inspect.signature(source).parameters.items():
-            if dataclasses.is_dataclass(hints[name]):
-                groups[name] = hints[name]
-                parameters += _fields(hints[name])
-            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                parameters.append(_option(name, parameter.default, hints[name]))
-
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if dataclasses.is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            parameters += _fields(hints[name])
+        else:
+            parameters.append(_option(name, parameter.default, hints[name]))
     parameters.append(_option("help_all", False, HelpAll))
 
     @functools.wraps(function)

@@ -61,14 +61,7 @@ def follow(
 def finish(
     operation: Operation, form: Answered, gate: Gate, junit: Path | None = None, name: str = ""
 ) -> None:
-    """Prints how a job ended, and exits accordingly.
-
-    Args:
-        operation: The job.
-        form: How it is printed.
-        gate: Which verdict counts.
-        junit: Where a CI system looks for it; None: nowhere.
-        name: What was judged there; empty: the checkpoint.
+    """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
 
     Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """

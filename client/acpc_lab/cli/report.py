@@ -130,12 +130,18 @@ def report(
 
         acpc report noise.sweep --output noise.html --follow
     """
+    from acpc_lab import report as reports  # noqa: PLC0415  slow
+    from acpc_lab.factors import read_certified  # noqa: PLC0415
+
     for path in (output, figures):
         require_folder(path)
 
     def read() -> Found:
         found = _read(sources, title, shift, labels, server)
-        return found._replace(data=_as_asked(found.data, family_wise, shown))
+        data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
+        if shown.certified is not None:
+            data = reports.with_certified(data, read_certified(shown.certified))
+        return found._replace(data=data)
 
     with reported():
         found = _follow(sources, output, read) if follow else read()
@@ -168,17 +174,6 @@ def _write(
         )
     if data.previews_missing and not shown.no_pictures:
         render.note(f"no pictures: {data.previews_missing}")
-
-
-def _as_asked(data: ReportData, family_wise: FamilyWise, shown: Shown) -> ReportData:
-    """The data with all that the command line asks for, except pictures."""
-    from acpc_lab.factors import read_certified  # noqa: PLC0415  slow
-    from acpc_lab.report import with_certified  # noqa: PLC0415  slow
-
-    data = data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-    if shown.certified is None:
-        return data
-    return with_certified(data, read_certified(shown.certified))
 
 
 def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Found:

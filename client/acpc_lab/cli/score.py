@@ -162,13 +162,9 @@ class Judged:
     reference_digest: Digest = ""
 
     def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
-        """Both.
+        """Both; ``needed`` says why there must be a reference, empty: there need not be one.
 
-        Args:
-            needed: Why there must be a reference; empty: there need not be one.
-
-        Raises:
-            typer.BadParameter: No reference where one is needed, or a part of one without its name.
+        Raises typer.BadParameter: No reference where one is needed, or a part without its name.
         """
         scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
         parts = (self.reference_weights_file, self.reference_digest)

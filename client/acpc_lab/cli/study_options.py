@@ -5,18 +5,19 @@ A field of the request or of the parameters is an option of its name; its docstr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from acpc.contract import WireEnum, bounds_of
+from acpc.contract import WireEnum, bounds_of, parse
 from acpc_client import CemBudget, Reading
 
 from acpc_lab import studies
 from acpc_lab.cli.commands import PROTOCOL
-from acpc_lab.cli.options import given, read_grid, read_numbers, read_shift
+from acpc_lab.cli.options import as_usage, given, read_grid, read_numbers
 from acpc_lab.cli.parameters import about, in_words, sets
 
 FLAGS = {
@@ -120,15 +121,9 @@ def parameters_of(study: studies.Study, options: object) -> studies.Parameters:
     if isinstance(values.get("reading"), Reading):
         values["reading"] = str(values["reading"])
     if isinstance(values.get("no_onset"), str):
-        values["no_onset"] = _number_or_word(values["no_onset"])
+        with contextlib.suppress(ValueError):  # a word
+            values["no_onset"] = float(values["no_onset"])
     return study.parameters(**values)
-
-
-def _number_or_word(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def asked_of(study: studies.Study, options: object) -> studies.Ask:
@@ -148,6 +143,7 @@ def asked_of(study: studies.Study, options: object) -> studies.Ask:
         case studies.AskStudy() as ask:
             return dataclasses.replace(ask, study=changed(ask.study))
         case studies.AskScore() as ask:
-            shift = read_shift(found["shift"]) if "shift" in found else ask.shift
+            with as_usage("--shift"):
+                shift = parse(found["shift"]) if "shift" in found else ask.shift
             return dataclasses.replace(ask, shift=shift, protocol=changed(ask.protocol))
     raise TypeError(f"the {study.name} study measures nothing")

@@ -17,6 +17,7 @@ from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
+    Concurrency,
     Exit,
     FamilyWiseOption,
     FileServer,
@@ -88,9 +89,7 @@ class Running:
     drop: Annotated[
         bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
     ] = False
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
-    ] = None
+    concurrency: Concurrency = None
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
     ] = None

@@ -18,7 +18,15 @@ from acpc_client import AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
-from acpc_lab.cli.options import Exit, FileServer, Followed, Gate, interruptible, reported
+from acpc_lab.cli.options import (
+    Concurrency,
+    Exit,
+    FileServer,
+    Followed,
+    Gate,
+    interruptible,
+    reported,
+)
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import load_spec
@@ -74,9 +82,7 @@ class Looking:
             help="A file whose format does not tell its end is whole when unchanged for so long.",
         ),
     ] = 10.0
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
-    ] = None
+    concurrency: Concurrency = None
 
     def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
         """Watches, and shows how it goes."""

@@ -52,7 +52,8 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
     taken: dict[str, int] = {}
     with plotting.styled():
         for plate in plates(data):
-            name = _slug(f"{plate.key}-{plate.shift}" if plate.shift else plate.key)
+            title = f"{plate.key}-{plate.shift}" if plate.shift else plate.key
+            name = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.").lower()
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
             written += plotting.write(composed(plate), target, name)
@@ -61,10 +62,6 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
         Table(rows(data), behind="checkpoint").save(path)
         written.append(path)
     return written
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.").lower()
 
 
 def composed(plate: Plate) -> Figure:

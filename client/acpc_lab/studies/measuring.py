@@ -90,11 +90,7 @@ def read_checkpoints(
     rows: CheckpointRows,
     **drawn: Any,  # noqa: ANN401 - as DatasetAnchors takes them
 ) -> tuple[StudyCheckpoint, ...]:
-    """The checkpoints behind the rows.
-
-    Args:
-        rows: Of the file.
-        **drawn: How anchors are drawn from datasets: fields of ``DatasetAnchors``.
+    """The checkpoints behind the rows; ``drawn`` are fields of ``DatasetAnchors``.
 
     Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """

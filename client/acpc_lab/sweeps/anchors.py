@@ -6,7 +6,7 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class AnchorPlace:
         history: Frames of history in a set that is made; None: what the file says, or 3.
     """
 
-    node: Node
+    node: Node = field(compare=False)
     dataset: DatasetAnchors | None = None
     digest: str = ""
     upload: str = ""

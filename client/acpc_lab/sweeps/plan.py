@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
+from acpc_lab.sweeps.anchors import AnchorPlace, Store
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Label, Node, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
@@ -67,7 +68,7 @@ def make_plan(
     listing = _by_name(checkpoints)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    store = stored_once(store)
+    store = functools.cache(store)  # each of the anchors is stored once
     for group in spec.groups:
         for checkpoint, texts in _members(group, listing):
             if checkpoint in owners:
@@ -78,19 +79,6 @@ def make_plan(
             owners[checkpoint] = group.node.path
             cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
     return Plan(spec.name, spec.description, spec.document, tuple(cells))
-
-
-def stored_once(store: Store) -> Store:
-    """Returns ``store`` with a memory: each of the anchors is stored once."""
-    stored: dict[tuple[object, ...], Source] = {}
-
-    def once(anchors: AnchorPlace) -> Source:
-        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
-        if key not in stored:
-            stored[key] = store(anchors)
-        return stored[key]
-
-    return once
 
 
 def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
