@@ -98,7 +98,6 @@ _EXITS = {
 
 
 def _advice(score: Score) -> str:
-    """Advises what to do about an undecided verdict."""
     found = score.evidence
     needed = found.needed(score.checkpoint.anchors) if found else ""
     if needed.startswith("more"):

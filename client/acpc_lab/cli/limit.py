@@ -115,7 +115,6 @@ def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
 
 
 def _show(found: SeverityLimit) -> None:
-    """Prints the limit and its curve."""
     render.line(found.headline())
     render.tabular(found)
     render.notes(found.notes, "note")

@@ -97,7 +97,6 @@ def _one_of(text: str, known: Mapping[str, WireEnum]) -> WireEnum:
 
 
 def _objective(path: str) -> Objective:
-    """A planner's objective, from a JSON file."""
     try:
         found = from_json(Objective, Path(path).read_bytes())
         check(found)

@@ -52,7 +52,7 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Additions:
     """What the page shows beside the scores."""
 
     focus: Annotated[
@@ -110,7 +110,7 @@ def report(
             "--follow", help="Write it again whenever something of a sweep or a watch changes."
         ),
     ] = False,
-    shown: Shown,
+    shown: Additions,
     labels: Labels,
     server: ReportServer,
 ) -> None:
@@ -151,7 +151,7 @@ def report(
 
 
 def _write(
-    found: Found, output: Path, figures: Path | None, shown: Shown, server: ReportServer
+    found: Found, output: Path, figures: Path | None, shown: Additions, server: ReportServer
 ) -> None:
     """Writes the page, with pictures where a server has them; says so, and what is missing."""
     from acpc_lab import report as reports  # noqa: PLC0415  slow

@@ -5,7 +5,6 @@ The studies declare what their commands take, print and draw; here are the comma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -300,12 +299,10 @@ def verify(*, folder: Folder, form: Answered) -> None:
     """
     with reported():
         found = studies.verify(folder)
-    if form.json:
-        render.line(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    elif found.difference is None:
-        render.line(
-            f"OK: {found.study} study {found.digest}: {found.files} files and {found.values} values"
-        )
+    if form.json or found.difference is None:
+        what = f"{found.study} study {found.digest}"
+        held = f"{found.files} files and {found.values} values"
+        form.answer(found, lambda: render.line(f"OK: {what}: {held}"))
     if found.difference is not None:
         render.note(f"first difference: {found.difference}")
         raise typer.Exit(Exit.ERROR)

@@ -40,7 +40,6 @@ def _flag(name: str) -> str:
 
 
 def _numbers(name: str, kind: Callable[[str], float]) -> dict[str, Any]:
-    """Makes the parser of an option with several numbers."""
     flag = _flag(name)
     return {"metavar": "A,B,...", "parser": lambda text: read_numbers(text, kind, flag)}
 

@@ -207,11 +207,7 @@ def run(
 def _finish(
     results: SweepResults, gate: Gate | None, form: Shown, *, junit: Path | None, file: Path
 ) -> None:
-    """Prints what came out, and exits accordingly."""
-    if form.json:
-        render.line(results.result().to_json(indent=1))
-    else:
-        sweep_tables.results_table(results, form.format)
+    sweep_tables.results_table(results, form.format)
     sweep_tables.failures(results.failed)
     render.notes(results.inconsistencies, "error")
     render.notes(results.rounding_notes)
@@ -251,11 +247,8 @@ def status(
             except FailedPrecondition as error:
                 render.note(f"as of its journal: {error.message}")
     results = results.corrected(family_wise)
-    if form.json:
-        render.line(results.result().to_json(indent=1))
-        return
     sweep_tables.results_table(results, form.format)
-    if form.format is Format.NAME:
+    if form.format in (Format.NAME, Format.JSON):
         return
     sweep_tables.failures(results.failed)
     render.line(results.headline())
@@ -280,7 +273,7 @@ def export(
     with reported():
         results = SweepResults.open(place).corrected(family_wise)
         if form.json:
-            render.line(results.result().to_json(indent=1))
+            sweep_tables.results_table(results, Format.JSON)
             return
         rows = results.anchor_rows() if anchors else results.rows()
         if output is None:

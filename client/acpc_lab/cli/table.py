@@ -136,10 +136,6 @@ def _widths(strips: Sequence[_Strip], width: float) -> list[int]:
     return widths
 
 
-def _total(table: Table) -> int:
-    return sum((column.width or 0) + _GAP for column in table.columns)
-
-
 def text_of(table: Table, width: int | None) -> str:
     """A table as plain lines; None: as wide as it is."""
     console = Console(width=width or _ENDLESS, color_system=None, file=StringIO())
@@ -161,7 +157,8 @@ def show(columns: Sequence[Column], items: Iterable[object], *, wide: bool = Fal
     if width is None:
         sys.stdout.write(text_of(table, width))
     else:
-        Console(highlight=False, width=max(width, _total(table))).print(table)
+        total = sum((column.width or 0) + _GAP for column in table.columns)
+        Console(highlight=False, width=max(width, total)).print(table)
     if dropped:
         titles = ", ".join(reversed(dropped))
         sys.stderr.write(f"left out, for {width} columns: {titles}; -o wide shows all\n")

@@ -112,8 +112,6 @@ Scores = Iterable[tuple[StudyCheckpoint, Score]]
 
 
 class _Rate(NamedTuple):
-    """Success of one checkpoint under one shift, all seeds together."""
-
     successes: int
     episodes: int
     by_seed: tuple[float, ...]

@@ -187,7 +187,6 @@ class Family:
 
     @staticmethod
     def _whole(cells: Sequence[Evidence | None], fails: bool) -> Outcome | None:
-        """The outcome of a group by itself."""
         if fails:
             return Outcome.FAILED
         if any(cell is None for cell in cells):

@@ -278,7 +278,6 @@ def _code(content: bytes) -> str:
 
 
 def _written(record: ScoreRecord) -> tempfile.TemporaryDirectory[str]:
-    """The record's files in a folder."""
     folder = tempfile.TemporaryDirectory(prefix="acpc-")
     for name, content in record.files.items():
         Path(folder.name, name).write_bytes(content)

@@ -194,7 +194,6 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
 
 
 def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
-    """Judges every pair of thresholds on every run of a family."""
     tasks = sweep.by_task()
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {name}" if name else ""

@@ -285,7 +285,6 @@ def _until_decided(node: Node) -> UntilDecided | None:
 
 
 def _thresholds(node: Node, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
-    """Reads the thresholds, and the warnings of the file that they come from."""
     if not isinstance(node.value, str):
         section = node.section(("ir", "sr", *_OF_FILE))
         given: dict[str, Any] = {

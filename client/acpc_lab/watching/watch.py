@@ -142,7 +142,6 @@ class Watch:
         self._entries: dict[str, Entry] = {}
 
     def _restore(self) -> None:
-        """Reads what the folder knows."""
         self._forget()
         reported = set()
         for event in self._disk.journal.events():
