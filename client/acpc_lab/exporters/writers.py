@@ -12,7 +12,7 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,25 +85,21 @@ def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
 
 def epochs_of(scored: Scored) -> Iterator[tuple[EpochScore, str]]:
     """Yields each score as an epoch's, with the prefix of its names."""
-    if isinstance(scored, EpochScore):
-        if scored.score is not None:
-            yield scored, "acpc"
-        return
-    items: Iterable[CellResult]
     if isinstance(scored, ScoredCheckpoint):
-        items = scored.results
-        epoch: int | None = scored.arrival.epoch or 0
+        epoch = scored.arrival.epoch or 0
+        for item in scored.results:
+            for found, prefix in epochs_of(item):
+                yield dataclasses.replace(found, epoch=epoch, step=epoch), prefix
+    elif scored.score is None:
+        return
+    elif isinstance(scored, EpochScore):
+        yield scored, "acpc"
     else:
-        items, epoch = (scored,), None
-    for item in items:
-        cell, near = item.cell, changed(item.cell.protocol).get("neighbourhood")
+        cell, near = scored.cell, changed(scored.cell.protocol).get("neighbourhood")
         prefix = "acpc" if cell.seed == 0 else f"acpc/seed{cell.seed}"
         prefix += "" if near is None else f"/neighbourhood{near:g}"
-        found = EpochScore.numbered(cell.checkpoint, cell.shift, item.operation, item.score)
-        if epoch is not None:
-            found = dataclasses.replace(found, epoch=epoch, step=epoch)
-        if found.score is not None:
-            yield found, prefix
+        of = cell.checkpoint, cell.shift, scored.operation, scored.score
+        yield EpochScore.numbered(*of), prefix
 
 
 def _figure(score: Score) -> dict[str, bytes]:
