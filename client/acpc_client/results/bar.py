@@ -36,7 +36,9 @@ class _Widget:
         self._handle: Any = None
 
     def __call__(self, operation: Operation) -> None:
-        drawn = {"text/plain": _text(operation), "text/html": _html(operation)}
+        text, done = _text(operation), f"{_share(operation):.4f}"
+        bar = f'<progress value="{done}" aria-label="progress"></progress> {html.escape(text)}'
+        drawn = {"text/plain": text, "text/html": bar}
         if self._handle is None:
             display = importlib.import_module("IPython.display").display
             self._handle = display(drawn, raw=True, display_id=True)
@@ -62,8 +64,3 @@ def _text(operation: Operation) -> str:
     what = ended if operation.done else now.phase or "waiting"
     left = f", {now.seconds_left:.0f} s left" if now.seconds_left and not operation.done else ""
     return f"{now.completed}/{now.total} {what}{left}"
-
-
-def _html(operation: Operation) -> str:
-    text = html.escape(_text(operation))
-    return f'<progress value="{_share(operation):.4f}" aria-label="progress"></progress> {text}'

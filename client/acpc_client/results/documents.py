@@ -82,7 +82,11 @@ class Result(Record):
         if isinstance(answer, Result):
             return answer
         if isinstance(answer, Operation):
-            return _of_operation(answer)
+            held = answer.score or answer.study
+            if held is None:
+                return status_of(answer)
+            kind = "study" if answer.study else "score"
+            return cls(kind, held, _asked(answer), answer.name, answer.end_time)
         for kind, known in KINDS.items():
             if isinstance(answer, known):
                 return cls(kind, answer, getattr(answer, "request", {}))
@@ -141,14 +145,6 @@ class Result(Record):
 
 def _without(answer: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in answer.items() if name not in _ABOVE}
-
-
-def _of_operation(operation: Operation) -> Result:
-    answer = operation.score or operation.study
-    if answer is None:
-        return status_of(operation)
-    kind = "study" if operation.study else "score"
-    return Result(kind, answer, _asked(operation), operation.name, operation.end_time)
 
 
 def score_of(answer: object, field: str) -> Score:

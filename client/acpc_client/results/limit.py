@@ -174,12 +174,8 @@ class LimitSearch:
         """Return the place of the severity to score next; None when nothing is left to learn."""
         if len(self._scores) >= min(self._most, len(self.shifts)):
             return None
-        sought = [
-            ("lower", self._bracket(_surely_passes, first=True)),
-            ("upper", self._bracket(_may_pass, first=False)),
-            ("score", self._bracket(_passes, first=True)),
-        ]
-        margin, (below, above) = max(sought, key=lambda item: item[1][1] - item[1][0])
+        sought = {margin: self._bracket(margin) for margin in _HOLDS}
+        margin, (below, above) = max(sought.items(), key=lambda item: item[1][1] - item[1][0])
         return self._between(below, above, margin) if above - below > 1 else None
 
     def add(self, place: int, score: Score, operation: str = "") -> LimitPoint:
@@ -209,9 +205,8 @@ class LimitSearch:
         places = sorted(self._scores)
         points = tuple(map(self._point, places))
         score = self._scores[places[0]][0]
-        below, above = self._bracket(_passes, first=True)
-        sure = self._bracket(_surely_passes, first=True)
-        broken = self._bracket(_may_pass, first=False)
+        sure, broken = self._bracket("lower"), self._bracket("upper")
+        below, above = self._bracket("score")
         estimate, by = None, ""
         if above < len(self.shifts):
             estimate, by = self._estimate(below, above), _failing(self._scores[above][0])
@@ -243,19 +238,19 @@ class LimitSearch:
         if self.next() is None and scored < len(self.shifts) and scored >= self._most:
             yield f"{scored} severities were scored, as many as were asked for; more narrow it down"
 
-    def _bracket(self, holds: Callable[[Score], bool], *, first: bool) -> tuple[int, int]:
+    def _bracket(self, margin: str) -> tuple[int, int]:
         """The scored places around a crossing; -1 and the count stand for the ends.
 
-        ``first``: all places up to the left one hold; otherwise none from the right one on does.
+        All places up to the left one hold; of the upper end none from the right one on does.
         """
-        kept = {place: holds(score) for place, (score, _) in sorted(self._scores.items())}
-        failing = [place for place, held in kept.items() if not held]
-        holding = [place for place, held in kept.items() if held]
-        if first:
-            above = min(failing, default=len(self.shifts))
-            return max((place for place in holding if place < above), default=-1), above
-        below = max(holding, default=-1)
-        return below, min((place for place in failing if place > below), default=len(self.shifts))
+        holds = _HOLDS[margin]
+        holding = [place for place, (score, _) in self._scores.items() if holds(score)]
+        failing = self._scores.keys() - holding
+        if margin == "upper":
+            below = max(holding, default=-1)
+            return below, min((x for x in failing if x > below), default=len(self.shifts))
+        above = min(failing, default=len(self.shifts))
+        return max((place for place in holding if place < above), default=-1), above
 
     def _between(self, below: int, above: int, margin: str) -> int:
         ends = [self._scores.get(place) for place in (below, above)]
@@ -326,16 +321,12 @@ def _margin(score: Score, of: str) -> float:
     return float(getattr(held, of)) if held else math.nan
 
 
-def _passes(score: Score) -> bool:
-    return score.verdict.outcome is Outcome.PASSED
-
-
-def _surely_passes(score: Score) -> bool:
-    return score.gated("confident") is Outcome.PASSED
-
-
-def _may_pass(score: Score) -> bool:
-    return score.gated("confident") is not Outcome.FAILED
+_HOLDS: dict[str, Callable[[Score], bool]] = {
+    "lower": lambda score: score.gated("confident") is Outcome.PASSED,
+    "upper": lambda score: score.gated("confident") is not Outcome.FAILED,
+    "score": lambda score: score.verdict.outcome is Outcome.PASSED,
+}
+"""Up to where each margin of a score holds: it surely passes, may pass, passes."""
 
 
 def _failing(score: Score) -> str:

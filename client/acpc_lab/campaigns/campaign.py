@@ -174,7 +174,6 @@ class Campaign(Generic[T]):
             self._take(track, operation)
 
     def _take(self, track: Track[T], operation: Operation) -> None:
-        """Notes where a job is."""
         if not operation.done:
             running = operation.state is JobState.RUNNING
             track.goes_on(TaskState.RUNNING if running else TaskState.QUEUED, operation.progress)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,8 +134,10 @@ def upload(
     with server.connect() as client, _shown() as (progress, on_read):
         groups, probes = (load_views(*paths or ()) for paths in (views, directions))
         words = "interrupted: what was stored is kept; run the command again to go on"
-        drawn = _anchors(file, format, task, drawing.drawn(), windows, on_read)
-        with interruptible(words), drawn as anchors:
+        with (
+            interruptible(words),
+            _anchors(file, format, task, drawing.drawn(), windows, on_read) as anchors,
+        ):
             stored = client.anchors.upload(
                 replace(anchors, directions=probes),
                 views=groups,
@@ -148,7 +150,6 @@ def upload(
     form.answer(stored, lambda: render.anchor_set(stored))
 
 
-@contextmanager
 def _anchors(
     path: Path,
     format: str,
@@ -156,7 +157,7 @@ def _anchors(
     drawing: dict[str, Any],
     windows: dict[str, Any],
     on_read: Callable[[int, int], object],
-) -> Iterator[AnchorArrays]:
+) -> AbstractContextManager[AnchorArrays]:
     """The anchors to upload: drawn from a dataset, or arrays as they are."""
     from acpc_lab.datasets import drawn_from, recognise  # noqa: PLC0415  slow to import
 
@@ -166,8 +167,7 @@ def _anchors(
         if task or drawing:
             option = "task" if task else next(iter(drawing))
             raise ArgumentError(option, f"is for datasets, but {path.name!r} holds arrays")
-        yield load_anchors(path, windows.get("history"))
-        return
+        return nullcontext(load_anchors(path, windows.get("history")))
     if found and not task:
         raise ArgumentError(
             "task",
@@ -175,8 +175,7 @@ def _anchors(
             "with a task file of yours, which names its columns",
         )
     source = DatasetAnchors(path.name, task or "none", **drawing)
-    with drawn_from(path, source, format=found, on_read=on_read, **windows) as anchors:
-        yield anchors
+    return drawn_from(path, source, format=found, on_read=on_read, **windows)
 
 
 @command(app)

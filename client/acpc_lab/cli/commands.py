@@ -39,7 +39,8 @@ class Command(TyperCommand):
         """Prints the help: in full, or with the names of the options that are left out."""
         params: list[Any] = list(self.get_params(ctx))
         _plain_flags(params)
-        folded = [] if ctx.meta.get(HELP_ALL) else [p for p in params if _panel(p) in _FOLDED]
+        folded = [p for p in params if getattr(p, "rich_help_panel", None) in _FOLDED]
+        folded = [] if ctx.meta.get(HELP_ALL) else folded
         for param in folded:
             param.hidden = True
         super().format_help(ctx, formatter)
@@ -61,10 +62,6 @@ def show_all(ctx: typer.Context, wanted: bool) -> None:
         raise typer.Exit
 
 
-def _panel(param: Any) -> str | None:  # noqa: ANN401 - an option or an argument
-    return getattr(param, "rich_help_panel", None)
-
-
 def _plain_flags(params: list[Any]) -> None:
     """Leaves out that a flag is a truth value, which newer releases of typer write."""
     for param in params:
@@ -84,28 +81,17 @@ def command(
     return add
 
 
-def single_options(
-    function: Callable[..., None], also: Callable[..., object] | None = None
-) -> Callable[..., None]:
-    """The function with the fields of each dataclass among its parameters as parameters.
-
-    Args:
-        function: The command.
-        also: Its parameters come first, and are what the command takes as ``**options``.
-    """
+def single_options(function: Callable[..., None]) -> Callable[..., None]:
+    """The function with the fields of each dataclass among its parameters as parameters."""
     groups: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
-    for source in (also, function):
-        if source is None:
-            continue
-        hints = get_type_hints(source, include_extras=True)
-        for name, parameter in inspect.signature(source).parameters.items():
-            if dataclasses.is_dataclass(hints[name]):
-                groups[name] = hints[name]
-                parameters += _fields(hints[name])
-            elif parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-                parameters.append(_option(name, parameter.default, hints[name]))
-
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in inspect.signature(function).parameters.items():
+        if dataclasses.is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            parameters += _fields(hints[name])
+        else:
+            parameters.append(_option(name, parameter.default, hints[name]))
     parameters.append(_option("help_all", False, HelpAll))
 
     @functools.wraps(function)

@@ -237,7 +237,6 @@ def _read(
 
 
 def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
-    """Exits with 3 unless what was required holds."""
     message = f"{'met' if met else 'not met'}: {what}"
     case = Case(f"{checkpoint} {what}", "passed" if met else "failed", message)
     publish("acpc certify", [case], junit)

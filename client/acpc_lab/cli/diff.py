@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from acpc.contract import cell
 from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import Answered, Server, given
 from acpc_lab.cli.parameters import sets
-from acpc_lab.cli.table import number
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
@@ -69,7 +69,7 @@ def _show(found: ScoreComparison) -> None:
     """Print a row per number, what they mean, and what is sure."""
     render.line(f"A: {found.first}\nB: {found.second}")
     table = found.table()
-    numbers = [[number(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
+    numbers = [[cell(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
     ends = [
         f"{low:.3g} to {high:.3g}" for low, high in zip(table["lower"], table["upper"], strict=True)
     ]
@@ -79,5 +79,4 @@ def _show(found: ScoreComparison) -> None:
     render.line(_LOWER_IS_BETTER)
     render.line(_HIGHER_IS_BETTER)
     render.line(found.headline())
-    for sentence in found.notes:
-        render.note(f"warning: {sentence}")
+    render.notes(found.notes)

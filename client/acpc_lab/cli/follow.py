@@ -61,28 +61,19 @@ def follow(
 def finish(
     operation: Operation, form: Answered, gate: Gate, junit: Path | None = None, name: str = ""
 ) -> None:
-    """Prints how a job ended, and exits accordingly.
-
-    Args:
-        operation: The job.
-        form: How it is printed.
-        gate: Which verdict counts.
-        junit: Where a CI system looks for it; None: nowhere.
-        name: What was judged there; empty: the checkpoint.
+    """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
 
     Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """
     name = name or operation.checkpoint.name or operation.name
+    if form.json:
+        render.result(operation)
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
         publish("acpc score", [Case(name, "error", failure)], junit)
-        if form.json:
-            render.result(operation)
         render.error(operation.error)
         render.note(f"  {operation.name} {operation.state.name.lower()}")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
-    if form.json:
-        render.result(operation)
     if operation.study is not None:
         if not form.json:
             render.line(study_line(operation.study))
@@ -107,7 +98,6 @@ _EXITS = {
 
 
 def _advice(score: Score) -> str:
-    """Advises what to do about an undecided verdict."""
     found = score.evidence
     needed = found.needed(score.checkpoint.anchors) if found else ""
     if needed.startswith("more"):

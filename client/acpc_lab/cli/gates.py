@@ -59,13 +59,7 @@ class Case:
 
 
 def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "") -> None:
-    """Writes the JUnit file, and annotations where GitHub Actions runs the command.
-
-    Args:
-        suite: The command.
-        cases: What it decided.
-        junit: The file; None: none.
-        file: The file of the repository that the annotations are about; empty: none.
+    """Writes the JUnit file, and annotations about ``file`` where GitHub Actions runs the command.
 
     Raises typer.BadParameter: The file cannot be written.
     """

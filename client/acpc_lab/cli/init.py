@@ -88,8 +88,7 @@ def init(
         raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --output")
     require_folder(target)
     labels = None if known.labels is None else read_numbers(known.labels, int, "--labels")
-    given = {name: getattr(known, name) for name in ("pixels", "action", "state", "frameskip")}
-    chosen = Chosen(dataset.stem[:100], **given, history=known.history, labels=labels)
+    chosen = Chosen(dataset.stem[:100], **{**vars(known), "labels": labels})
     with reported(), open_dataset(dataset, format) as opened:
         columns = columns_of(opened)
         rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 from acpc.contract import parse, strongest_of
-from acpc_client import LimitPoint, Perturbation, SeverityLimit, save_result
+from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
@@ -76,7 +76,9 @@ def limit(
     weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
     interrupted.
     """
-    strongest, anchors = _strongest(shift), source.read()
+    with as_usage("--shift"):
+        strongest = parse(shift) if ":" in shift else strongest_of(shift)
+    anchors = source.read()
     checkpoint, reference = judged.refs(needed="without it no severity passes")
     with interruptible(_LEFT), server.connect() as client, _followed(evaluations) as follow:
         found = client.find_limit(
@@ -99,11 +101,6 @@ def limit(
     raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
 
 
-def _strongest(text: str) -> Perturbation:
-    with as_usage("--shift"):
-        return parse(text) if ":" in text else strongest_of(text)
-
-
 @contextmanager
 def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
     """Shows how many severities were scored, and what the last one gave."""
@@ -118,8 +115,6 @@ def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
 
 
 def _show(found: SeverityLimit) -> None:
-    """Prints the limit and its curve."""
     render.line(found.headline())
     render.tabular(found)
-    for sentence in found.notes:
-        render.note(f"note: {sentence}")
+    render.notes(found.notes, "note")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from acpc.contract import parse, parse_grid
+from acpc.contract import parse_grid
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
 from acpc_client.errors import AcpcError, ArgumentError
 
@@ -76,6 +76,9 @@ FamilyWiseOption = Annotated[
         help="holm: the chance that any cell reported as passing is wrong is at most 1 - "
         "confidence; none: judge each cell by itself."
     ),
+]
+Concurrency = Annotated[
+    int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
 ]
 Timeout = Annotated[
     float | None,
@@ -292,15 +295,6 @@ Shifts = Annotated[
         help=f"{_SHIFT} A grid: KIND:A,B,C or KIND:FIRST..LAST/COUNT. May be repeated.",
     ),
 ]
-
-
-def read_shift(text: str) -> Perturbation:
-    """The perturbation that ``--shift`` names.
-
-    Raises typer.BadParameter: It names none; the message lists the choices.
-    """
-    with as_usage("--shift"):
-        return parse(text)
 
 
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:

@@ -97,7 +97,6 @@ def _one_of(text: str, known: Mapping[str, WireEnum]) -> WireEnum:
 
 
 def _objective(path: str) -> Objective:
-    """A planner's objective, from a JSON file."""
     try:
         found = from_json(Objective, Path(path).read_bytes())
         check(found)
@@ -111,14 +110,8 @@ def sets_fields(
 ) -> Callable[[type[G]], type[G]]:
     """Adds options that set fields of a request to a group: before its own, or after them.
 
-    They are None where they are not given.
-
-    Args:
-        record: The request.
-        names: The fields; the options of the group are named as they are.
-        panel: Where the help shows them.
-        last: Whether they follow the group's own.
-        flags: The flag of a field that goes by another one.
+    They are None where they are not given, and named as the fields; ``flags`` has the flag of a
+    field that goes by another one. ``last``: they follow the group's own.
     """
 
     def add(group: type[G]) -> type[G]:

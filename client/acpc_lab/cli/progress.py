@@ -84,10 +84,7 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
     """Shows a count on stderr: a bar on a terminal, a line a minute elsewhere.
 
     Yields a function of what is counted, how many are done, of how many (0: not known), a remark.
-
-    Args:
-        first: Shown before the first call.
-        more: Further columns of the bar.
+    ``first`` is shown before its first call; ``more`` are further columns of the bar.
     """
     console = render.console()
     if _quiet.get() or not console.is_terminal:

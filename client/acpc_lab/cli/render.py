@@ -31,7 +31,7 @@ from acpc_client import (
 from acpc_client.errors import AcpcError
 from rich.console import Console
 
-from acpc_lab.cli.table import WIDE, Column, Format, number, prose, show
+from acpc_lab.cli.table import WIDE, Column, Format, prose, show
 
 
 def console() -> Console:
@@ -47,6 +47,12 @@ def line(text: str) -> None:
 def note(text: str) -> None:
     """Writes one plain line on stderr."""
     sys.stderr.write(f"{text}\n")
+
+
+def notes(sentences: Iterable[str], kind: str = "warning") -> None:
+    """Writes each sentence on a line of stderr that begins with what it is."""
+    for sentence in sentences:
+        note(f"{kind}: {sentence}")
 
 
 def presence(away: AcpcError | None) -> None:
@@ -103,28 +109,35 @@ def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
 
 def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
     """One row per view."""
-    wanted: list[tuple[Any, ...]] = [
-        ("view", lambda r: str(shifts[r.spec_index]) if shifts else f"view {r.draw}"),
+    observed = any(result.error_drift is not None for result in answer.results)
+    columns(
+        answer.results,
+        ("view", _named(shifts)),
         ("draw", "draw"),
         ("ACPC_H", "acpc"),
         ("ACPC_1", "acpc_one_step"),
         ("encoder shift", "encoder_shift"),
-    ]
-    if any(result.error_drift is not None for result in answer.results):
-        wanted += [
-            ("error drift", lambda r: number(r.error_drift and r.error_drift.drift)),
-            ("drift bound", lambda r: number(r.error_drift and r.error_drift.bound)),
-        ]
-    columns(answer.results, *wanted)
+        *(_DRIFT if observed else ()),
+    )
     receipt(answer.receipt)
+
+
+_DRIFT = (
+    ("error drift", lambda result: result.error_drift and result.error_drift.drift),
+    ("drift bound", lambda result: result.error_drift and result.error_drift.bound),
+)
+
+
+def _named(shifts: Sequence[Perturbation]) -> Callable[[Any], str]:
+    """A function that names a view: by its shift, or by its number among the caller's own."""
+    return lambda view: str(shifts[view.spec_index]) if shifts else f"view {view.draw}"
 
 
 def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
     """One row per shift, or one per view of the caller's own; then the severities that hold."""
     grouped: dict[str, list[ViewCertificate]] = {}
     for view in answer.views:
-        name = str(shifts[view.spec_index]) if shifts else f"view {view.draw}"
-        grouped.setdefault(name, []).append(view)
+        grouped.setdefault(_named(shifts)(view), []).append(view)
     with_elites = any(view.elite is not None for view in answer.views)
     titles = ["shift", "winner certified", "smallest margin", "winner changes"]
     titles += ["elite set certified", "smallest margin"] if with_elites else []
@@ -136,57 +149,51 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
             row += _selection([view.elite for view in views if view.elite is not None])
         rows.append(row)
     table(titles, rows)
-    gaps = answer.clean_gaps
-    if gaps is not None:
-        elite = f", elite set {number(gaps.elite)}" if with_elites else ""
-        line(f"clean gap that the bounds must not close: winner {number(gaps.top1)}{elite}")
-    for severity in answer.certified_severities:
-        elite = f", elite set {number(severity.elite)}" if with_elites else ""
-        top1 = number(severity.top1)
-        line(f"largest certified severity of {severity.kind}: winner {top1}{elite}")
-    coverage(answer, with_elites)
-    receipt(answer.receipt)
 
+    def both(what: str, top1: float | None, elite: float | None) -> None:
+        line(f"{what}: winner {cell(top1)}{f', elite set {cell(elite)}' * with_elites}")
 
-def coverage(answer: PoolCertificate, with_elites: bool) -> None:
-    """Prints a sentence on all draws for each choice, then the certified severities."""
+    if answer.clean_gaps is not None:
+        gaps = answer.clean_gaps
+        both("clean gap that the bounds must not close", gaps.top1, gaps.elite)
+    for held in answer.certified_severities:
+        both(f"largest certified severity of {held.kind}", held.top1, held.elite)
     for statement in answer.coverage:
         for finding in (statement.top1, statement.elite):
             if finding is not None:
                 line(f"{finding.sentence} Proven for {finding.certified} of {finding.draws}.")
-    for severity in answer.certified_severities if answer.coverage else ():
-        elite = f", elite set {number(severity.confident_elite)}" if with_elites else ""
-        top1 = number(severity.confident_top1)
-        line(f"largest severity of {severity.kind} with confidence: winner {top1}{elite}")
-
-
-def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
-    """One row per view; then the smallest gaps of the clean run."""
-    columns(
-        answer.views,
-        ("view", lambda v: str(shifts[v.spec_index]) if shifts else f"view {v.draw}"),
-        ("draw", "draw"),
-        ("plan certified", lambda v: _yes(v.certified)),
-        ("iterations certified", _certified_iterations),
-        ("elite sets part at", "first_divergence"),
-        ("selection regret", "selection_regret"),
-    )
-    if answer.clean_gaps:
-        top1 = number(min(gaps.top1 for gaps in answer.clean_gaps))
-        elite = number(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
-        line(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+    for held in answer.certified_severities if answer.coverage else ():
+        what = f"largest severity of {held.kind} with confidence"
+        both(what, held.confident_top1, held.confident_elite)
     receipt(answer.receipt)
-
-
-def _certified_iterations(view: PairedPlan) -> str:
-    certified = sum(iteration.elite.certified for iteration in view.iterations)
-    return f"{certified}/{len(view.iterations)}"
 
 
 def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
     certified = sum(certificate.certified for certificate in certificates)
     smallest = min((certificate.margin for certificate in certificates), default=None)
-    return [f"{certified}/{len(certificates)}", number(smallest)]
+    return [f"{certified}/{len(certificates)}", cell(smallest)]
+
+
+def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
+    """One row per view; then the smallest gaps of the clean run."""
+
+    def iterations(view: PairedPlan) -> str:
+        return f"{sum(x.elite.certified for x in view.iterations)}/{len(view.iterations)}"
+
+    columns(
+        answer.views,
+        ("view", _named(shifts)),
+        ("draw", "draw"),
+        ("plan certified", "certified"),
+        ("iterations certified", iterations),
+        ("elite sets part at", "first_divergence"),
+        ("selection regret", "selection_regret"),
+    )
+    if answer.clean_gaps:
+        top1 = cell(min(gaps.top1 for gaps in answer.clean_gaps))
+        elite = cell(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
+        line(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+    receipt(answer.receipt)
 
 
 def receipt(proof: Receipt) -> None:
@@ -213,8 +220,7 @@ def score(answer: Score) -> None:
         prose(f"how sure: {answer.certainty}")
     for sentence in answer.rounding_notes:
         line(f"warning: {sentence}")
-    for sentence in answer.evidence.notes if answer.evidence else ():
-        note(f"warning: {sentence}")
+    notes(answer.evidence.notes if answer.evidence else ())
 
 
 def _mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
@@ -227,10 +233,6 @@ def _moment(at: datetime | None) -> str:
 
 def _day(moment: datetime | None) -> str:
     return "-" if moment is None else moment.date().isoformat()
-
-
-def _yes(passed: bool | None) -> str:
-    return "-" if passed is None else "yes" if passed else "no"
 
 
 def _done(item: Operation) -> str:
@@ -308,7 +310,7 @@ def _contents(held: AnchorContents | None) -> dict[str, Any]:
     if held is None:
         return {}
     shown = (f"{x} ({count})" for x, count in sorted(Counter(held.labels.tolist()).items()))
-    far = {} if held.radius is None else {"states apart": number(held.radius)}
+    far = {} if held.radius is None else {"states apart": cell(held.radius)}
     return {"labels": ", ".join(shown), **far}
 
 

@@ -52,7 +52,7 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class Additions:
     """What the page shows beside the scores."""
 
     focus: Annotated[
@@ -110,7 +110,7 @@ def report(
             "--follow", help="Write it again whenever something of a sweep or a watch changes."
         ),
     ] = False,
-    shown: Shown,
+    shown: Additions,
     labels: Labels,
     server: ReportServer,
 ) -> None:
@@ -130,12 +130,18 @@ def report(
 
         acpc report noise.sweep --output noise.html --follow
     """
+    from acpc_lab import report as reports  # noqa: PLC0415  slow
+    from acpc_lab.factors import read_certified  # noqa: PLC0415
+
     for path in (output, figures):
         require_folder(path)
 
     def read() -> Found:
         found = _read(sources, title, shift, labels, server)
-        return found._replace(data=_as_asked(found.data, family_wise, shown))
+        data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
+        if shown.certified is not None:
+            data = reports.with_certified(data, read_certified(shown.certified))
+        return found._replace(data=data)
 
     with reported():
         found = _follow(sources, output, read) if follow else read()
@@ -145,9 +151,9 @@ def report(
 
 
 def _write(
-    found: Found, output: Path, figures: Path | None, shown: Shown, server: ReportServer
+    found: Found, output: Path, figures: Path | None, shown: Additions, server: ReportServer
 ) -> None:
-    """Writes the page, with pictures where a server has them, and says so."""
+    """Writes the page, with pictures where a server has them; says so, and what is missing."""
     from acpc_lab import report as reports  # noqa: PLC0415  slow
 
     data = found.data
@@ -159,18 +165,15 @@ def _write(
         reports.write_report(data, output, figures=figures)
     except OSError as error:
         raise FailedPrecondition(_unwritten(output, error)) from error
-    _tell(data, output, no_pictures=shown.no_pictures)
-
-
-def _as_asked(data: ReportData, family_wise: FamilyWise, shown: Shown) -> ReportData:
-    """The data with all that the command line asks for, except pictures."""
-    from acpc_lab.factors import read_certified  # noqa: PLC0415  slow
-    from acpc_lab.report import with_certified  # noqa: PLC0415  slow
-
-    data = data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-    if shown.certified is None:
-        return data
-    return with_certified(data, read_certified(shown.certified))
+    count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
+    pending = f", {data.pending} pending" if data.pending else ""
+    render.line(f"{output}: {count}{pending}, {size:.1f} MB")
+    if data.pending:
+        render.note(
+            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
+        )
+    if data.previews_missing and not shown.no_pictures:
+        render.note(f"no pictures: {data.previews_missing}")
 
 
 def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Found:
@@ -246,20 +249,6 @@ class _Page:
 
 def _unwritten(path: Path, error: OSError) -> str:
     return f"cannot write {path}: {error.strerror}"
-
-
-def _tell(data: ReportData, output: Path, *, no_pictures: bool) -> None:
-    """Prints what was written, and what is missing from it."""
-    size = output.stat().st_size / 1e6
-    count = len(data.cells)
-    pending = f", {data.pending} pending" if data.pending else ""
-    render.line(f"{output}: {count} measurement{'' if count == 1 else 's'}{pending}, {size:.1f} MB")
-    if data.pending:
-        render.note(
-            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
-        )
-    if data.previews_missing and not no_pictures:
-        render.note(f"no pictures: {data.previews_missing}")
 
 
 def _read(

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from acpc.contract import cell
 from acpc_client import (
+    AcpcClient,
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
+    Operation,
+    Outcome,
+    Perturbation,
     ScoreJob,
     ScoreProtocol,
     Thresholds,
@@ -23,8 +28,9 @@ from acpc_client import (
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.follow import finish, follow, submitting
-from acpc_lab.cli.gates import JunitOption
+from acpc_lab.cli.gates import JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
+    Exit,
     Followed,
     Gate,
     GateOption,
@@ -36,7 +42,6 @@ from acpc_lab.cli.options import (
     read_grid,
 )
 from acpc_lab.cli.parameters import Digest, DrawnAnchors, Mode, WeightsFile, sets, sets_fields
-from acpc_lab.cli.score_shifts import finish_all
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.integrations import EpochScore
 
@@ -138,8 +143,7 @@ class Measures:
             )
         with as_usage("--thresholds"):
             chosen = load_thresholds(self.thresholds_file)
-        for sentence in chosen.warnings:
-            render.note(f"warning: {self.thresholds_file}: {sentence}")
+        render.notes(chosen.warnings, f"warning: {self.thresholds_file}")
         return chosen.thresholds
 
 
@@ -158,13 +162,9 @@ class Judged:
     reference_digest: Digest = ""
 
     def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
-        """Both.
+        """Both; ``needed`` says why there must be a reference, empty: there need not be one.
 
-        Args:
-            needed: Why there must be a reference; empty: there need not be one.
-
-        Raises:
-            typer.BadParameter: No reference where one is needed, or a part of one without its name.
+        Raises typer.BadParameter: No reference where one is needed, or a part without its name.
         """
         scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
         parts = (self.reference_weights_file, self.reference_digest)
@@ -250,7 +250,7 @@ def score(
             log(EpochScore.numbered(checkpoint, one, last.name, last.score))
             ended.append(last)
         if len(ended) > 1:
-            finish_all(client, shifts, ended, form, gate, junit)
+            _finish_all(client, shifts, ended, form, gate, junit)
         finish(ended[0], form, gate, junit, f"{checkpoint.name} under {shifts[0]}")
 
 
@@ -260,3 +260,49 @@ def _name(jobs: Sequence[ScoreJob], form: Followed) -> None:
             render.result(job.submitted)
         else:
             render.line(job.name)
+
+
+def _finish_all(
+    client: AcpcClient,
+    shifts: Sequence[Perturbation],
+    ended: Sequence[Operation],
+    form: Followed,
+    gate: Gate,
+    junit: Path | None,
+) -> None:
+    """Prints the scores under several shifts in one table, and exits accordingly.
+
+    Raises typer.Exit: Always; a gate that is confident goes by verdicts corrected for their number.
+    """
+    from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow to import
+
+    for job in ended:
+        if job.error is not None:
+            render.error(job.error)
+            render.note(f"  {job.name} {job.state.name.lower()}")
+        if form.json:
+            render.result(job)
+    if any(job.error is not None for job in ended):
+        raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    data = from_operations(client, ended)
+    named = zip(data.cells, map(str, shifts), strict=True)
+    data = data.with_(cells=tuple(replace(one, shift=shift) for one, shift in named))
+    found: list[Outcome] = []
+    cases, rows = [], []
+    for one in data.cells:
+        if one.score is None:
+            continue
+        sure, verdict = one.among.outcome if one.among else None, one.score.verdict
+        outcome = sure if gate is Gate.CONFIDENT and sure else one.score.gated(gate)
+        found.append(outcome)
+        cases.append(case_of(f"{one.name} under {one.shift}", outcome, reason(one.score, gate)))
+        numbers = [cell(x, ".3f") for x in (verdict.ir_relative, one.score.checkpoint.sr)]
+        rows.append([one.shift, *numbers, verdict.outcome.name, sure.name if sure else "-"])
+    if not form.json:
+        render.table(("shift", "relative IR", "SR", "verdict", "sure"), rows)
+        for sentence in [*claims(data), *failing(data)]:
+            render.prose(sentence)
+    publish("acpc score", cases, junit)
+    if Outcome.FAILED in found:
+        raise typer.Exit(Exit.SCREEN_FAILED)
+    raise typer.Exit(Exit.UNDECIDED if Outcome.UNDECIDED in found else Exit.OK)

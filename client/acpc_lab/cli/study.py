@@ -5,7 +5,6 @@ The studies declare what their commands take, print and draw; here are the comma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -168,8 +167,7 @@ class Calibrated:
         save_result(Result("thresholds", chosen, evidence.result([source]).request), self.file)
         pair = f"relative IR at most {chosen.ir:g}, SR at least {chosen.sr:g}"
         render.note(f"wrote {self.file}: {pair}")
-        for sentence in chosen.warnings:
-            render.note(f"warning: {sentence}")
+        render.notes(chosen.warnings)
 
 
 def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibrated, output: Output) -> None:  # noqa: ANN401 - options
@@ -244,7 +242,7 @@ def _measured(study: studies.Study) -> Callable[..., None]:
     return run
 
 
-_VIEW: View[studies.MeasuringTask[Any]] = View(
+_VIEW: View[studies.MeasuringTask] = View(
     noun="checkpoints",
     before="submitting",
     columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
@@ -252,8 +250,8 @@ _VIEW: View[studies.MeasuringTask[Any]] = View(
 
 
 def _measure(
-    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask[Any], out: Path
-) -> list[studies.Measured[Any]]:
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask, out: Path
+) -> list[studies.Measured]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
 
@@ -301,12 +299,10 @@ def verify(*, folder: Folder, form: Answered) -> None:
     """
     with reported():
         found = studies.verify(folder)
-    if form.json:
-        render.line(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    elif found.difference is None:
-        render.line(
-            f"OK: {found.study} study {found.digest}: {found.files} files and {found.values} values"
-        )
+    if form.json or found.difference is None:
+        what = f"{found.study} study {found.digest}"
+        held = f"{found.files} files and {found.values} values"
+        form.answer(found, lambda: render.line(f"OK: {what}: {held}"))
     if found.difference is not None:
         render.note(f"first difference: {found.difference}")
         raise typer.Exit(Exit.ERROR)

@@ -5,18 +5,19 @@ A field of the request or of the parameters is an option of its name; its docstr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from acpc.contract import WireEnum, bounds_of
+from acpc.contract import WireEnum, bounds_of, parse
 from acpc_client import CemBudget, Reading
 
 from acpc_lab import studies
 from acpc_lab.cli.commands import PROTOCOL
-from acpc_lab.cli.options import read_grid, read_numbers, read_shift
+from acpc_lab.cli.options import as_usage, given, read_grid, read_numbers
 from acpc_lab.cli.parameters import about, in_words, sets
 
 FLAGS = {
@@ -39,7 +40,6 @@ def _flag(name: str) -> str:
 
 
 def _numbers(name: str, kind: Callable[[str], float]) -> dict[str, Any]:
-    """Makes the parser of an option with several numbers."""
     flag = _flag(name)
     return {"metavar": "A,B,...", "parser": lambda text: read_numbers(text, kind, flag)}
 
@@ -115,30 +115,23 @@ def parameters_of(study: studies.Study, options: object) -> studies.Parameters:
 
     Raises ArgumentError: One is out of range.
     """
-    given = {name: value for name, value in vars(options).items() if value is not None}
     names = {item.name for item in dataclasses.fields(study.parameters)}
-    values = {name: value for name, value in given.items() if name in names}
+    values = {name: value for name, value in given(**vars(options)).items() if name in names}
     if isinstance(values.get("reading"), Reading):
         values["reading"] = str(values["reading"])
     if isinstance(values.get("no_onset"), str):
-        values["no_onset"] = _number_or_word(values["no_onset"])
+        with contextlib.suppress(ValueError):  # a word
+            values["no_onset"] = float(values["no_onset"])
     return study.parameters(**values)
 
 
-def _number_or_word(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def asked_of(study: studies.Study, options: object) -> studies.AskStudy | studies.AskScore:
+def asked_of(study: studies.Study, options: object) -> studies.Ask:
     """Builds the request to measure on each checkpoint from the given options."""
-    given = {name: value for name, value in vars(options).items() if value not in (None, [])}
+    found = given(**vars(options))
 
     def changed(record: Any) -> Any:  # noqa: ANN401 - a request
         names = [item.name for item in dataclasses.fields(record)]
-        values = {name: given[name] for name in names if name in given}
+        values = {name: found[name] for name in names if name in found}
         if "shifts" in values:
             values["shifts"] = tuple(read_grid(values["shifts"]))
         if "budget" in names:
@@ -149,6 +142,7 @@ def asked_of(study: studies.Study, options: object) -> studies.AskStudy | studie
         case studies.AskStudy() as ask:
             return dataclasses.replace(ask, study=changed(ask.study))
         case studies.AskScore() as ask:
-            shift = read_shift(given["shift"]) if "shift" in given else ask.shift
+            with as_usage("--shift"):
+                shift = parse(found["shift"]) if "shift" in found else ask.shift
             return dataclasses.replace(ask, shift=shift, protocol=changed(ask.protocol))
     raise TypeError(f"the {study.name} study measures nothing")

@@ -17,6 +17,7 @@ from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
+    Concurrency,
     Exit,
     FamilyWiseOption,
     FileServer,
@@ -66,9 +67,8 @@ class SweepServer(FileServer):
     @contextmanager
     def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
-        for sentence in sweep.spec.warnings:
-            render.note(f"warning: {sentence}")
         spec = sweep.spec
+        render.notes(spec.warnings)
         with self.client(spec.target, spec.access, patience=self.patience) as client:
             yield client
 
@@ -89,9 +89,7 @@ class Running:
     drop: Annotated[
         bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
     ] = False
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
-    ] = None
+    concurrency: Concurrency = None
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
     ] = None
@@ -209,16 +207,10 @@ def run(
 def _finish(
     results: SweepResults, gate: Gate | None, form: Shown, *, junit: Path | None, file: Path
 ) -> None:
-    """Prints what came out, and exits accordingly."""
-    if form.json:
-        render.line(results.result().to_json(indent=1))
-    else:
-        sweep_tables.results_table(results, form.format)
+    sweep_tables.results_table(results, form.format)
     sweep_tables.failures(results.failed)
-    for sentence in results.inconsistencies:
-        render.note(f"error: {sentence}")
-    for sentence in results.rounding_notes:
-        render.note(f"warning: {sentence}")
+    render.notes(results.inconsistencies, "error")
+    render.notes(results.rounding_notes)
     with reported():
         publish("acpc sweep", cases_of(results, gate), junit, str(file))
     if results.failed or results.unfinished or results.inconsistencies:
@@ -255,15 +247,11 @@ def status(
             except FailedPrecondition as error:
                 render.note(f"as of its journal: {error.message}")
     results = results.corrected(family_wise)
-    if form.json:
-        render.line(results.result().to_json(indent=1))
-        return
     sweep_tables.results_table(results, form.format)
-    if form.format is Format.NAME:
+    if form.format in (Format.NAME, Format.JSON):
         return
     sweep_tables.failures(results.failed)
-    counts = ", ".join(f"{count} {state.value}" for state, count in results.counts.items())
-    render.line(f"{results.name}: {len(results)} cells: {counts}")
+    render.line(results.headline())
 
 
 @command(app, "results")
@@ -285,7 +273,7 @@ def export(
     with reported():
         results = SweepResults.open(place).corrected(family_wise)
         if form.json:
-            render.line(results.result().to_json(indent=1))
+            sweep_tables.results_table(results, Format.JSON)
             return
         rows = results.anchor_rows() if anchors else results.rows()
         if output is None:

@@ -32,6 +32,9 @@ def confident_exit(results: SweepResults) -> Exit:
 
 def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
     """The cells on stdout, and what is sure of all; as a table at most one screen of them."""
+    if form is Format.JSON:
+        render.line(results.result().to_json(indent=1))
+        return
     if form is Format.NAME:
         for item in results:
             render.line(item.cell.id)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal, NamedTuple
 
+from acpc.contract import cell
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
@@ -59,16 +60,7 @@ class Column(NamedTuple):
     def cell(self, item: object) -> str:
         """The value of a record, as text."""
         found = getattr(item, self.value) if isinstance(self.value, str) else self.value(item)
-        return found if isinstance(found, str) else number(found, self.spec)
-
-
-def number(value: Any, spec: str = "") -> str:  # noqa: ANN401 - whatever a cell holds
-    """A value in a format, for example ``.3f``; a dash for None and NaN, four digits by default."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "-"
-    if isinstance(value, float) and not spec:
-        return f"{value:.4g}"
-    return f"{value:{spec}}"
+        return found if isinstance(found, str) else cell(found, self.spec)
 
 
 def terminal_width() -> int | None:
@@ -144,10 +136,6 @@ def _widths(strips: Sequence[_Strip], width: float) -> list[int]:
     return widths
 
 
-def _total(table: Table) -> int:
-    return sum((column.width or 0) + _GAP for column in table.columns)
-
-
 def text_of(table: Table, width: int | None) -> str:
     """A table as plain lines; None: as wide as it is."""
     console = Console(width=width or _ENDLESS, color_system=None, file=StringIO())
@@ -169,7 +157,8 @@ def show(columns: Sequence[Column], items: Iterable[object], *, wide: bool = Fal
     if width is None:
         sys.stdout.write(text_of(table, width))
     else:
-        Console(highlight=False, width=max(width, _total(table))).print(table)
+        total = sum((column.width or 0) + _GAP for column in table.columns)
+        Console(highlight=False, width=max(width, total)).print(table)
     if dropped:
         titles = ", ".join(reversed(dropped))
         sys.stderr.write(f"left out, for {width} columns: {titles}; -o wide shows all\n")

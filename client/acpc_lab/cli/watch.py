@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,15 @@ from acpc_client import AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
-from acpc_lab.cli.options import Exit, FileServer, Followed, Gate, interruptible, reported
+from acpc_lab.cli.options import (
+    Concurrency,
+    Exit,
+    FileServer,
+    Followed,
+    Gate,
+    interruptible,
+    reported,
+)
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import load_spec
@@ -74,9 +82,7 @@ class Looking:
             help="A file whose format does not tell its end is whole when unchanged for so long.",
         ),
     ] = 10.0
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
-    ] = None
+    concurrency: Concurrency = None
 
     def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
         """Watches, and shows how it goes."""
@@ -123,13 +129,12 @@ class _Telling:
             number = "" if epoch is None else f" epoch {epoch}"
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
-        for sentence in scored.results.inconsistencies:
-            render.note(f"error: {sentence}")
+        render.notes(scored.results.inconsistencies, "error")
         if self.on_fail is not None and scored.outcome is Outcome.FAILED:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:
-        """Runs the user's command to its end, and reports its failure."""
+        """Runs the user's command, and reports its failure; what is cut short ends whole."""
         arrival = scored.arrival
         variables = {
             "ACPC_CHECKPOINT": arrival.ref.name,
@@ -141,29 +146,24 @@ class _Telling:
             "ACPC_RESULTS": str(scored.results.folder),
         }
         try:
-            self._wait(command, json.dumps(scored.to_dict()).encode(), {**os.environ, **variables})
+            with subprocess.Popen(  # noqa: S602 - the user's own command line
+                command,
+                shell=True,
+                stdin=subprocess.PIPE,
+                stdout=_STDERR,  # stdout is of the scores
+                env={**os.environ, **variables},
+                start_new_session=True,
+            ) as process:
+                try:
+                    process.communicate(json.dumps(scored.to_dict()).encode(), _COMMAND_SECONDS)
+                except BaseException:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+                    raise
+                if process.returncode:
+                    raise subprocess.CalledProcessError(process.returncode, command)
         except (OSError, subprocess.SubprocessError) as error:
             render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
-
-    @staticmethod
-    def _wait(command: str, given: bytes, environment: Mapping[str, str]) -> None:
-        """Runs a command line to its end; one that is cut short ends with all it has started."""
-        with subprocess.Popen(  # noqa: S602 - the user's own command line
-            command,
-            shell=True,
-            stdin=subprocess.PIPE,
-            stdout=_STDERR,  # stdout is of the scores
-            env=environment,
-            start_new_session=True,
-        ) as process:
-            try:
-                process.communicate(given, _COMMAND_SECONDS)
-            except BaseException:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise
-            if process.returncode:
-                raise subprocess.CalledProcessError(process.returncode, command)
 
     @contextlib.contextmanager
     def published(self, watching: Watch, junit: Path | None, sweep: Path) -> Iterator[None]:
@@ -245,8 +245,7 @@ def watch(
     with reported():
         spec = load_spec(sweep)
         telling = _Telling(form.json, on_fail, gate or spec.gate)
-        for sentence in spec.warnings:
-            render.note(f"warning: {sentence}")
+        render.notes(spec.warnings)
         with logged(log_to, spec.name) as log:
             watching = Watch(
                 spec,

@@ -153,7 +153,6 @@ class LeRobotDataset(TabledDataset):
         return list(dict.fromkeys(self._file("data", number) for number in self._numbers))
 
     def _file(self, what: str, number: int, key: str = "") -> Path:
-        """The file of an episode's rows, or of its video."""
         where = f"videos/{key}" if key else what
         if self._newest:
             names = ("chunk_index", "file_index")

@@ -114,11 +114,7 @@ class FrameColumn(DatasetColumn):
 
 
 class TabledDataset(Dataset):
-    """A dataset whose numbers fit into memory, column by column, and whose frames need not.
-
-    Args:
-        path: Where it is.
-    """
+    """A dataset whose numbers fit into memory, column by column, and whose frames need not."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

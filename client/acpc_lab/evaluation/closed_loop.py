@@ -14,8 +14,8 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from acpc_client import CheckpointRef, Identity, Perturbation, Score, write_whole
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies import ShiftRows, StudyCheckpoint, SweepRows
-from acpc_lab.tables import Column, Integers, Numbers, Rows, Texts, read_rows, to_csv
+from acpc_lab.studies import LevelRows, ShiftRows, StudyCheckpoint, SweepRows
+from acpc_lab.tables import Column, Integers, Texts, read_rows, to_csv
 
 SEEDS = (42, 43, 44)
 """Evaluation seeds of the paper, section "Models, Tasks, and Evaluation"."""
@@ -45,12 +45,9 @@ class ClosedLoop(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class SuccessRows(Rows):
+class SuccessRows(LevelRows):
     """A row per checkpoint, shift and evaluation seed."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
     checkpoint: Annotated[Texts, Column("checkpoint, with its weights file where it has several")]
     shift: Annotated[Texts, Column("visual shift in its short form; identity: clean")]
     seed: Annotated[Integers, Column("evaluation seed", low=0)]
@@ -115,8 +112,6 @@ Scores = Iterable[tuple[StudyCheckpoint, Score]]
 
 
 class _Rate(NamedTuple):
-    """Success of one checkpoint under one shift, all seeds together."""
-
     successes: int
     episodes: int
     by_seed: tuple[float, ...]

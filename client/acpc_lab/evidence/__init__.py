@@ -13,19 +13,3 @@ from acpc_lab.evidence.family import (
 )
 from acpc_lab.evidence.limits import limit_numbers, limits
 from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch
-
-__all__ = [
-    "ERROR_HALFLIFE",
-    "Family",
-    "FamilyWise",
-    "Sureness",
-    "all_hold",
-    "any_holds",
-    "at_epoch",
-    "evidence_columns",
-    "held_in_sequence",
-    "holm",
-    "limit_numbers",
-    "limits",
-    "wilson",
-]

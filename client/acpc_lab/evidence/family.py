@@ -122,8 +122,7 @@ class Family:
     def everywhere(self, groups: Sequence[Sequence[int]]) -> list[Sureness]:
         """Which groups of cells pass as a whole, and which fail somewhere: Holm over the groups.
 
-        Args:
-            groups: Places of the cells of each group, for example of a checkpoint's shifts.
+        A group holds the places of its cells, for example of a checkpoint's shifts.
         """
         passed, failed = self._p_values()
         whole = [all_hold([passed[place] for place in group]) for group in groups]
@@ -188,7 +187,6 @@ class Family:
 
     @staticmethod
     def _whole(cells: Sequence[Evidence | None], fails: bool) -> Outcome | None:
-        """The outcome of a group by itself."""
         if fails:
             return Outcome.FAILED
         if any(cell is None for cell in cells):
@@ -221,9 +219,7 @@ _PLAIN = ("anchors_to_decide", "trajectories", "unseen", "p_passed", "p_failed")
 def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[str, Any]:
     """Intervals, confident outcome and p-values by themselves and among the others of a family.
 
-    Args:
-        evidence: None: every column is None.
-        among: The cell in its family; None: it has none, as a reference.
+    Without evidence every column is None; ``among`` is None of a reference.
     """
     row: dict[str, Any] = {"confidence": evidence and evidence.confidence}
     for name in _INTERVALS:

@@ -12,10 +12,10 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from acpc.contract import changed, load_optional, to_plain
 from acpc_client import Score
@@ -85,25 +85,21 @@ def record_of(item: EpochScore, prefix: str = "acpc") -> ScoreRecord:
 
 def epochs_of(scored: Scored) -> Iterator[tuple[EpochScore, str]]:
     """Yields each score as an epoch's, with the prefix of its names."""
-    if isinstance(scored, EpochScore):
-        if scored.score is not None:
-            yield scored, "acpc"
-        return
-    items: Iterable[CellResult]
     if isinstance(scored, ScoredCheckpoint):
-        items = scored.results
-        epoch: int | None = scored.arrival.epoch or 0
+        epoch = scored.arrival.epoch or 0
+        for item in scored.results:
+            for found, prefix in epochs_of(item):
+                yield dataclasses.replace(found, epoch=epoch, step=epoch), prefix
+    elif scored.score is None:
+        return
+    elif isinstance(scored, EpochScore):
+        yield scored, "acpc"
     else:
-        items, epoch = (scored,), None
-    for item in items:
-        cell, near = item.cell, changed(item.cell.protocol).get("neighbourhood")
+        cell, near = scored.cell, changed(scored.cell.protocol).get("neighbourhood")
         prefix = "acpc" if cell.seed == 0 else f"acpc/seed{cell.seed}"
         prefix += "" if near is None else f"/neighbourhood{near:g}"
-        found = EpochScore.numbered(cell.checkpoint, cell.shift, item.operation, item.score)
-        if epoch is not None:
-            found = dataclasses.replace(found, epoch=epoch, step=epoch)
-        if found.score is not None:
-            yield found, prefix
+        of = cell.checkpoint, cell.shift, scored.operation, scored.score
+        yield EpochScore.numbered(*of), prefix
 
 
 def _figure(score: Score) -> dict[str, bytes]:
@@ -113,16 +109,6 @@ def _figure(score: Score) -> dict[str, bytes]:
     with contextlib.suppress(ArgumentError, FailedPrecondition):
         return {"figure.png": report.picture(score).png()}
     return {}
-
-
-class Writer(Protocol):
-    """Writes into one tracker, whatever raises there."""
-
-    def write(self, record: ScoreRecord) -> None:
-        """Writes a record into the run it belongs to, which is made where there is none."""
-
-    def close(self) -> None:
-        """Ends the runs that were written."""
 
 
 class MlflowWriter:
@@ -264,7 +250,8 @@ class TensorboardWriter:
             run.close()
 
 
-WRITERS: dict[str, Callable[[str, str], Writer]] = {
+Writer = MlflowWriter | WandbWriter | TensorboardWriter
+WRITERS: dict[str, type[Writer]] = {
     "mlflow": MlflowWriter,
     "wandb": WandbWriter,
     "tensorboard": TensorboardWriter,
@@ -287,7 +274,6 @@ def _code(content: bytes) -> str:
 
 
 def _written(record: ScoreRecord) -> tempfile.TemporaryDirectory[str]:
-    """The record's files in a folder."""
     folder = tempfile.TemporaryDirectory(prefix="acpc-")
     for name, content in record.files.items():
         Path(folder.name, name).write_bytes(content)

@@ -289,7 +289,6 @@ class CemCertificates(SolverHook):
         return IterationCertificate(step, False, None, False, None, seconds, None, session)
 
     def _check(self, session: PlanSession, count: int) -> None:
-        """Whether the session certifies what the solver selects."""
         if session.elite_count != count:
             wanted = f"found {session.elite_count}, wanted the solver's topk {count}"
             raise ArgumentError("elite_count", wanted)

@@ -230,7 +230,6 @@ class ScoreCheckpointCallback:
             self._scorer.close()
 
     def _trouble(self, where: str, error: Exception) -> None:
-        """Raises or warns, as was asked for."""
         if self._raise_errors:
             raise error
         code = error.code if isinstance(error, AcpcError) else type(error).__name__

@@ -62,9 +62,7 @@ def style_sheet() -> str:
     lights = "".join(f"--{role}:{value};" for role, (value, _) in COLOURS.items())
     darks = "".join(f"--{role}:{value};" for role, (_, value) in COLOURS.items())
     classes = "".join(
-        f".f-{role}{{fill:var(--{role})}}.s-{role}{{stroke:var(--{role})}}"
-        f".b-{role}{{background:var(--{role})}}"
-        for role in COLOURS
+        f".f-{role}{{fill:var(--{role})}}.s-{role}{{stroke:var(--{role})}}" for role in COLOURS
     )
     dark = f"@media screen and (prefers-color-scheme:dark){{:root{{{darks}}}}}"
     return f":root{{color-scheme:light dark;{lights}}}{dark}{classes}"

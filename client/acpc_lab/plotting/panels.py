@@ -135,11 +135,7 @@ def zero_line(axis: Axes, height: float = 0.0) -> None:
 
 
 def data_uri(history: NDArray[np.uint8]) -> str:
-    """The last frame of a history as a data URI: PNG, or WebP when it is large.
-
-    Args:
-        history: uint8 (history, height, width, 3).
-    """
+    """The last frame of uint8 (h, height, width, 3) as a data URI: PNG, or WebP when large."""
     frame = np.ascontiguousarray(history[-1])
     small = max(frame.shape[:2]) <= _MAX_LOSSLESS_SIDE
     buffer = io.BytesIO()

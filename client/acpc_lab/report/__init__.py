@@ -14,7 +14,7 @@ from pathlib import Path
 
 from acpc_lab.report.exports import export_figures
 from acpc_lab.report.headline import claims, failing
-from acpc_lab.report.model import Measurement, Preview, ReportData
+from acpc_lab.report.model import Measurement, Preview, ReportData, counted
 from acpc_lab.report.page import render
 from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (

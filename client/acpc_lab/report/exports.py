@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,13 +15,12 @@ from acpc_lab.extras import load
 from acpc_lab.plotting import light
 from acpc_lab.report.figures import Key, Plate, abreast, plates
 from acpc_lab.report.model import ReportData
-from acpc_lab.tables import Table
+from acpc_lab.tables import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
-Row = dict[str, Any]
 _LABELS = ("task", "run", "level", "shift", "success", "clean_success")
 _NUMBERS = (
     "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible",
@@ -53,7 +52,8 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
     taken: dict[str, int] = {}
     with plotting.styled():
         for plate in plates(data):
-            name = _slug(f"{plate.key}-{plate.shift}" if plate.shift else plate.key)
+            title = f"{plate.key}-{plate.shift}" if plate.shift else plate.key
+            name = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.").lower()
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
             written += plotting.write(composed(plate), target, name)
@@ -62,10 +62,6 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
         Table(rows(data), behind="checkpoint").save(path)
         written.append(path)
     return written
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.").lower()
 
 
 def composed(plate: Plate) -> Figure:

@@ -29,7 +29,7 @@ Place = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Number:
     """One number of the headline, with what it has to reach."""
 
     name: str
@@ -45,7 +45,7 @@ class Headline:
 
     sentence: str
     lines: tuple[str, ...]
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[Number, ...] = ()
     standing: Standing | None = None
 
 
@@ -98,11 +98,11 @@ def _figure(
     limit: tuple[str, float],
     passed: bool | None,
     spec: str = ".3f",
-) -> Figure:
+) -> Number:
     found, interval = cell.value(name), cell.interval(name)
     text = "unknown" if found is None else shown_number(found, spec)
     met, (words, value) = _met(passed, interval, limit[1]), limit
-    return Figure(title, text, f"{words} {value:g}", met, shown_interval(interval, spec))
+    return Number(title, text, f"{words} {value:g}", met, shown_interval(interval, spec))
 
 
 def _met(passed: bool | None, interval: Interval | None, limit: float) -> Standing:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from acpc.contract import parse
-from acpc_client import Perturbation, Score, SeverityLimit
+from acpc_client import SeverityLimit
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.evidence import limits
-from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.model import ReportData
 
 Apart = tuple[str, int | None, float | None]
 """Checkpoint, seed and neighbourhood, which tell curves apart."""
@@ -28,17 +27,12 @@ class LimitTable:
 
 def severity_limits(data: ReportData) -> dict[tuple[Apart, str], SeverityLimit]:
     """The limits of the candidates."""
-    return limits(_scored(data))
-
-
-def _scored(data: ReportData) -> Iterator[tuple[Apart, Perturbation, Score | None, str]]:
+    scored = []
     for cell in data.candidates:
+        apart = cell.title, cell.protocol.seed, cell.protocol.neighbourhood
         with suppress(ArgumentError):  # a shift that is known by its digest alone
-            yield _apart(cell), parse(cell.shift), cell.score, cell.operation
-
-
-def _apart(cell: Measurement) -> Apart:
-    return cell.title, cell.protocol.seed, cell.protocol.neighbourhood
+            scored.append((apart, parse(cell.shift), cell.score, cell.operation))
+    return limits(scored)
 
 
 def limit_table(data: ReportData) -> LimitTable | None:

@@ -19,7 +19,7 @@ from acpc_lab.report.limits import limit_table
 from acpc_lab.report.measures import checks, common_receipt, protocol_rows
 from acpc_lab.report.model import Measurement, ReportData
 from acpc_lab.report.tables import grids, standings, table
-from acpc_lab.report.worst import WorstAnchor, focus
+from acpc_lab.report.worst import FocusAnchor, focus
 
 _ASSETS = Path(__file__).parent / "assets"
 _MANY_PANELS = 12
@@ -121,7 +121,7 @@ def _inline(plate: Plate, key: str) -> Iterator[str]:
 
 
 def _pictures(
-    data: ReportData, cell: Measurement, anchor: WorstAnchor
+    data: ReportData, cell: Measurement, anchor: FocusAnchor
 ) -> list[tuple[str, str, str]]:
     """Caption, alternative text and data URI of each picture of an anchor; none without them."""
     preview = data.previews.get((cell.operation, anchor.index))

@@ -236,7 +236,7 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Row:
+class Line:
     """A cell in the table: values by column, where it stands, and its distributions."""
 
     cell: Measurement
@@ -246,7 +246,7 @@ class Row:
     strip: Strip | None = None
 
 
-def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
+def table(data: ReportData) -> tuple[list[TableColumn], list[Line]]:
     """The columns that hold anything (some: more than one value), and the rows, references last."""
 
     def says(column: TableColumn) -> bool:
@@ -258,8 +258,8 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Row]]:
     columns = [it._replace(title=named.get(it.key, it.title)) for it in columns]
     scale = _scale(data.cells)
     rows = [
-        Row(cell, standing(cell), failed_by(cell), {c.key: c.shown(cell) for c in columns},
-            _strip(cell, scale))
+        Line(cell, standing(cell), failed_by(cell), {c.key: c.shown(cell) for c in columns},
+             _strip(cell, scale))
         for cell in sorted(data.cells, key=lambda cell: cell.is_reference)
     ]  # fmt: skip
     return columns, rows

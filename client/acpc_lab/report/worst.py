@@ -24,19 +24,17 @@ Chosen = tuple[Measurement, str]
 
 
 @dataclass(frozen=True)
-class WorstAnchor:
+class FocusAnchor:
     """One anchor of a cell that fails, or comes closest to failing.
 
     Attributes:
         distance: D; None where the anchor has no partner.
-        wanted: What D must exceed.
     """
 
     index: int
     identity: int
     radius: float
     distance: float | None
-    wanted: float
     reasons: tuple[str, ...]
 
 
@@ -50,7 +48,7 @@ class Focus:
 
     cell: Measurement
     why: str
-    anchors: tuple[WorstAnchor, ...]
+    anchors: tuple[FocusAnchor, ...]
     again: tuple[int, ...] = ()
 
 
@@ -73,7 +71,7 @@ def focus(data: ReportData) -> list[Focus]:
     for cell, why in chosen:
         if cell.values is None:
             continue
-        worst = worst_anchors(cell, cell.values)
+        worst = worst_anchors(cell.values)
         keys = [(_kind(cell), cell.task, anchor.identity) for anchor in worst]
         new = tuple(anchor for anchor, key in zip(worst, keys, strict=True) if key not in seen)
         found.append(Focus(cell, why, new, tuple(key[2] for key in keys if key in seen)))
@@ -112,7 +110,7 @@ def _score(cell: Measurement) -> float:
     return cell.value("sr") if found is None else found
 
 
-def worst_anchors(cell: Measurement, values: AnchorValues) -> tuple[WorstAnchor, ...]:
+def worst_anchors(values: AnchorValues) -> tuple[FocusAnchor, ...]:
     """The anchors pushed furthest and those least apart from a different state, worst first."""
     distance = values.different_state_distance
     ranked = (("pushed {}furthest", -values.radius), ("{}least apart from another state", distance))
@@ -122,12 +120,11 @@ def worst_anchors(cell: Measurement, values: AnchorValues) -> tuple[WorstAnchor,
         for index, place in zip(known, _PLACES, strict=False):
             reasons.setdefault(index, []).append(words.format(place))
     return tuple(
-        WorstAnchor(
+        FocusAnchor(
             index=index,
             identity=int(values.anchor_ids[index]),
             radius=float(values.radius[index]),
             distance=None if np.isnan(distance[index]) else float(distance[index]),
-            wanted=cell.wanted,
             reasons=tuple(why),
         )
         for index, why in reasons.items()

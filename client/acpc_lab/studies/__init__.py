@@ -6,7 +6,7 @@ extras.
 """
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.base import Evidence, Listing, Parameters, Study, gathered
+from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, gathered
 from acpc_lab.studies.bundle import verify
 from acpc_lab.studies.catalogue import STUDIES
 from acpc_lab.studies.measuring import (

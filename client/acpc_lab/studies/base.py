@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
@@ -13,7 +12,7 @@ from acpc.contract import Record, check
 from acpc_client import Result, StudyResult
 from acpc_client.errors import ArgumentError, MalformedAnswer
 
-from acpc_lab.studies.measuring import AskScore, AskStudy, StudyCheckpoint
+from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 if TYPE_CHECKING:
@@ -99,11 +98,6 @@ CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))
 """The columns that name a checkpoint."""
 
 
-def decimals(value: float | None, spec: str) -> str:
-    """A number in a format, for example ``.3f``; a dash for None and NaN."""
-    return "-" if value is None or math.isnan(value) else f"{value:{spec}}"
-
-
 Answers = Sequence[tuple[StudyCheckpoint, Any]]
 """The checkpoints that were measured, each with the answer of its job."""
 Kind = TypeVar("Kind", bound=Rows)
@@ -171,7 +165,7 @@ class Study:
     shown: Callable[[Any], Iterator[str | Listing]]
     draw: Callable[[Evidence], Mapping[str, Figure]]
     examples: Sequence[str] = ()
-    ask: AskStudy | AskScore | None = None
+    ask: Ask | None = None
     about: str = ""
     options: Sequence[str] = ()
     gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None

@@ -130,7 +130,7 @@ def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
             ("raw IR", "ir_raw", ".3f"),
             ("SR", "sr", ".3f"),
             ("clean success", _clean_success),
-            ("collapsed", lambda item: "yes" if item.collapsed else "no"),
+            ("collapsed", "collapsed"),
         ),
     )
     yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled

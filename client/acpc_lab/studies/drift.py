@@ -11,7 +11,7 @@ from acpc.contract import DriftStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import joined, panels
-from acpc_lab.studies.base import Listing, Parameters, RunRows, Study, decimals
+from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
 from acpc_lab.studies.measuring import AskStudy, require_one_per_run
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
@@ -224,10 +224,10 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     """Errors by task and run, the reductions over runs, and the bound."""
 
     def control(index: int, name: str) -> tuple[Any, ...]:
-        def cell(row: tuple[DriftCell, tuple[float, ...]]) -> str:
-            return decimals(row[1][index], ".3f") + " *" * (name == row[0].selected)
+        def error(row: tuple[DriftCell, tuple[float, ...]]) -> str:
+            return f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
 
-        return f"+{name}", cell
+        return f"+{name}", error
 
     yield Listing(
         list(zip(summary.cells, summary.controls, strict=True)),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from acpc.contract import GaussianNoise, Record, bounded, columns_of
+from acpc.contract import GaussianNoise, Record, bounded, cell, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, marker, panels
-from acpc_lab.studies.base import Answers, Evidence, LevelRows, Listing, Parameters, Study, decimals
+from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
 from acpc_lab.studies.measuring import AskScore
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -118,13 +118,13 @@ def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
     ]
     ratios = {(entry.task, entry.horizon, entry.quantile): entry.ratio for entry in kept}
 
-    def cell(horizon: int, quantile: float) -> tuple[Any, ...]:
+    def column(horizon: int, quantile: float) -> tuple[Any, ...]:
         title = f"H{horizon} q{100 * quantile:g}"
-        return title, lambda task: decimals(ratios.get((task, horizon, quantile)), ".2f")
+        return title, lambda task: cell(ratios.get((task, horizon, quantile)), ".2f")
 
     places = sorted({(entry.horizon, entry.quantile) for entry in kept})
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    yield Listing(tasks, (("task", str), *(cell(*at) for at in places)))
+    yield Listing(tasks, (("task", str), *(column(*at) for at in places)))
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 
 
@@ -150,12 +150,6 @@ def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float
     return figure
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The ratios."""
-    held = evidence.summary
-    return {"ratios": horizon_ratios(held.entries, held.horizon, held.quantile)}
-
-
 def horizon_rows(answers: Answers) -> HorizonRows:
     """A row per checkpoint, horizon and quantile that was asked for."""
     pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
@@ -170,7 +164,9 @@ STUDY = Study(
     "Does IR fall whatever the horizon and the quantile?",
     summarise,
     shown,
-    draw,
+    lambda made: {
+        "ratios": horizon_ratios(made.summary.entries, made.summary.horizon, made.summary.quantile)
+    },
     ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
     AskScore(
         GaussianNoise(0.08), ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95))

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any
 
 import numpy as np
 from acpc.contract import Study
@@ -46,9 +46,6 @@ EVENTS = "measuring.jsonl"
 """What happened to its jobs."""
 CONCURRENCY = 5
 """Jobs at the server at a time."""
-
-Answer = TypeVar("Answer", StudyResult, Score)
-Given_co = TypeVar("Given_co", bound=StudyResult | Score, covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +90,7 @@ def read_checkpoints(
     rows: CheckpointRows,
     **drawn: Any,  # noqa: ANN401 - as DatasetAnchors takes them
 ) -> tuple[StudyCheckpoint, ...]:
-    """The checkpoints behind the rows.
-
-    Args:
-        rows: Of the file.
-        **drawn: How anchors are drawn from datasets: fields of ``DatasetAnchors``.
+    """The checkpoints behind the rows; ``drawn`` are fields of ``DatasetAnchors``.
 
     Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
@@ -136,22 +129,6 @@ def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
             )
 
 
-class Ask(Protocol[Given_co]):
-    """What is measured on every checkpoint."""
-
-    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
-        """Submits the job of a checkpoint."""
-        ...
-
-    def answer(self, operation: Operation) -> Given_co:
-        """Returns what an ended job has measured, or raises the reason why it has nothing."""
-        ...
-
-    def document(self) -> dict[str, Any]:
-        """All that decides a number, as plain values."""
-        ...
-
-
 @dataclass(frozen=True)
 class AskStudy:
     """Asks for a study's rows."""
@@ -159,17 +136,16 @@ class AskStudy:
     study: Study
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
-        """Submits RunStudy."""
-        how: Any = {"numeric_mode": self.numeric_mode, "request_id": request_id, "patience": 0.0}
+    def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
+        """Submits the job of a checkpoint."""
         return client.run_study(row.checkpoint, row.anchors, self.study, **how).submitted
 
     def answer(self, operation: Operation) -> StudyResult:
-        """The rows."""
+        """The rows that an ended job has measured; raises the reason why it has none."""
         return operation.study_result()
 
     def document(self) -> dict[str, Any]:
-        """The study with its parameters."""
+        """All that decides a number, as plain values."""
         plain, mode = _plain(self.study.to_message()), str(self.numeric_mode)
         return {"study": self.study.kind, "request": plain, "numeric_mode": mode}
 
@@ -182,29 +158,32 @@ class AskScore:
     protocol: ScoreProtocol
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
-    def submit(self, client: AcpcClient, row: StudyCheckpoint, request_id: str) -> Operation:
-        """Submits ScoreCheckpoint."""
-        how: Any = {"numeric_mode": self.numeric_mode, "request_id": request_id, "patience": 0.0}
+    def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
+        """Submits the job of a checkpoint."""
         asked = row.checkpoint, row.anchors, self.shift
         return client.score_checkpoint(*asked, protocol=self.protocol, **how).submitted
 
     def answer(self, operation: Operation) -> Score:
-        """The score."""
+        """The score of an ended job; raises the reason why it has none."""
         return operation.result()
 
     def document(self) -> dict[str, Any]:
-        """Shift and protocol."""
+        """All that decides a number, as plain values."""
         protocol, mode = dataclasses.asdict(self.protocol), str(self.numeric_mode)
         return {"shift": _plain(self.shift.to_spec()), "protocol": protocol, "numeric_mode": mode}
 
 
+Ask = AskStudy | AskScore
+"""What is measured on every checkpoint."""
+
+
 @dataclass(frozen=True)
-class Measured(Generic[Answer]):
+class Measured:
     """What was measured on one checkpoint, and by which job."""
 
     row: StudyCheckpoint
     operation: Operation
-    answer: Answer
+    answer: StudyResult | Score
 
     def source(self) -> dict[str, Any]:
         """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
@@ -221,7 +200,7 @@ class Measured(Generic[Answer]):
 
 
 @dataclass(eq=False)
-class MeasuringTask(Generic[Answer]):
+class MeasuringTask:
     """One checkpoint to be measured, and what was measured on it.
 
     Attributes:
@@ -230,9 +209,9 @@ class MeasuringTask(Generic[Answer]):
 
     index: int
     row: StudyCheckpoint
-    ask: Ask[Answer]
+    ask: Ask
     identity: uuid.UUID
-    measured: Measured[Answer] | None = None
+    measured: Measured | None = None
 
     @property
     def id(self) -> str:
@@ -252,24 +231,25 @@ class MeasuringTask(Generic[Answer]):
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the job of an attempt."""
         request_id = str(uuid.uuid5(self.identity, f"{self.index}.{attempt - 1}"))
-        return self.ask.submit(client, self.row, request_id)
+        how = {"numeric_mode": self.ask.numeric_mode, "patience": 0.0}
+        return self.ask.submit(client, self.row, request_id=request_id, **how)
 
     def keep(self, operation: Operation) -> None:
         """Keeps the answer in memory."""
         self.measured = Measured(self.row, operation, self.ask.answer(operation))
 
 
-MeasuringProgress = CampaignProgress[MeasuringTask[Any]]
+MeasuringProgress = CampaignProgress[MeasuringTask]
 
 
 def measure(
     client: AcpcClient,
     rows: Sequence[StudyCheckpoint],
-    ask: Ask[Answer],
+    ask: Ask,
     folder: Path,
-    on_update: OnUpdate[MeasuringTask[Answer]] = lambda _: None,
+    on_update: OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
-) -> list[Measured[Answer]]:
+) -> list[Measured]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted
@@ -327,7 +307,7 @@ def _plain(message: Message) -> dict[str, Any]:
     return plain
 
 
-def _digest(rows: Sequence[StudyCheckpoint], ask: Ask[Any]) -> str:
+def _digest(rows: Sequence[StudyCheckpoint], ask: Ask) -> str:
     cells = [[str(row), str(row.checkpoint), str(row.anchors)] for row in rows]
     document = {"cells": cells, "ask": ask.document()}
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

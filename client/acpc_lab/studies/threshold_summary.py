@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from acpc.contract import Record
+from acpc.contract import Record, cell
 
 from acpc_lab.plotting import INK, SOFT, hue, marker, panels, zero_line
-from acpc_lab.studies.base import Evidence, Listing, decimals
+from acpc_lab.studies.base import Evidence, Listing
 from acpc_lab.studies.recovery import ThresholdPair, TrainingSweep, recovered_levels
 from acpc_lab.studies.statistics import Interval, Spread
 
@@ -271,7 +271,7 @@ def _mean(name: str, mean: SplitMean) -> str:
     return (
         f"{name}: BA {mean.balanced_accuracy:.3f} "
         f"({mean.lowest_balanced_accuracy:.3f} to {mean.highest_balanced_accuracy:.3f}), "
-        f"precision {decimals(mean.precision, '.3f')}, recall {decimals(mean.recall, '.3f')}, "
+        f"precision {cell(mean.precision, '.3f')}, recall {cell(mean.recall, '.3f')}, "
         f"onset mismatch {mean.mismatch:.2f}, worst {mean.worst_mismatch:g}"
     )
 

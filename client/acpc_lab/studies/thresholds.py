@@ -96,10 +96,6 @@ class ThresholdParameters(Parameters):
         if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
             raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
 
-    def pairs(self) -> list[ThresholdPair]:
-        """Every pair of the grid."""
-        return [ThresholdPair(ir, sr) for ir in self.ir_grid for sr in self.sr_grid]
-
     def onset_rule(self, levels: tuple[float, ...]) -> OnsetRule:
         """Makes the rule by which onsets are compared on a grid of levels."""
         return OnsetRule(
@@ -194,15 +190,15 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
 
 
 def _judged(name: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
-    """Judges every pair of thresholds on every run of a family."""
     tasks = sweep.by_task()
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {name}" if name else ""
         raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
     rule = parameters.onset_rule(sweep.levels)
+    grid = itertools.product(parameters.ir_grid, parameters.sr_grid)
     return {
         pair: {task: [judge(run, pair, rule) for run in runs] for task, runs in tasks.items()}
-        for pair in parameters.pairs()
+        for pair in itertools.starmap(ThresholdPair, grid)
     }
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class AnchorPlace:
         history: Frames of history in a set that is made; None: what the file says, or 3.
     """
 
-    node: Node
+    node: Node = field(compare=False)
     dataset: DatasetAnchors | None = None
     digest: str = ""
     upload: str = ""
@@ -102,33 +102,29 @@ class Depot:
 
     def store(self, anchors: AnchorPlace) -> Source:
         """Returns what to score on; the same anchors give the same set, however often."""
+        about, source = f"sweep {self.sweep}", anchors.dataset
         if anchors.upload:
-            return self._uploaded(anchors)
-        if anchors.dataset is None:
+            arrays, upload = read_file(anchors, self.folder), self.client.anchors.upload
+            return self.link.ask(lambda: upload(arrays, description=about)).digest
+        if source is None:
             return self.link.ask(lambda: named(anchors, self.folder, self.client))
-        return self._frozen(anchors, anchors.dataset) if anchors.freeze else anchors.dataset
-
-    def groups(self, anchors: AnchorPlace) -> Collection[str]:
-        """Returns the groups of views that the anchors have."""
-        return self.link.ask(lambda: groups_of(anchors, self.folder, self.client))
-
-    def _uploaded(self, anchors: AnchorPlace) -> str:
-        arrays = read_file(anchors, self.folder)
-        upload = self.client.anchors.upload
-        return self.link.ask(lambda: upload(arrays, description=f"sweep {self.sweep}")).digest
-
-    def _frozen(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
-        create = self.client.anchors.create
+        if not anchors.freeze:
+            return source
+        create, request_id = self.client.anchors.create, self.request_id(anchors, source)
         return self.link.ask(
             lambda: create(
                 source,
                 history=anchors.history or HISTORY,
                 horizon=self.horizon,
-                description=f"sweep {self.sweep}",
+                description=about,
                 reading=self.reading,
-                request_id=self.request_id(anchors, source),
+                request_id=request_id,
             )
         ).digest
+
+    def groups(self, anchors: AnchorPlace) -> Collection[str]:
+        """Returns the groups of views that the anchors have."""
+        return self.link.ask(lambda: groups_of(anchors, self.folder, self.client))
 
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Returns the id of the job that makes a set; what the file leaves open is left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.sweeps.anchors import AnchorPlace, Source, Store
+from acpc_lab.sweeps.anchors import AnchorPlace, Store
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.reading import Label, Node, Pattern, as_value, fill
+from acpc_lab.sweeps.reading import Label, Node, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
-from acpc_lab.sweeps.spec import Group, Named, SweepSpec
+from acpc_lab.sweeps.spec import Group, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
@@ -67,29 +68,17 @@ def make_plan(
     listing = _by_name(checkpoints)
     cells: list[Cell] = []
     owners: dict[CheckpointRef, str] = {}
-    store = stored_once(store)
+    store = functools.cache(store)  # each of the anchors is stored once
     for group in spec.groups:
         for checkpoint, texts in _members(group, listing):
             if checkpoint in owners:
+                shown = f"{checkpoint.name} ({checkpoint.weights})"
                 raise group.node.error(
-                    f"{_shown(checkpoint)} is already in {owners[checkpoint]}; narrow one of them"
+                    f"{shown} is already in {owners[checkpoint]}; narrow one of them"
                 )
             owners[checkpoint] = group.node.path
             cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
     return Plan(spec.name, spec.description, spec.document, tuple(cells))
-
-
-def stored_once(store: Store) -> Store:
-    """Returns ``store`` with a memory: each of the anchors is stored once."""
-    stored: dict[tuple[object, ...], Source] = {}
-
-    def once(anchors: AnchorPlace) -> Source:
-        key = (anchors.dataset, anchors.digest, anchors.upload, anchors.freeze, anchors.history)
-        if key not in stored:
-            stored[key] = store(anchors)
-        return stored[key]
-
-    return once
 
 
 def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
@@ -182,7 +171,11 @@ def _members(group: Group, listing: Listing) -> Iterator[tuple[CheckpointRef, di
                     seen.add(ref)
                     yield ref, {**labels, **more}
         if not found:
-            raise group.node.error(_no_match(pattern, group.weights, listing))
+            beside = f" with weights {group.weights.text!r}" if group.weights else ""
+            near = _near(pattern.text, listing)
+            raise group.node.error(
+                f"{pattern.text!r}{beside} fits no checkpoint at the server{near}"
+            )
 
 
 def _weights(group: Group, name: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -207,7 +200,7 @@ def _default_weights(files: Sequence[str], name: str, node: Node) -> str:
 
 
 def _reference(
-    named: Named, node: Node, fills: Mapping[str, str], listing: Listing
+    named: CheckpointRef, node: Node, fills: Mapping[str, str], listing: Listing
 ) -> CheckpointRef:
     name = _fill(named.name, fills, node)
     weights = _fill(named.weights, fills, node)
@@ -233,23 +226,12 @@ def _fill(template: str, fills: Mapping[str, str], node: Node) -> str:
         ) from missing
 
 
-def _no_match(pattern: Pattern, weights: Pattern | None, listing: Listing) -> str:
-    beside = f" with weights {weights.text!r}" if weights else ""
-    return (
-        f"{pattern.text!r}{beside} fits no checkpoint at the server{_near(pattern.text, listing)}"
-    )
-
-
 def _near(name: str, listing: Listing) -> str:
     if not listing:
         return ", which has none at all; see its --checkpoint-root"
     near = nearest(name, listing, _MAX_NAMES, like=0.5) or list(listing)[:_MAX_NAMES]
     more = f" and {len(listing) - len(near)} others" if len(listing) > len(near) else ""
     return f", which has {', '.join(near)}{more}"
-
-
-def _shown(ref: CheckpointRef) -> str:
-    return f"{ref.name} ({ref.weights})"
 
 
 def check_dropped(before: Plan, after: Plan, entries: Mapping[str, Entry], folder: Path) -> None:
@@ -289,9 +271,5 @@ def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:  # noqa:
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from _changes(old, new, f"{path}[{index}]")
     else:
-        yield f"{path}: {_short(before)} -> {_short(after)}"
-
-
-def _short(value: Any) -> str:  # noqa: ANN401
-    shown = "nothing" if value is None else repr(value)
-    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+        old, new = ("nothing" if value is None else brief(value) for value in (before, after))
+        yield f"{path}: {old} -> {new}"

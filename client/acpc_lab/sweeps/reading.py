@@ -99,9 +99,7 @@ class Node:
 
     def found(self, wanted: str) -> SweepFileError:
         """Makes an error that names what stands here and what should."""
-        shown = repr(self.value)
-        found = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        return self.error(f"found {found}, wanted {wanted}")
+        return self.error(f"found {brief(self.value)}, wanted {wanted}")
 
     def section(self, keys: Sequence[str], required: Sequence[str] = ()) -> Section:
         """Reads a mapping with no other keys than these."""
@@ -194,6 +192,12 @@ class Section(dict[str, Node]):
     def read(self, key: str, how: Callable[[Node], Value], default: Other) -> Value | Other:
         """Reads a value, or returns the default where it is absent."""
         return how(self[key]) if key in self else default
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, cut where it is long."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
 def _join(path: str, key: str) -> str:

@@ -249,8 +249,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def table(self) -> Columns:
         """Returns the rows by column."""
-        rows = self.rows()
-        return {name: [row[name] for row in rows] for name in rows.columns}
+        return self.rows().by_column()
 
     def shown(self) -> Columns:
         """Returns checkpoint, shift, state and verdict of every cell."""

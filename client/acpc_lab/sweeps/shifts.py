@@ -90,7 +90,8 @@ def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
         guess = did_you_mean(kind, KINDS, f"wanted one of {', '.join(KINDS)}")
         raise node.error(f"found the kind {kind!r}; {guess}")
     fields = dataclasses.fields(cls)
-    required = [item.name for item in fields if _required(item)]
+    bare = [x for x in fields if x.default is dataclasses.MISSING]
+    required = [x.name for x in bare if x.default_factory is dataclasses.MISSING]
     section = node.section([item.name for item in fields], required)
     hints = typing.get_type_hints(cls)
     choices = [
@@ -102,10 +103,6 @@ def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
             yield cls(**dict(combination))
         except ArgumentError as error:
             raise node.error(error.message) from error
-
-
-def _required(item: dataclasses.Field[Any]) -> bool:
-    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
 
 
 def _value(node: Node, kind: Any) -> Any:  # noqa: ANN401 - the type of one parameter

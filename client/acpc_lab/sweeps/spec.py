@@ -12,6 +12,7 @@ from typing import Any
 from acpc.contract import check, digested
 from acpc_client import (
     Access,
+    CheckpointRef,
     EvidenceOptions,
     NumericMode,
     PartnerPast,
@@ -41,27 +42,20 @@ _GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
 
 
 @dataclass(frozen=True)
-class Named:
-    """A checkpoint by name and weights; both may have ``{label}`` parts. Empty: by default."""
-
-    name: str
-    weights: str = ""
-
-
-@dataclass(frozen=True)
 class Group:
     """One item of ``checkpoints``.
 
     Attributes:
         names: Patterns of the names; a checkpoint belongs to the group when one fits.
         weights: Pattern of the weights file; None: by default.
-        reference: The unaugmented checkpoint; None: no relative IR.
+        reference: The unaugmented checkpoint, whose name and weights may have ``{label}`` parts;
+            None: no relative IR.
         labels: Given in the file; those of the patterns are added to them.
     """
 
     names: tuple[Pattern, ...]
     weights: Pattern | None
-    reference: Named | None
+    reference: CheckpointRef | None
     labels: Mapping[str, Label]
     anchors: AnchorPlace
     node: Node
@@ -216,11 +210,11 @@ def _pattern(node: Node) -> Pattern:
         raise node.error(f"found {node.value!r}: {error}") from error
 
 
-def _reference(node: Node) -> Named:
+def _reference(node: Node) -> CheckpointRef:
     if isinstance(node.value, str):
-        return Named(node.text())
+        return CheckpointRef(node.text())
     section = node.section(("name", "weights"), required=("name",))
-    return Named(section["name"].text(), section.read("weights", Node.text, ""))
+    return CheckpointRef(section["name"].text(), section.read("weights", Node.text, ""))
 
 
 def _seeds(node: Node) -> tuple[int, ...]:
@@ -291,7 +285,6 @@ def _until_decided(node: Node) -> UntilDecided | None:
 
 
 def _thresholds(node: Node, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
-    """Reads the thresholds, and the warnings of the file that they come from."""
     if not isinstance(node.value, str):
         section = node.section(("ir", "sr", *_OF_FILE))
         given: dict[str, Any] = {

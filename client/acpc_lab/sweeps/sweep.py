@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -12,15 +12,13 @@ from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
 from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, check_options
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
 from acpc_lab.sweeps.anchors import Depot, groups_of, named
 from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
-from acpc_lab.sweeps.tasks import CellTask, SweepFolder, SweepProgress
-
-OnUpdate = Callable[[SweepProgress], None]
+from acpc_lab.sweeps.tasks import CellTask, SweepFolder
 
 
 def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
@@ -32,7 +30,7 @@ def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> D
 
 class _LinkOptions(TypedDict, total=False):
     timeout: float | None
-    on_update: OnUpdate
+    on_update: OnUpdate[CellTask]
     stop: threading.Event | None
 
 

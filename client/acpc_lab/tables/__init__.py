@@ -20,7 +20,7 @@ from acpc_lab.tables.rows import (
     to_csv,
     to_parquet,
 )
-from acpc_lab.tables.table import TABLE_FORMATS, Table, sha256, to_json, to_npz
+from acpc_lab.tables.table import TABLE_FORMATS, Row, Table, sha256, to_json, to_npz
 
 FORMATS = RESULT_FORMATS
 __all__ = ["FORMATS", "read_rows"]

@@ -56,8 +56,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
 def load_views(*paths: Path) -> dict[str, Any]:
     """Groups of views by name, as ``Anchors.upload`` takes them: an array each, read in slices.
 
-    Args:
-        paths: Each an NPZ file with an array for each group, or a folder with one NPY file a group.
+    A path is an NPZ file with an array for each group, or a folder with one NPY file a group.
 
     Raises ArgumentError: Not such a file, or a group that several hold.
     """

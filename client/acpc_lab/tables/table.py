@@ -92,9 +92,10 @@ class Table(Sequence[Row]):
 
     def to_csv(self) -> str:
         """CSV with a header; absent values are empty."""
-        return csv_of(self._by_column())
+        return csv_of(self.by_column())
 
-    def _by_column(self) -> Columns:
+    def by_column(self) -> dict[str, list[Any]]:
+        """Each column by its name."""
         return {key: [row[key] for row in self._rows] for key in self.columns}
 
     def to_json(self) -> str:
@@ -115,7 +116,7 @@ class Table(Sequence[Row]):
             case ".json":
                 content = f"{self.to_json()}\n".encode()
             case ".parquet":
-                content = parquet_of(self._by_column())
+                content = parquet_of(self.by_column())
             case _:
                 wanted = ", ".join(TABLE_FORMATS)
                 raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")

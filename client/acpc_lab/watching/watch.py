@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 import time
@@ -30,7 +31,6 @@ from acpc_lab.sweeps import (
     cells_of,
     depot_of,
     is_named,
-    stored_once,
 )
 from acpc_lab.watching.arrivals import GONE, Arrival, Listener, ScoredCheckpoint, WatchedTask
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
@@ -142,7 +142,6 @@ class Watch:
         self._entries: dict[str, Entry] = {}
 
     def _restore(self) -> None:
-        """Reads what the folder knows."""
         self._forget()
         reported = set()
         for event in self._disk.journal.events():
@@ -188,7 +187,7 @@ class Watch:
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, self._disk.journal, moved)
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
-        store = stored_once(depot.store)
+        store = functools.cache(depot.store)
         interval, look_at = options.get("interval", 2.0), 0.0
         while True:
             if time.monotonic() >= look_at:

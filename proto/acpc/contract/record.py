@@ -181,8 +181,8 @@ def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:
     )
 
 
-def cell(value: object) -> str:
-    """A value in a cell: four digits of a number, a dash for None and NaN, yes and no."""
+def cell(value: object, spec: str = "") -> str:
+    """A value in a cell: a dash for None and NaN, yes and no, a number in ``spec``, else .4g."""
     match value:
         case None:
             return "-"
@@ -191,5 +191,5 @@ def cell(value: object) -> str:
         case float() if math.isnan(value):
             return "-"
         case float():
-            return f"{value:.4g}"
-    return str(value)
+            return f"{value:{spec or '.4g'}}"
+    return f"{value:{spec}}"

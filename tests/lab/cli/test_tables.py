@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from acpc.contract import cell
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_lab.cli.table import WIDE, Column, drawn, number, text_of
+from acpc_lab.cli.table import WIDE, Column, drawn, text_of
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 from test_score_gates import NAME, SCORE
@@ -68,10 +69,10 @@ def test_the_wide_table_leaves_out_nothing() -> None:
 
 
 def test_numbers_have_four_digits_unless_a_format_says_otherwise() -> None:
-    assert [number(0.123456), number(7), number(None), number(float("nan"))] == [
+    assert [cell(0.123456), cell(7), cell(None), cell(float("nan"))] == [
         "0.1235", "7", "-", "-",
     ]  # fmt: skip
-    assert number(0.5, ".1%") == "50.0%"
+    assert cell(0.5, ".1%") == "50.0%"
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,10 @@ def distributions(data: ReportData, shift: str) -> Plate:
             for cell in of.cells
             if (values := cell.values)
         ]
-        panels.append(Panel(of.heading, draw, _described(
-            "Cumulative distributions over anchors of normalised radius and different-state "
-            f"distance for {of.where}. ", words)))  # fmt: skip
+        what = "Cumulative distributions over anchors of normalised radius and different-state"
+        panels.append(
+            Panel(of.heading, draw, _described(f"{what} distance for {of.where}. ", words))
+        )
         shown += of.cells
     lone = any(_lone_references([c for c in shown if c.task == task]) for task in data.tasks)
     return Plate(
@@ -195,16 +196,8 @@ def steps(data: ReportData, shift: str) -> Plate:
             for key, curve in curves.items()
         ]
         draw = partial(_draw_steps, curves=curves, roles=roles, title=of.heading, log=log)
-        panels.append(
-            Panel(
-                of.heading,
-                draw,
-                _described(
-                    f"Distance of clean and perturbed prediction by rollout step for {of.where}. ",
-                    words,
-                ),
-            )
-        )
+        what = f"Distance of clean and perturbed prediction by rollout step for {of.where}. "
+        panels.append(Panel(of.heading, draw, _described(what, words)))
         shown += of.cells
     bands = "; the band spans the 10 % and 90 % quantiles where few curves leave room for it"
     return Plate(

@@ -42,7 +42,7 @@ _FACTORS_CAPTION = (
 _THRESHOLD = Key("threshold", "soft", "dots")
 
 
-class Quantity(NamedTuple):
+class Scale(NamedTuple):
     """One of the axes of a panel.
 
     Attributes:
@@ -57,16 +57,16 @@ class Quantity(NamedTuple):
     least: float | None = 1.0
 
 
-_IR = Quantity(
+_IR = Scale(
     "relative IR", lambda c: c.value("ir_relative"), lambda c: c.interval("ir_relative"), "ir"
 )
-_SR = Quantity("SR", lambda c: c.value("sr"), lambda c: c.interval("sr"), "sr")
-_CERTIFIED = Quantity(
+_SR = Scale("SR", lambda c: c.value("sr"), lambda c: c.interval("sr"), "sr")
+_CERTIFIED = Scale(
     "certified",
     lambda c: None if c.certified is None else c.certified.rate,
     lambda c: None if c.certified is None else c.certified.interval(),
 )
-_SUCCESS = Quantity(
+_SUCCESS = Scale(
     "success (%)",
     lambda c: None if c.success is None else 100 * c.success,
     lambda c: None,
@@ -87,7 +87,7 @@ class _Panel:
 
     title: str
     axis: str
-    rows: Sequence[Quantity]
+    rows: Sequence[Scale]
     lines: Sequence[tuple[str, Sequence[tuple[float, Measurement]]]]
     hues: Hues
     clean: float | None = None
@@ -116,7 +116,7 @@ class _Panel:
     def levels(self) -> list[float]:
         return sorted({level for _, line in self.lines for level, _ in line})
 
-    def _draw_row(self, axis: Axes, row: Quantity) -> None:
+    def _draw_row(self, axis: Axes, row: Scale) -> None:
         levels = self.levels
         gap = float(min(np.diff(levels), default=1.0))
         for colour, line in self.lines:
@@ -137,7 +137,7 @@ class _Panel:
                     mark(axis, (at + float(aside), found), cell, self.hues, tip, upwards=interval)
 
 
-def _highest(cells: Sequence[Measurement], row: Quantity) -> float:
+def _highest(cells: Sequence[Measurement], row: Scale) -> float:
     """Finds the end of an axis; intervals that reach far beyond all marks are cut."""
     values = [found for cell in cells if (found := row.value(cell)) is not None]
     marks = max([row.least or 0.0, *values])

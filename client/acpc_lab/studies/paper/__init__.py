@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from importlib import resources
 from types import SimpleNamespace
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from acpc_lab.studies.statistics import records
 from acpc_lab.studies.threshold_summary import Split
 from acpc_lab.tables import Rows
 
+Kind = TypeVar("Kind", bound=Rows)
 _TEXTS = {"task", "run", "shift", "source", "test", "selected", "checkpoint"}
 _INTEGERS = {"pairs", "boundary", "met", "wins", "folds", "improved", "cells", "horizon"}
 
@@ -42,21 +44,17 @@ def table(name: str) -> SimpleNamespace:
 
 def shift_rows() -> ShiftRows:
     """The 24 pairs under blur and resize. The references' SR and clean success are not printed."""
-    printed = table("shift_pairs")
-    names = ("task", "run", "shift", "ir_rel", "sr", "success_gain")
-    return ShiftRows.of({name: getattr(printed, name) for name in names})
+    return _rows(ShiftRows, "shift_pairs")
 
 
 def collapse_rows() -> CollapseRows:
     """The four SIGReg weights."""
-    printed = table("collapse_checkpoints")
-    return CollapseRows.of(
-        {
-            field.name: getattr(printed, field.name)
-            for field in CollapseRows.fields()
-            if hasattr(printed, field.name)
-        }
-    )
+    return _rows(CollapseRows, "collapse_checkpoints")
+
+
+def _rows(kind: type[Kind], name: str) -> Kind:
+    printed = vars(table(name))
+    return kind.of({f.name: printed[f.name] for f in kind.fields() if f.name in printed})
 
 
 def drift_cells() -> tuple[DriftCell, ...]:
