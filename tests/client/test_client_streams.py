@@ -14,10 +14,8 @@ from acpc_client import retries
 from acpc_client.aio import wire
 from acpc_client.errors import (
     ArgumentError,
-    Cancelled,
     DeadlineExceeded,
     InvalidArgument,
-    NotFound,
     ResourceExhausted,
     Unavailable,
 )
@@ -157,12 +155,6 @@ def test_a_stream_that_ends_early_is_opened_again(side: Any, counterparty: Count
     assert len(counterparty.requests["WatchOperation"]) == 2
 
 
-def test_an_error_that_will_not_pass_ends_the_watch(side: Any, counterparty: Counterparty) -> None:
-    counterparty.refusals["WatchOperation"].append(status(grpc.StatusCode.NOT_FOUND, "no such"))
-    with pytest.raises(NotFound, match="no such"):
-        watched(side)
-
-
 def test_the_end_of_the_wait_says_that_the_job_goes_on(
     side: Any, counterparty: Counterparty
 ) -> None:
@@ -180,11 +172,3 @@ def test_a_stalled_stream_is_reopened(
     counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
     assert watched(side) == [4]
     assert len(counterparty.requests["WatchOperation"]) >= 2
-
-
-def test_a_cancelled_job_raises_cancelled(side: Any, counterparty: Counterparty) -> None:
-    ended = status(grpc.StatusCode.CANCELLED, "withdrawn")
-    cancelled = operation(NAME, state=pb.JOB_STATE_CANCELLED, error=ended)
-    counterparty.script.append(cancelled)
-    with pytest.raises(Cancelled, match="withdrawn"):
-        side.score("trained", "f" * 64, GaussianNoise(0.08))

@@ -163,15 +163,6 @@ def test_a_file_keeps_every_bit(tmp_path: Path) -> None:
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "study.npz").read_bytes()
 
 
-def test_a_file_that_holds_no_study(tmp_path: Path) -> None:
-    text, other = tmp_path / "text.npz", tmp_path / "other.npz"
-    text.write_text("no study")
-    np.savez(other, x=np.ones(2))
-    for path in (text, other, tmp_path / "absent.npz"):
-        with pytest.raises(ArgumentError, match=path.name):
-            load_result(path)
-
-
 def test_columns_of_unequal_length_break_the_contract() -> None:
     columns = {**COLUMNS, "encoder_nearest": np.ones(3)}
     with pytest.raises(MalformedAnswer, match=r"encoder_nearest': \(3,\)"):

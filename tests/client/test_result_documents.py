@@ -212,13 +212,6 @@ def test_a_damaged_file_is_a_result_or_one_line_that_names_it(
             assert len(error.message.splitlines()) == 1
 
 
-def test_json_nested_too_deep_is_no_result(tmp_path: Path) -> None:
-    path = tmp_path / "deep.json"
-    path.write_text("[" * 100_000)
-    with pytest.raises(ArgumentError, match=r"deep\.json holds no result"):
-        load_result(path)
-
-
 def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:
     document = Result.of(scored()).to_dict()
     document["answer"]["checkpoint"]["more"] = 1

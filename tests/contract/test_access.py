@@ -293,19 +293,6 @@ def test_a_quota_of_the_access_file_counts(guarded: Guarded) -> None:
     assert [list(stream) for stream in (held, *more)] == [[], [], []]
 
 
-def test_tenants_do_not_see_each_others_operations(guarded: Guarded) -> None:
-    keys = {tenant: guarded.new_key(f"of-{tenant}", tenant=tenant) for tenant in ("lab", "other")}
-    answer = guarded.channel.unary_unary(SCORE)(
-        wire.score().SerializeToString(), metadata=bearer(keys["lab"]), timeout=GENEROUS_SECONDS
-    )
-    name = operations_pb2.Operation.FromString(answer).name
-    request = operations_pb2.GetOperationRequest(name=name).SerializeToString()
-    path = "/google.longrunning.Operations/"
-    for method in ("GetOperation", "CancelOperation", "DeleteOperation", "WaitOperation"):
-        assert guarded.code(path + method, bearer(keys["other"]), request) == "NOT_FOUND"
-    assert guarded.code(path + "GetOperation", bearer(keys["lab"]), request) == "OK"
-
-
 def test_a_hang_up_reads_the_files_and_never_kills(guarded: Guarded) -> None:
     before = sum(line["event"] == "reloaded" for line in guarded.server.log())
     os.kill(guarded.server.pid, signal.SIGHUP)

@@ -25,8 +25,8 @@ from job_world import JobWorld
 from postgres_server import PostgresServer
 from programs import required
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
-from prometheus_server import Monitoring, faster, find_programs, free_port
-from server_process import ServerProcess
+from prometheus_server import Monitoring, faster, find_programs
+from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = [

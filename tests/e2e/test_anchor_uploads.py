@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +26,7 @@ from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY = anchor_wire.HISTORY
@@ -101,11 +100,6 @@ def test_parts_survive_cuts_in_an_event_loop(server: ServerProcess) -> None:
     assert stored.digest == digest
     assert beats > 10
     check_progress(told, 300)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy_reference as metrics
@@ -10,7 +9,6 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import score_reference
-import torch
 from acpc.arrays import NDArray
 from acpc.contract import (
     DatasetAnchors,
@@ -21,15 +19,12 @@ from acpc.contract import (
 )
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
-from acpc_server.models import TakesProprio, Widens, load_checkpoint, rollout_pool, with_proprio
-from acpc_server.numerics import to_model_input
 from planning_world import certify
 from prejepa_reference import PreJepaReference
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 from public_prejepa import TINY, public_prejepa, write_prejepa
 from server_process import ServerProcess
-from torch import Tensor
 from waiting import GENEROUS_SECONDS
 
 TASK = """
@@ -68,64 +63,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
         assert process.bugs() == []
 
 
-class Reference:
-    """The checkpoint in float64, in this process."""
-
-    def __init__(self, root: Path) -> None:
-        write_prejepa(root / "dino", TINY, public_prejepa(TINY))
-        model = load_checkpoint(root, "dino", device=torch.device("cpu"))
-        assert isinstance(model, Widens)
-        self.model = model.in_float64()
-
-    def latents(self, frames: NDArray[np.uint8], proprio: NDArray[np.float32]) -> Tensor:
-        assert isinstance(self.model, TakesProprio)
-        inputs = to_model_input(torch.from_numpy(frames), 42, torch.float64)
-        slots = self.model.embed_proprio(torch.from_numpy(proprio).double())
-        return with_proprio(self.model.encode(inputs), slots)
-
-    def pool(
-        self, histories: Tensor, past: NDArray[np.float32], pool: NDArray[np.float32]
-    ) -> Tensor:
-        given = (torch.from_numpy(x).double() for x in (past, pool[None]))
-        return rollout_pool(self.model, histories, *given)
-
-
 def frames(*count: int) -> NDArray[np.uint8]:
     return RANDOM.integers(0, 256, (*count, SIDE, SIDE, 3), dtype=np.uint8)
 
 
 def normal(*shape: int) -> NDArray[np.float32]:
     return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def test_pairs_and_pools_see_proprioception(client: AcpcClient, tmp_path: Path) -> None:
-    reference = Reference(tmp_path)
-    history, view, proprio = frames(2), frames(1, 2), normal(2, 4)
-    blocks, goal, goal_proprio = normal(1 + 3, 6), frames(), normal(4)
-    clean = reference.latents(history, proprio)
-    other = reference.latents(view[0], proprio)
-    rolled = reference.pool(torch.stack([clean, other]), blocks[:1], blocks[None, 1:])[:, 0]
-    wanted = (rolled[0] - rolled[1]).norm(dim=1)
-
-    answer = client.compare_pair("dino", history, blocks, views=view, proprio=proprio)
-    assert answer.results[0].step_distances == pytest.approx(wanted.tolist(), rel=1e-4)
-    shift = (clean - other).norm()
-    assert answer.results[0].encoder_shift == pytest.approx(float(shift), rel=1e-4)
-    moved = client.compare_pair("dino", history, blocks, views=view, proprio=proprio + 1)
-    assert moved.results[0].acpc != pytest.approx(answer.results[0].acpc, rel=1e-4)
-    assert moved.receipt.anchors_digest != answer.receipt.anchors_digest
-
-    pool = normal(5, 3, 6)
-    ends = reference.pool(clean[None], blocks[:1], pool)[0, :, -1]
-    aim = reference.latents(goal[None], goal_proprio[None])[0]
-    costs = (ends - aim).square().sum(dim=1)
-    options = {"past_blocks": blocks[:1], "views": view, "proprio": proprio}
-    found = client.certify_pool("dino", history, pool, goal, goal_proprio=goal_proprio, **options)
-    assert found.clean_costs == pytest.approx(costs.numpy(), rel=1e-4)
-    with client.plan("dino", history[:1], goal, views=view[:, :1], proprio=proprio[:1],
-                     goal_proprio=goal_proprio) as session:  # fmt: skip
-        session.move(history[1:], keep=1, past_blocks=blocks[:1], views=view, proprio=proprio)
-        assert session.certify(pool).clean_costs == pytest.approx(costs.numpy(), rel=1e-4)
 
 
 def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
@@ -140,6 +83,9 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
     assert found.acpc == pytest.approx(wanted.acpc, rel=1e-4)
     assert found.step_distances == pytest.approx(wanted.step_distances, rel=1e-4)
     assert found.encoder_shift == pytest.approx(wanted.encoder_shift, rel=1e-4)
+    given = {"views": view, "proprio": proprio + 1}
+    (moved,) = client.compare_pair("dino", history, blocks, **given).results
+    assert moved.acpc != pytest.approx(found.acpc, rel=1e-4)
 
     pool = normal(4, 3, 6)
     latents = [seen.encode(pixels.model_input(x, model.image_size)) for x in (history, view[0])]
@@ -158,6 +104,11 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
         np.testing.assert_allclose(
             getattr(answer.views[0], name), getattr(expected, name), rtol=3e-4
         )
+    with client.plan("dino", history[:1], goal, views=view[:, :1], proprio=proprio[:1],
+                     goal_proprio=goal_proprio) as session:  # fmt: skip
+        session.move(history[1:], keep=1, past_blocks=blocks[:1], views=view, proprio=proprio)
+        same = session.certify(pool)
+    np.testing.assert_allclose(same.clean_costs, expected.clean_costs, rtol=1e-4)
     margin = metrics.elite_margin(expected.clean_costs, expected.bounds, 1)
     scale = max(expected.clean_costs)
     assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)
@@ -201,13 +152,6 @@ def test_proprioception_is_asked_for_or_turned_down(
     with pytest.raises(InvalidArgument, match=words) as caught:
         client.compare_pair(checkpoint, frames(2), normal(4, 6), views=frames(1, 2), **given)
     assert [x.field for x in caught.value.violations] == [field]
-
-
-def test_goals_have_proprioception_too(client: AcpcClient) -> None:
-    history, pool, proprio = frames(1), normal(3, 2, 6), normal(1, 4)
-    with pytest.raises(InvalidArgument, match="missing") as caught:
-        client.certify_pool("dino", history, pool, frames(), views=frames(1, 1), proprio=proprio)
-    assert [x.field for x in caught.value.violations] == ["goal_proprio"]
 
 
 def test_scores_from_a_dataset_and_from_its_set(client: AcpcClient) -> None:

@@ -182,12 +182,6 @@ def test_what_a_set_does_not_have_is_told(
         with pytest.raises(InvalidArgument, match=message) as caught:
             score(client, source, shift)
         assert [v.field for v in caught.value.violations] == [wanted]
-    with pytest.raises(InvalidArgument) as caught:
-        client.run_study("model", stored, DriftStudy(shifts=(SHIFT, GivenViews("x")), draws=1))
-    assert [v.field for v in caught.value.violations] == ["drift.shifts[1].given_views.group"]
-    with pytest.raises(InvalidArgument) as caught:
-        client.run_study("model", stored, GeometryStudy(shifts=(GROUP,), draws=VIEWS + 1))
-    assert [v.field for v in caught.value.violations] == ["geometry.draws"]
     frames = np.zeros((HISTORY, SIDE, SIDE, 3), np.uint8)
     with pytest.raises(InvalidArgument, match="explicit_views") as caught:
         client.compare_pair("model", frames, np.zeros((10, 10), np.float32), perturbations=GROUP)

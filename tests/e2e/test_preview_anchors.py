@@ -15,7 +15,7 @@ from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, Perturbat
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorPreview
 from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.errors import ArgumentError, FailedPrecondition, InvalidArgument, NotFound
+from acpc_client.errors import ArgumentError, FailedPrecondition, InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world
@@ -164,13 +164,6 @@ def test_what_is_out_of_range_is_refused(
     with pytest.raises(InvalidArgument, match=message.replace("[", r"\[")) as caught:
         client.preview_anchors(scored, anchors, draw=draw)
     assert caught.value.violations[0].field == field
-
-
-def test_names_that_name_no_job_are_refused(client: AcpcClient) -> None:
-    with pytest.raises(NotFound):
-        client.preview_anchors("operations/nobody", [0])
-    with pytest.raises(InvalidArgument, match="operations/<id>"):
-        client.preview_anchors("nobody", [0])
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Scores over stored anchor sets: the same numbers as over their dataset, and precise refusals."""
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -125,29 +124,6 @@ def test_a_set_that_does_not_fit_is_refused_with_both_numbers(calls: SetCaller) 
         found = refused(calls, over(digest, **changed))
         assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
         assert re.search(message, found.message), found.message
-
-
-def test_a_longer_set_of_an_earlier_release_keeps_its_horizon(
-    calls: SetCaller, job_world: JobWorld
-) -> None:
-    """It has states at its own end alone; the error says what to make."""
-    digest = calls.make(horizon=9, count=22)
-    (folder,) = Path(job_world.root / "state").rglob(digest)
-    info = json.loads((folder / "set.json").read_text())
-    del info["endpoints_digest"]
-    (folder / "set.json").write_text(json.dumps(info))
-    found = refused(calls, over(digest))
-    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
-    assert found.message.endswith(
-        "its anchors have 9 future frames, but this job needs 8; make a set with 8, or one with "
-        "the states and labels of every future frame"
-    )
-
-
-def test_a_set_that_is_not_there_is_not_found(calls: SetCaller) -> None:
-    assert refused(calls, over("0" * 64)).code == "NOT_FOUND"
-    found = refused(calls, over("what"))
-    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("anchor_set",))
 
 
 def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import random
-import socket
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import SweepResults, TaskState
 from job_world import JobWorld, write_job_world
 from public_checkpoint import public_config, write_checkpoint
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until
 
 EPOCHS = 5
@@ -47,13 +46,6 @@ def server(world: JobWorld) -> Iterator[ServerProcess]:
     with world.server("state", port=free_port()) as process:
         yield process
         assert process.bugs() == []
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def write_file(world: JobWorld) -> Path:

@@ -1,11 +1,11 @@
 """What tests of the client and of the lab share: a scripted server on a socket, and its inputs."""
 
-import socket
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from client_counterparty import Counterparty, serve
+from server_process import free_port
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def target(counterparty: Counterparty) -> Iterator[str]:
 @pytest.fixture
 def unused_target() -> str:
     """An address where nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import processes
 import yaml
+from server_process import free_port
 from waiting import wait_until
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "prometheus"
@@ -36,13 +36,6 @@ def faster(rules: str) -> str:
     """
     pattern = r"(?<=\[)(\d+)m(?=\])|(?<=offset )(\d+)m\b|(?<=for: )(\d+)m\b"
     return re.sub(pattern, lambda found: f"{MINUTE * int(found[0][:-1])}s", rules)
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Monitoring:

@@ -3,11 +3,13 @@
 import math
 
 import torch
+from jepa_reference import cubic
+from jepa_torch_reference import State, attend, linear, norm
 from jepa_wms import tiny
 from torch import Tensor
+from torch.nn import functional as F
 
 DIM_HEAD = 64
-State = dict[str, Tensor]
 
 
 class DinoWm:
@@ -45,16 +47,16 @@ class DinoWm:
             x = x + self.positions()
         for i in range(sizes.backbone_depth):
             block = f"blocks.{i}."
-            normed = _norm(state, block + "norm1", x, eps)
-            q, k, v = _project(state, block + "attn.qkv", normed).chunk(3, dim=-1)
+            normed = norm(state, block + "norm1", x, eps)
+            q, k, v = linear(state, block + "attn.qkv", normed).chunk(3, dim=-1)
             if sizes.registers:
                 k = k - state[block + "attn.qkv.bias"].chunk(3)[1]
                 q, k = self.rotated(q), self.rotated(k)
-            mixed = _attend(q, k, v, sizes.width // DIM_HEAD, None)
-            x = x + state[block + "ls1.gamma"] * _project(state, block + "attn.proj", mixed)
-            inner = _gelu(_project(state, block + "mlp.fc1", _norm(state, block + "norm2", x, eps)))
-            x = x + state[block + "ls2.gamma"] * _project(state, block + "mlp.fc2", inner)
-        return _norm(state, "norm", x, eps)[:, 1 + sizes.registers :]
+            mixed = attend(q, k, v, sizes.width // DIM_HEAD)
+            x = x + state[block + "ls1.gamma"] * linear(state, block + "attn.proj", mixed)
+            inner = F.gelu(linear(state, block + "mlp.fc1", norm(state, block + "norm2", x, eps)))
+            x = x + state[block + "ls2.gamma"] * linear(state, block + "mlp.fc2", inner)
+        return norm(state, "norm", x, eps)[:, 1 + sizes.registers :]
 
     def rotated(self, x: Tensor) -> Tensor:
         """DINOv3's queries or keys: coordinate i of a head's half turns into that of the other."""
@@ -82,7 +84,7 @@ class DinoWm:
         for i in range(grid):
             place = (i + 0.5) * step - 0.5
             for j in range(math.floor(place) - 1, math.floor(place) + 3):
-                weights[i, min(max(j, 0), n - 1)] += _cubic(abs(place - j))
+                weights[i, min(max(j, 0), n - 1)] += cubic(place - j)
         square = stored[0, 1:].unflatten(0, (n, n))
         resized = torch.einsum("ia,jb,abd->ijd", weights, weights, square)
         return torch.cat([stored[:, :1], resized.flatten(0, 1)[None]], dim=1)
@@ -116,43 +118,11 @@ class DinoWm:
         hidden = frame[None, :] > frame[:, None]
         for i in range(sizes.depth):
             layer = f"transformer.layers.{i}."
-            normed = _norm(state, layer + "0.norm", x, 1e-5)
+            normed = norm(state, layer + "0.norm", x, 1e-5)
             q, k, v = (normed @ state[layer + "0.to_qkv.weight"].T).chunk(3, dim=-1)
-            mixed = _attend(q, k, v, sizes.heads, hidden)
-            x = x + _project(state, layer + "0.to_out.0", mixed)
-            normed = _norm(state, layer + "1.net.0", x, 1e-5)
-            inner = _gelu(_project(state, layer + "1.net.1", normed))
-            x = x + _project(state, layer + "1.net.4", inner)
-        return _norm(state, "transformer.norm", x, 1e-5)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: Tensor | None) -> Tensor:
-    outs = []
-    size = q.shape[-1] // heads
-    for head in range(heads):
-        part = slice(head * size, (head + 1) * size)
-        scores = q[..., part] @ k[..., part].transpose(-1, -2) / math.sqrt(size)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, -math.inf)
-        outs.append(scores.exp() / scores.exp().sum(dim=-1, keepdim=True) @ v[..., part])
-    return torch.cat(outs, dim=-1)
-
-
-def _norm(state: State, name: str, x: Tensor, eps: float = 1e-6) -> Tensor:
-    centred = x - x.mean(dim=-1, keepdim=True)
-    scale = (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()
-    return centred / scale * state[f"{name}.weight"] + state[f"{name}.bias"]
-
-
-def _project(state: State, name: str, x: Tensor) -> Tensor:
-    return x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
-
-
-def _gelu(x: Tensor) -> Tensor:
-    return x * 0.5 * (1 + torch.erf(x / math.sqrt(2)))
-
-
-def _cubic(distance: float, a: float = -0.75) -> float:
-    if distance <= 1:
-        return (a + 2) * distance**3 - (a + 3) * distance**2 + 1
-    return a * (distance**3 - 5 * distance**2 + 8 * distance - 4) if distance < 2 else 0.0
+            mixed = attend(q, k, v, sizes.heads, hidden)
+            x = x + linear(state, layer + "0.to_out.0", mixed)
+            normed = norm(state, layer + "1.net.0", x, 1e-5)
+            inner = F.gelu(linear(state, layer + "1.net.1", normed))
+            x = x + linear(state, layer + "1.net.4", inner)
+        return norm(state, "transformer.norm", x, 1e-5)

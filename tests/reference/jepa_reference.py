@@ -5,6 +5,7 @@ server.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -43,17 +44,14 @@ def softmax(scores: Array) -> Array:
     return exponents / exponents.sum()
 
 
-def attend(q: Array, k: Array, v: Array, heads: int, causal: bool) -> Array:
-    """Scaled dot-product attention, head by head and query by query."""
-    tokens, inner = q.shape
-    width = inner // heads
-    out = np.zeros((tokens, inner))
+def attend(q: Array, k: Array, v: Array, heads: int, seen: Sequence[int]) -> Array:
+    """Scaled dot-product attention, head by head; query i sees the first ``seen[i]`` tokens."""
+    out, width = np.zeros_like(q), q.shape[1] // heads
     for head in range(heads):
         part = slice(head * width, (head + 1) * width)
-        for query in range(tokens):
-            seen = query + 1 if causal else tokens
-            weights = softmax(k[:seen, part] @ q[query, part] / math.sqrt(width))
-            out[query, part] = weights @ v[:seen, part]
+        for query, count in enumerate(seen):
+            weights = softmax(k[:count, part] @ q[query, part] / math.sqrt(width))
+            out[query, part] = weights @ v[:count, part]
     return out
 
 
@@ -102,7 +100,8 @@ def encode_frame(state: State, config: dict[str, Any], frame: Array) -> Array:
         layer = f"encoder.layers.{index}"
         normed = layer_norm(state, f"{layer}.layernorm_before", x, eps)
         q, k, v = (linear(state, f"{layer}.attention.{part}_proj", normed) for part in "qkv")
-        x = x + linear(state, f"{layer}.attention.o_proj", attend(q, k, v, heads, causal=False))
+        mixed = attend(q, k, v, heads, [len(x)] * len(x))
+        x = x + linear(state, f"{layer}.attention.o_proj", mixed)
         normed = layer_norm(state, f"{layer}.layernorm_after", x, eps)
         x = x + linear(state, f"{layer}.mlp.fc2", gelu(linear(state, f"{layer}.mlp.fc1", normed)))
     return layer_norm(state, "encoder.layernorm", x, eps)[0]
@@ -145,7 +144,7 @@ def predict(state: State, config: dict[str, Any], latents: Array, actions: Array
         qkv = linear(
             state, f"{layer}.attn.to_qkv", layer_norm(state, f"{layer}.attn.norm", entering, 1e-5)
         )
-        mixed = attend(*np.split(qkv, 3, axis=-1), config["heads"], causal=True)
+        mixed = attend(*np.split(qkv, 3, axis=-1), config["heads"], range(1, len(x) + 1))
         if f"{layer}.attn.to_out.0.weight" in state:
             mixed = linear(state, f"{layer}.attn.to_out.0", mixed)
         x = x + gate * mixed
@@ -179,3 +178,19 @@ def rollout(state: State, config: dict[str, Any], history: Array, blocks: Array)
         actions = np.stack([embed_block(state, blocks[frame]) for frame in window])
         latents.append(predict(state, config["predictor"], past, actions)[-1])
     return np.stack(latents[len(history) :])
+
+
+def turned(vector: Array, place: tuple[int, int, int]) -> Array:
+    """Frame, row and column each turn a third of a head's coordinates, as far as that is pairs.
+
+    A third's coordinates i and i + half have one angle, while it is neighbours that are turned.
+    """
+    pairs = len(vector) // 6
+    out = vector.copy()
+    for axis in range(3):
+        start = axis * 2 * pairs
+        for i in range(2 * pairs):
+            angle = place[axis] / 10_000 ** ((i % pairs) / pairs)
+            other = -vector[start + i + 1] if i % 2 == 0 else vector[start + i - 1]
+            out[start + i] = vector[start + i] * math.cos(angle) + other * math.sin(angle)
+    return out

@@ -7,11 +7,11 @@ small networks before they trust this one on large networks.
 from typing import Any
 
 import torch
+from jepa_reference import VIT_HEADS
 from torch import Tensor
 from torch.nn import functional as F
 
 State = dict[str, Tensor]
-VIT_HEADS = {"tiny": 3, "small": 6, "base": 12}
 
 
 def linear(state: State, name: str, x: Tensor) -> Tensor:
@@ -23,13 +23,12 @@ def norm(state: State, name: str, x: Tensor, eps: float) -> Tensor:
     return F.layer_norm(x, weight.shape, weight, bias, eps)
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, causal: bool) -> Tensor:
-    """(tokens, inner) each; softmax of scaled scores, written out."""
+def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: Tensor | None = None) -> Tensor:
+    """(tokens, inner) each; softmax of scaled scores, written out, of those not ``hidden``."""
     q, k, v = (part.unflatten(-1, (heads, -1)).transpose(-2, -3) for part in (q, k, v))
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
-    if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        scores = scores.masked_fill(later, -torch.inf)
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
     return (scores.softmax(-1) @ v).transpose(-2, -3).flatten(-2)
 
 
@@ -57,7 +56,7 @@ def encode(state: State, config: dict[str, Any], frames: Tensor) -> Tensor:
         layer = f"encoder.layers.{index}"
         entering = norm(state, f"{layer}.layernorm_before", x, 1e-12)
         q, k, v = (linear(state, f"{layer}.attention.{part}_proj", entering) for part in "qkv")
-        x = x + linear(state, f"{layer}.attention.o_proj", attend(q, k, v, heads, causal=False))
+        x = x + linear(state, f"{layer}.attention.o_proj", attend(q, k, v, heads))
         entering = norm(state, f"{layer}.layernorm_after", x, 1e-12)
         x = x + linear(
             state, f"{layer}.mlp.fc2", F.gelu(linear(state, f"{layer}.mlp.fc1", entering))
@@ -75,6 +74,7 @@ def embed(state: State, blocks: Tensor) -> Tensor:
 def predict(state: State, config: dict[str, Any], latents: Tensor, actions: Tensor) -> Tensor:
     """Projected prediction after the last token; predictor as wide inside as outside."""
     x = latents + state["predictor.pos_embedding"][0, : len(latents)]
+    later = torch.ones(len(x), len(x), dtype=torch.bool).triu(1)
     for index in range(config["depth"]):
         layer = f"predictor.transformer.layers.{index}"
         modulation = linear(state, f"{layer}.adaLN_modulation.1", F.silu(actions))
@@ -82,7 +82,7 @@ def predict(state: State, config: dict[str, Any], latents: Tensor, actions: Tens
         entering = F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
         entering = norm(state, f"{layer}.attn.norm", entering, 1e-5)
         q, k, v = linear(state, f"{layer}.attn.to_qkv", entering).chunk(3, -1)
-        mixed = attend(q, k, v, config["heads"], causal=True)
+        mixed = attend(q, k, v, config["heads"], later)
         x = x + gate * linear(state, f"{layer}.attn.to_out.0", mixed)
         entering = F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + mlp_scale) + mlp_shift
         entering = norm(state, f"{layer}.mlp.net.0", entering, 1e-5)

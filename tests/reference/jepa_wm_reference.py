@@ -7,6 +7,7 @@ import torch
 from acpc.arrays import NDArray
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm
+from jepa_reference import gelu, layer_norm, linear, silu, turned
 from jepa_wms import tiny
 from torch import Tensor
 
@@ -69,7 +70,7 @@ class JepaWm:
         for i in range(sizes.depth):
             block = f"predictor_blocks.{i}."
             # Shift, scale and gate of attention, then of the MLP.
-            parts = [np.split(self._map(block + "adaLN_modulation.1", _silu(a)), 6) for a in acts]
+            parts = [np.split(self._map(block + "adaLN_modulation.1", silu(a)), 6) for a in acts]
             each = [parts[t] for t, _, _ in places]
             normed = [self._norm(block + "norm1", x) for x in tokens]
             moved = [x * (1 + p[1]) + p[0] for x, p in zip(normed, each, strict=True)]
@@ -77,7 +78,7 @@ class JepaWm:
             tokens = [x + m * p[2] for x, m, p in zip(tokens, mixed, each, strict=True)]
             for j, p in enumerate(each):
                 x = self._norm(block + "norm2", tokens[j]) * (1 + p[4]) + p[3]
-                hidden = _gelu(self._map(block + "mlp.fc1", x))
+                hidden = gelu(self._map(block + "mlp.fc1", x))
                 tokens[j] = tokens[j] + p[5] * self._map(block + "mlp.fc2", hidden)
         normed = [self._norm("predictor_norm", x) for x in tokens[-count:]]
         inner_width = sizes.inner
@@ -105,11 +106,10 @@ class JepaWm:
         return [self._map(name + "proj", np.concatenate(x)) for x in out]
 
     def _map(self, name: str, x: Array) -> Array:
-        return np.asarray(self._predictor[f"{name}.weight"] @ x + self._predictor[f"{name}.bias"])
+        return linear(self._predictor, name, x)
 
     def _norm(self, name: str, x: Array) -> Array:
-        scaled = (x - x.mean()) / math.sqrt(x.var() + 1e-6)
-        return scaled * self._predictor[f"{name}.weight"] + self._predictor[f"{name}.bias"]
+        return layer_norm(self._predictor, name, x, 1e-6)
 
 
 class FlatJepaWm:
@@ -147,27 +147,3 @@ class FlatJepaWm:
             if part.numel()
         ]
         return torch.cat(parts, dim=1).numpy()
-
-
-def turned(vector: Array, place: Place) -> Array:
-    """Frame, row and column each turn a third of the coordinates, as far as that is pairs.
-
-    A third's coordinates i and i + half have one angle, while it is neighbours that are turned.
-    """
-    pairs = len(vector) // 6
-    out = vector.copy()
-    for axis in range(3):
-        start = axis * 2 * pairs
-        for i in range(2 * pairs):
-            angle = place[axis] / 10_000 ** ((i % pairs) / pairs)
-            other = -vector[start + i + 1] if i % 2 == 0 else vector[start + i - 1]
-            out[start + i] = vector[start + i] * math.cos(angle) + other * math.sin(angle)
-    return out
-
-
-def _silu(x: Array) -> Array:
-    return x / (1 + np.exp(-x))
-
-
-def _gelu(x: Array) -> Array:
-    return np.array([value * 0.5 * (1 + math.erf(value / math.sqrt(2))) for value in x])

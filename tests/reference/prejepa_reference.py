@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from acpc.arrays import NDArray
-from jepa_reference import gelu, layer_norm, linear, resize_matrix, softmax
+from jepa_reference import attend, gelu, layer_norm, linear, resize_matrix
 from public_prejepa import Sizes
 from torch import nn
 
@@ -139,14 +139,3 @@ class PreJepaReference:
         parts = dict(zip(order, np.split(last, np.cumsum(widths)[:-1], axis=1), strict=True))
         del parts["action"]
         return parts
-
-
-def attend(q: Array, k: Array, v: Array, heads: int, seen: list[int]) -> Array:
-    """Scaled dot-product attention, head by head; query i sees the first ``seen[i]`` tokens."""
-    out, width = np.zeros_like(q), q.shape[1] // heads
-    for head in range(heads):
-        part = slice(head * width, (head + 1) * width)
-        for query, count in enumerate(seen):
-            scores = k[:count, part] @ q[query, part] / math.sqrt(width)
-            out[query, part] = softmax(scores) @ v[:count, part]
-    return out

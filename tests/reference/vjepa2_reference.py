@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
+from jepa_reference import gelu, layer_norm, linear, softmax, standardise, turned
 from scipy.spatial.transform import Rotation
-from scipy.special import erf
 from vjepa2_ac import tiny
 
 Array = NDArray[np.float64]
@@ -40,28 +40,28 @@ class VJepa2AC:
         x = np.stack(tokens)
         for i in range(sizes.depth):
             x = _block(state, f"blocks.{i}", x, places, sizes.heads)
-        return _standardise(_norm(state, "norm", x), 1e-5)
+        return standardise(layer_norm(state, "norm", x, 1e-6), 1e-5)
 
     def predict(self, features: Array, actions: Array, states: Array) -> Array:
         """Features (patches, width) after frames (t, patches, width) under actions (t, 7)."""
         state, sizes = self.predictor, self.sizes
         tokens, places = [], []
         for frame in range(len(features)):
-            beside = [_linear(state, "action_encoder", actions[frame])]
+            beside = [linear(state, "action_encoder", actions[frame])]
             if sizes.pose:
-                beside.append(_linear(state, "state_encoder", states[frame, :7]))
+                beside.append(linear(state, "state_encoder", states[frame, :7]))
             if sizes.extrinsics:
-                beside.append(_linear(state, "extrinsics_encoder", states[frame, 7:]))
+                beside.append(linear(state, "extrinsics_encoder", states[frame, 7:]))
             tokens += beside
             places += [(frame, 0, 0)] * len(beside)
             for patch, feature in enumerate(features[frame]):
-                tokens.append(_linear(state, "predictor_embed", feature))
+                tokens.append(linear(state, "predictor_embed", feature))
                 places.append((frame, patch // sizes.grid, patch % sizes.grid))
         x = np.stack(tokens)
         for i in range(sizes.layers):
             x = _block(state, f"predictor_blocks.{i}", x, places, sizes.inner_heads)
-        last = _norm(state, "predictor_norm", x[-(sizes.grid**2) :])
-        return _standardise(_linear(state, "predictor_proj", last), 1e-5)
+        last = layer_norm(state, "predictor_norm", x[-(sizes.grid**2) :], 1e-6)
+        return standardise(linear(state, "predictor_proj", last), 1e-5)
 
     def rollout(
         self, features: Array, states: Array, actions: Array, history: int
@@ -88,49 +88,17 @@ class VJepa2AC:
 def _block(
     state: dict[str, Array], name: str, x: Array, places: list[tuple[int, int, int]], heads: int
 ) -> Array:
-    whole = _linear(state, f"{name}.attn.qkv", _norm(state, f"{name}.norm1", x))
+    whole = linear(state, f"{name}.attn.qkv", layer_norm(state, f"{name}.norm1", x, 1e-6))
     q, k, v = (part.reshape(len(x), heads, -1) for part in np.split(whole, 3, axis=1))
     mixed = np.zeros_like(q)
     for head in range(heads):
-        turned = [
-            [_turn(one[token, head], places[token]) for token in range(len(x))] for one in (q, k)
-        ]
-        for token, query in enumerate(turned[0]):
+        queries, keys = (
+            [turned(one[token, head], places[token]) for token in range(len(x))] for one in (q, k)
+        )
+        for token, query in enumerate(queries):
             seen = [i for i, place in enumerate(places) if place[0] <= places[token][0]]
-            scores = np.array([query @ turned[1][i] for i in seen]) / math.sqrt(q.shape[2])
-            weights = np.exp(scores - scores.max())
-            mixed[token, head] = (weights / weights.sum()) @ v[seen, head]
-    x = x + _linear(state, f"{name}.attn.proj", mixed.reshape(len(x), -1))
-    inner = _linear(state, f"{name}.mlp.fc1", _norm(state, f"{name}.norm2", x))
-    gelu = inner * 0.5 * (1 + erf(inner / math.sqrt(2)))
-    return x + _linear(state, f"{name}.mlp.fc2", gelu)
-
-
-def _turn(vector: Array, place: tuple[int, int, int]) -> Array:
-    """A head's coordinates at their frame, row and column; a third of them for each."""
-    out = vector.copy()
-    part = 2 * (len(vector) // 3 // 2)
-    for axis, position in enumerate(place):
-        for i in range(part):
-            # The frequency of a coordinate counts on over the pairs, as training had it.
-            angle = position / 10_000 ** ((i % (part // 2)) / (part / 2))
-            here, pair = axis * part + i, axis * part + (i ^ 1)
-            sign = -1 if i % 2 == 0 else 1
-            out[here] = vector[here] * math.cos(angle) + sign * vector[pair] * math.sin(angle)
-    return out
-
-
-def _linear(state: dict[str, Array], name: str, x: Array) -> Array:
-    out: Array = x @ state[f"{name}.weight"].T + state[f"{name}.bias"]
-    return out
-
-
-def _norm(state: dict[str, Array], name: str, x: Array) -> Array:
-    out: Array = _standardise(x, 1e-6) * state[f"{name}.weight"] + state[f"{name}.bias"]
-    return out
-
-
-def _standardise(x: Array, epsilon: float) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    out: Array = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon)
-    return out
+            scores = np.array([query @ keys[i] for i in seen]) / math.sqrt(q.shape[2])
+            mixed[token, head] = softmax(scores) @ v[seen, head]
+    x = x + linear(state, f"{name}.attn.proj", mixed.reshape(len(x), -1))
+    inner = linear(state, f"{name}.mlp.fc1", layer_norm(state, f"{name}.norm2", x, 1e-6))
+    return x + linear(state, f"{name}.mlp.fc2", gelu(inner))

@@ -16,7 +16,7 @@ from acpc_server.errors import (
     UnsafeCheckpoint,
 )
 from acpc_server.rpc.request import to_status
-from google.rpc import error_details_pb2
+from wire import Refusal
 
 CLASSES = [
     value
@@ -49,16 +49,24 @@ def test_the_tree_shows_nothing_else() -> None:
     assert sorted(drawn) == sorted(error.__name__ for error in CLASSES)
 
 
-@pytest.mark.parametrize("error", [e for e in CLASSES if e is not InvalidArgument])
-def test_a_status_carries_code_reason_and_retry(error: type[AcpcError]) -> None:
-    status = to_status(error("what is wrong", retry_after=0.25), "id-1")
-    assert status.code == grpc.StatusCode[error.code].value[0]
-    assert status.message == "what is wrong"
-    info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
-    assert sum(detail.Unpack(info) for detail in status.details) == 1
-    assert sum(detail.Unpack(retry) for detail in status.details) == 1
-    assert info.reason == error.default_reason
-    assert retry.retry_delay.ToMilliseconds() == 250
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(error("wrong", retry_after=0.25) for error in CLASSES if error is not InvalidArgument),
+        InvalidArgument("field", "wrong"),
+        UnknownName("wrong", "name", list, "acpc checkpoints"),
+        UnsafeCheckpoint("wrong"),
+        HostShortage("wrong"),
+        DeviceFailed("wrong"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_status_carries_code_reason_retry_and_the_requests_id(error: AcpcError) -> None:
+    told = Refusal.of_status(to_status(error, "id-1"))
+    assert told.code == error.code
+    assert told.message.endswith("wrong")
+    assert (told.reason, told.domain) == (error.default_reason, "acpc.v1")
+    assert (told.retry_after, told.request_id) == (error.retry_after, "id-1")
 
 
 def test_field_paths_move_and_nest() -> None:

@@ -208,31 +208,12 @@ def test_score_shows_the_rounding_floor_and_warns_in_words_within_ten_of_it(
     assert kept.get("rounding_floor") == floor
 
 
-def test_score_json_keeps_stdout_clean(
-    acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
-    counterparty.script.extend(finished(pb.OUTCOME_PASSED))
-    answer = acpc(*SCORE, "--json")
-    values = checked(answer.stdout)["answer"]["checkpoint"]["anchor_values"]
-    assert values["different_state_distance"] == [3.0, None]
-
-
 def test_score_without_waiting_prints_the_name_only(
     acpc: Callable[..., Any], counterparty: Counterparty
 ) -> None:
     answer = acpc(*SCORE, "--no-wait")
     assert (answer.exit_code, answer.stdout) == (0, f"{NAME}\n")
     assert not counterparty.requests["WatchOperation"]
-
-
-def test_a_wait_that_ends_says_that_the_job_goes_on(
-    acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
-    counterparty.stalled.set()
-    answer = acpc(*SCORE, "--timeout", 0.5)
-    assert answer.exit_code == 1
-    assert f"error: DEADLINE_EXCEEDED: {NAME}" in answer.stderr
-    assert "goes on at the server" in answer.stderr
 
 
 # A shell that starts a job in the background has interrupts ignored; a terminal has not.

@@ -6,7 +6,6 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-import typer
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_lab.cli.gates import Case, publish
 from client_counterparty import Counterparty
@@ -95,11 +94,6 @@ def test_github_is_told_of_ten_of_each_level(
     assert [line.split()[0] for line in lines] == ["::error"] * 10 + ["::warning"]
     assert lines[9] == "::error title=s::5 more did not pass"
     assert lines[10] == "::warning title=s%3A c undecided::25 anchors are too few"
-
-
-def test_a_file_that_cannot_be_written_is_an_error_of_the_option(tmp_path: Path) -> None:
-    with pytest.raises(typer.BadParameter, match="cannot write"):
-        publish("s", PLAIN, tmp_path / "missing" / "gate.xml")
 
 
 @pytest.mark.parametrize(

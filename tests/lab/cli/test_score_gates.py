@@ -72,13 +72,6 @@ def test_the_gate_decides_the_exit_code(
         assert answer.exit_code == code, answer.output
 
 
-def test_the_point_gate_is_the_default(
-    acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
-    counterparty.script.append(ended(pb.OUTCOME_FAILED, pb.OUTCOME_UNDECIDED))
-    assert acpc(*SCORE).exit_code == 3
-
-
 def test_a_server_without_evidence_is_an_error_of_the_confident_gate_and_no_pass(
     acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
 ) -> None:

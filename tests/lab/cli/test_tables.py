@@ -113,7 +113,9 @@ def test_a_log_has_the_first_of_many_lines_and_none_when_quiet(
     counterparty.script.extend(steps)
     counterparty.stalled.set()
     quiet = acpc(*SCORE, "--timeout", 0.4, "--quiet")
+    assert quiet.exit_code == 1
     assert "encoding anchors" not in quiet.stderr
+    assert f"error: DEADLINE_EXCEEDED: {NAME}" in quiet.stderr
     assert "goes on at the server" in quiet.stderr
 
 

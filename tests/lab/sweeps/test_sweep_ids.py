@@ -45,6 +45,9 @@ ALIKE: list[dict[str, Any]] = [
 ]
 APART: list[dict[str, Any]] = [
     {},
+    {"checkpoints": ["b"]},
+    {"shifts": ["gaussian_noise:0.080001"]},
+    {"anchors": {**ROOMS, "count": 99}},
     {"protocol": {"draws": 6}},
     {"protocol": {"horizon": 7}},
     {"protocol": {"quantile": 1}},

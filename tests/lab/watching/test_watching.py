@@ -363,14 +363,6 @@ def test_once_says_what_it_cannot_use(at: Scene, monkeypatch: pytest.MonkeyPatch
         at.run()
 
 
-def test_a_second_watch_of_the_same_folder_is_rejected(at: Scene) -> None:
-    first = at.make()
-    with at.going_on(first):
-        wait_until((first.folder / "results").is_dir)
-        with pytest.raises(FailedPrecondition, match="another process"):
-            at.run()
-
-
 def test_a_torn_file_is_told_and_not_read(at: Scene) -> None:
     at.write("a").write_bytes(saved("a")[:-1])
     with at.going_on(at.make()):

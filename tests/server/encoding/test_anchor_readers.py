@@ -263,7 +263,7 @@ def test_a_dataset_that_cannot_serve_is_refused(
     [
         ({"history": 1}, {}, "2 frames of history, but this job needs 1", True),
         ({"history": 3}, {}, "2 frames of history, but this job needs 3", False),
-        ({"horizon": 2}, {}, "3 future frames, but this job needs 2", True),
+        ({"horizon": 2}, {}, "needs 2; make a set with 2, or one with the states and labels", True),
         ({"horizon": 4}, {}, "3 future frames, but this job needs 4", False),
         ({}, {"action_block_dim": 10}, "4 wide, but the checkpoint expects .* = 10", False),
     ],

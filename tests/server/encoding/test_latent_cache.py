@@ -30,7 +30,7 @@ FRAMES = RNG.integers(0, 256, (4, 28, 28, 3), dtype=np.uint8)
 BLOCKS = RNG.standard_normal((5, 10)).astype(np.float32)
 
 
-class Bench:
+class CountedComparisons:
     """A comparison on an engine, and how many frames the engine has encoded for it."""
 
     def __init__(self, root: Path, latent_bytes: int) -> None:
@@ -78,7 +78,7 @@ def test_a_kept_row_is_a_copy_and_is_counted_once() -> None:
 
 
 def test_a_repeated_history_is_not_encoded_again_and_answers_alike(root: Path) -> None:
-    kept, plain = Bench(root, 2**20), Bench(root, 0)
+    kept, plain = CountedComparisons(root, 2**20), CountedComparisons(root, 0)
     first = kept.compare("one", FRAMES[:3])
     assert kept.lookups("hit") == 0
     assert kept.compare("one", FRAMES[:3]) == first
@@ -89,25 +89,25 @@ def test_a_repeated_history_is_not_encoded_again_and_answers_alike(root: Path) -
 
 
 def test_a_history_that_moves_one_frame_on_finds_the_others(root: Path) -> None:
-    bench = Bench(root, 2**20)
-    bench.compare("one", FRAMES[:3])
-    moved = bench.compare("one", FRAMES[1:])
-    assert bench.lookups("hit") == 2 + 2  # frames, and blurred ones
+    counted = CountedComparisons(root, 2**20)
+    counted.compare("one", FRAMES[:3])
+    moved = counted.compare("one", FRAMES[1:])
+    assert counted.lookups("hit") == 2 + 2  # frames, and blurred ones
     np.testing.assert_allclose(
-        Bench(root, 0).compare("one", FRAMES[1:]), moved, rtol=1e-5, atol=5e-6
+        CountedComparisons(root, 0).compare("one", FRAMES[1:]), moved, rtol=1e-5, atol=5e-6
     )
 
 
 def test_an_unchanged_view_is_at_distance_zero_also_beside_kept_latents(root: Path) -> None:
-    bench = Bench(root, 2**20)
-    bench.compare("one", FRAMES[:2])
-    assert bench.compare("one", FRAMES[:3])[0] == 0.0
+    counted = CountedComparisons(root, 2**20)
+    counted.compare("one", FRAMES[:2])
+    assert counted.compare("one", FRAMES[:3])[0] == 0.0
 
 
 @pytest.mark.parametrize("change", ["checkpoint", "seed", "pixel"])
 def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) -> None:
-    bench, fresh = Bench(root, 2**20), Bench(root, 0)
-    bench.compare("one", FRAMES[:3])
+    counted, fresh = CountedComparisons(root, 2**20), CountedComparisons(root, 0)
+    counted.compare("one", FRAMES[:3])
     name, history, seed = "one", FRAMES[:3].copy(), 0
     if change == "checkpoint":
         name = "two"
@@ -115,9 +115,9 @@ def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) ->
         seed = 1
     else:
         history[0, 0, 0, 0] ^= 1
-    found = bench.compare(name, history, seed=seed)
+    found = counted.compare(name, history, seed=seed)
     np.testing.assert_allclose(found, fresh.compare(name, history, seed=seed), rtol=1e-5, atol=5e-6)
-    assert found != bench.compare("one", FRAMES[:3])
+    assert found != counted.compare("one", FRAMES[:3])
 
 
 def test_the_least_recently_used_make_room() -> None:

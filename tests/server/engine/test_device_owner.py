@@ -25,7 +25,7 @@ FP32 = NumericMode.FP32
 NO_MEMORY = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
 
 
-class Bench:
+class OwnedDevice:
     """An engine whose failures are noted, and callers without a deadline."""
 
     def __init__(self) -> None:
@@ -40,9 +40,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def owned() -> Iterator[OwnedDevice]:
     others = set(threading.enumerate())
-    made = Bench()
+    made = OwnedDevice()
     yield made
     made.engine.close()
     wait_until(lambda: "device" not in {x.name for x in {*threading.enumerate()} - others})
@@ -58,12 +58,12 @@ def raising(error: BaseException) -> Callable[[Tensor], None]:
 @pytest.mark.parametrize(
     "error", [ValueError("a bug"), RuntimeError("shapes differ"), InvalidArgument("frames", "no")]
 )
-def test_a_bug_of_a_model_is_its_callers_alone(bench: Bench, error: Exception) -> None:
+def test_a_bug_of_a_model_is_its_callers_alone(owned: OwnedDevice, error: Exception) -> None:
     for _ in range(3):
         with pytest.raises(type(error), match=str(error)):
-            bench.ask(raising(error))
-    assert bench.failures == []
-    assert bench.ask().shape == (1, 3)
+            owned.ask(raising(error))
+    assert owned.failures == []
+    assert owned.ask().shape == (1, 3)
 
 
 class Spoiled(PlainModel):
@@ -80,38 +80,38 @@ class Spoiled(PlainModel):
         return encoded * torch.nan if self.calls <= self._times else encoded
 
 
-def encode(bench: Bench, model: PlainModel, given: Tensor) -> Tensor:
-    return bench.engine.encode(model, given, RequestContext(Priority.INTERACTIVE), FP32)
+def encode(owned: OwnedDevice, model: PlainModel, given: Tensor) -> Tensor:
+    return owned.engine.encode(model, given, RequestContext(Priority.INTERACTIVE), FP32)
 
 
-def not_finite(bench: Bench, outcome: str) -> float | None:
+def not_finite(owned: OwnedDevice, outcome: str) -> float | None:
     labels = {"primitive": "encode", "outcome": outcome}
-    return bench.metrics.registry.get_sample_value("acpc_not_finite_total", labels)
+    return owned.metrics.registry.get_sample_value("acpc_not_finite_total", labels)
 
 
-def test_nan_that_repeats_is_the_checkpoints(bench: Bench) -> None:
-    assert encode(bench, Spoiled(2), frames(1.0)).isnan().all()
-    assert (not_finite(bench, "repeated"), bench.failures) == (1, [])
+def test_nan_that_repeats_is_the_checkpoints(owned: OwnedDevice) -> None:
+    assert encode(owned, Spoiled(2), frames(1.0)).isnan().all()
+    assert (not_finite(owned, "repeated"), owned.failures) == (1, [])
 
 
-def test_nan_that_does_not_repeat_is_tried_again(bench: Bench) -> None:
+def test_nan_that_does_not_repeat_is_tried_again(owned: OwnedDevice) -> None:
     """A model may be at fault, which must not end the server."""
     model = Spoiled(1)
     with pytest.raises(Unavailable) as told:
-        encode(bench, model, frames(1.0))
+        encode(owned, model, frames(1.0))
     assert (told.value.reason, told.value.retry_after) == ("ANSWER_CHANGED", RETRY_SECONDS)
-    assert not_finite(bench, "changed") == 1
-    assert encode(bench, model, frames(1.0)).isfinite().all()
-    assert bench.failures == []
+    assert not_finite(owned, "changed") == 1
+    assert encode(owned, model, frames(1.0)).isfinite().all()
+    assert owned.failures == []
 
 
 def test_nan_that_does_not_repeat_is_the_devices_when_its_canary_fails(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.engine.answers.wrong_answer", lambda _: "2 instead of 3")
     with pytest.raises(DeviceFailed, match="2 instead of 3"):
-        encode(bench, Spoiled(1), frames(1.0))
-    assert len(bench.failures) == 1
+        encode(owned, Spoiled(1), frames(1.0))
+    assert len(owned.failures) == 1
 
 
 class SpoiledOnce(Spoiled):
@@ -122,19 +122,19 @@ class SpoiledOnce(Spoiled):
         return super().encode(frames).masked_fill(black, torch.nan)
 
 
-def test_rows_beside_one_that_diverges_are_looked_at_as_well(bench: Bench) -> None:
+def test_rows_beside_one_that_diverges_are_looked_at_as_well(owned: OwnedDevice) -> None:
     """NaN of a row that another's hides is no more the checkpoint's than NaN alone."""
     model = SpoiledOnce(1)
     together = torch.cat([frames(0.0), frames(1.0)])
     with pytest.raises(Unavailable):
-        encode(bench, model, together)
-    assert encode(bench, model, together).isnan().any(dim=1).tolist() == [True, False]
-    assert not_finite(bench, "repeated") == 1
+        encode(owned, model, together)
+    assert encode(owned, model, together).isnan().any(dim=1).tolist() == [True, False]
+    assert not_finite(owned, "repeated") == 1
 
 
-def test_frames_that_are_not_finite_are_computed_once(bench: Bench) -> None:
+def test_frames_that_are_not_finite_are_computed_once(owned: OwnedDevice) -> None:
     model = Spoiled(1)
-    assert encode(bench, model, frames(torch.nan)).isnan().all()
+    assert encode(owned, model, frames(torch.nan)).isnan().all()
     assert model.calls == 1
 
 
@@ -149,62 +149,64 @@ def test_frames_that_are_not_finite_are_computed_once(bench: Bench) -> None:
     ],
 )
 def test_after_an_error_of_the_device_every_caller_is_told(
-    bench: Bench, error: BaseException
+    owned: OwnedDevice, error: BaseException
 ) -> None:
     with pytest.raises(DeviceFailed) as told:
-        bench.ask(raising(error))
+        owned.ask(raising(error))
     assert (told.value.code, told.value.reason) == ("UNAVAILABLE", "DEVICE_FAILED")
-    assert len(bench.failures) == 1
-    assert type(error).__name__ in bench.failures[0]
+    assert len(owned.failures) == 1
+    assert type(error).__name__ in owned.failures[0]
     with pytest.raises(DeviceFailed):
-        bench.ask()
-    assert len(bench.failures) == 1
+        owned.ask()
+    assert len(owned.failures) == 1
 
 
 def test_an_unknown_error_is_the_devices_when_its_canary_fails(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", lambda _: "2 instead of 3")
     with pytest.raises(DeviceFailed):
-        bench.ask(raising(ValueError("numbers do not add up")))
-    assert bench.failures == ["ValueError: numbers do not add up"]
+        owned.ask(raising(ValueError("numbers do not add up")))
+    assert owned.failures == ["ValueError: numbers do not add up"]
 
 
-def test_those_who_wait_are_told_when_a_call_hangs(bench: Bench) -> None:
+def test_those_who_wait_are_told_when_a_call_hangs(owned: OwnedDevice) -> None:
     held = Held()
     with ThreadPoolExecutor(4) as pool:
-        hung = pool.submit(bench.ask, held)
+        hung = pool.submit(owned.ask, held)
         assert held.entered.wait(GENEROUS_SECONDS)
-        first = bench.engine.owner.call
+        first = owned.engine.owner.call
         assert "encode" in first
-        waiting = [pool.submit(bench.ask) for _ in range(2)]
-        depth = bench.metrics.queue_depth.labels("interactive")._value
+        waiting = [pool.submit(owned.ask) for _ in range(2)]
+        depth = owned.metrics.queue_depth.labels("interactive")._value
         wait_until(lambda: depth.get() == 2)
-        bench.engine.owner.fail("a call takes too long")
+        owned.engine.owner.fail("a call takes too long")
         for answer in (hung, *waiting):
             with pytest.raises(DeviceFailed, match="too long"):
                 answer.result(GENEROUS_SECONDS)
         held.free.set()  # late: its caller has gone, which harms nobody
-    assert bench.failures == ["a call takes too long"]
+    assert owned.failures == ["a call takes too long"]
 
 
 def test_a_series_that_fails_leaves_nobody_waiting(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench.metrics, "compute", None)
+    monkeypatch.setattr(owned.metrics, "compute", None)
     with pytest.raises(DeviceFailed):
-        bench.ask()
-    assert len(bench.failures) == 1
+        owned.ask()
+    assert len(owned.failures) == 1
 
 
-def test_a_chunk_taken_and_lost_is_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.engine._queue, "_take_alike", lambda *_: sys.exit())
+def test_a_chunk_taken_and_lost_is_answered(
+    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owned.engine._queue, "_take_alike", lambda *_: sys.exit())
     with pytest.raises(DeviceFailed):
-        bench.ask()
+        owned.ask()
 
 
 @pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError()])
-def test_a_host_out_of_memory_halves_the_batch(bench: Bench, error: Exception) -> None:
+def test_a_host_out_of_memory_halves_the_batch(owned: OwnedDevice, error: Exception) -> None:
     seen: list[int] = []
 
     def small(rows: Tensor) -> None:
@@ -212,29 +214,29 @@ def test_a_host_out_of_memory_halves_the_batch(bench: Bench, error: Exception) -
         if len(rows) > 2:
             raise error
 
-    assert bench.ask(small, count=7).shape == (7, 3)
+    assert owned.ask(small, count=7).shape == (7, 3)
     assert max(seen) == 7
     with pytest.raises(HostShortage) as short:
-        bench.ask(raising(error), count=2)
+        owned.ask(raising(error), count=2)
     assert (short.value.code, short.value.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
     assert short.value.retry_after
-    assert bench.failures == []
+    assert owned.failures == []
 
 
 def test_an_idle_device_is_tried_and_one_without_memory_is_in_trouble(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner, said = bench.engine.owner, []
+    owner, said = owned.engine.owner, []
     monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", lambda _: said.append(1) or "")
     assert owner.trouble(3600.0) == "", "it was just made"
     assert not said
     wait_until(lambda: owner.trouble(0.0) == "" and len(said) > 1)
-    assert "canary" not in str(list(bench.metrics.registry.collect())), "it is nobody's work"
+    assert "canary" not in str(list(owned.metrics.registry.collect())), "it is nobody's work"
     monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", raising(RuntimeError(NO_MEMORY)))
     wait_until(lambda: "memory" in owner.trouble(0.0))
     monkeypatch.undo()
     wait_until(lambda: owner.trouble(0.0) == "")
-    assert bench.failures == []
+    assert owned.failures == []
 
 
 def test_the_canary_has_the_right_answer_at_every_size() -> None:

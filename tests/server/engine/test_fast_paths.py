@@ -49,7 +49,7 @@ def ask(
     return engine.rollout_pool(model, *inputs, RequestContext(priority), mode)
 
 
-class Bench:
+class GraphDevice:
     """An engine whose device captures graphs, one of which lies from some answer on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, model: FrozenWorldModel) -> None:
@@ -95,8 +95,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, model: FrozenWorldModel) -> Iterator[Bench]:
-    made = Bench(monkeypatch, model)
+def graphed(monkeypatch: pytest.MonkeyPatch, model: FrozenWorldModel) -> Iterator[GraphDevice]:
+    made = GraphDevice(monkeypatch, model)
     yield made
     made.engine.close()
 
@@ -110,15 +110,17 @@ def bench(monkeypatch: pytest.MonkeyPatch, model: FrozenWorldModel) -> Iterator[
         (lambda x: x * 1e3, "implausible"),
     ],
 )
-def test_an_answer_that_cannot_be_is_never_served(bench: Bench, lie: Lie, reason: str) -> None:
-    bench.until_it_serves()
-    assert bench.agrees(2)
-    bench.lie = lie
-    assert all(bench.agrees(seed, 0.0) for seed in (3, 4)), "computed eagerly"
-    assert (bench.ended(reason), bench.serving()) == (1, 0)
-    bench.lie, calls = TRUE, bench.calls
-    assert bench.agrees(5, 0.0)
-    assert bench.calls == calls, "and the path is not asked again"
+def test_an_answer_that_cannot_be_is_never_served(
+    graphed: GraphDevice, lie: Lie, reason: str
+) -> None:
+    graphed.until_it_serves()
+    assert graphed.agrees(2)
+    graphed.lie = lie
+    assert all(graphed.agrees(seed, 0.0) for seed in (3, 4)), "computed eagerly"
+    assert (graphed.ended(reason), graphed.serving()) == (1, 0)
+    graphed.lie, calls = TRUE, graphed.calls
+    assert graphed.agrees(5, 0.0)
+    assert graphed.calls == calls, "and the path is not asked again"
 
 
 def off(where: object) -> Lie:
@@ -133,89 +135,91 @@ def off(where: object) -> Lie:
 
 
 @pytest.mark.parametrize("where", [..., (..., slice(-1, None), slice(None)), (..., 5)])
-def test_a_lie_in_every_rollout_is_never_served(bench: Bench, where: object) -> None:
-    bench.until_it_serves()
-    assert bench.agrees(2)
-    bench.lie = off(where)
-    assert bench.agrees(3, 0.0), "computed eagerly"
-    assert (bench.ended("differs"), bench.serving()) == (1, 0)
+def test_a_lie_in_every_rollout_is_never_served(graphed: GraphDevice, where: object) -> None:
+    graphed.until_it_serves()
+    assert graphed.agrees(2)
+    graphed.lie = off(where)
+    assert graphed.agrees(3, 0.0), "computed eagerly"
+    assert (graphed.ended("differs"), graphed.serving()) == (1, 0)
 
 
 @pytest.mark.parametrize("where", [(1,), (slice(None), slice(2, 4)), (0, 3), (1, 5, 2)])
-def test_a_lie_in_some_rollouts_is_soon_found(bench: Bench, where: object) -> None:
-    bench.until_it_serves()
-    bench.lie, rollouts, wrong = off(where), 12, torch.zeros(2, 6, 4)
+def test_a_lie_in_some_rollouts_is_soon_found(graphed: GraphDevice, where: object) -> None:
+    graphed.until_it_serves()
+    graphed.lie, rollouts, wrong = off(where), 12, torch.zeros(2, 6, 4)
     wrong[where] = 1
     share = float(wrong.amax(dim=2).mean())
     served, seed = 0, 0
-    while not bench.ended("differs") and seed < 2 * rollouts:
-        served, seed = served + (not bench.agrees(seed)), seed + 1
+    while not graphed.ended("differs") and seed < 2 * rollouts:
+        served, seed = served + (not graphed.agrees(seed)), seed + 1
     assert served < 2 / share
-    assert (bench.ended("differs"), bench.serving()) == (1, 0)
+    assert (graphed.ended("differs"), graphed.serving()) == (1, 0)
 
 
-def test_a_job_never_takes_a_fast_path(bench: Bench) -> None:
+def test_a_job_never_takes_a_fast_path(graphed: GraphDevice) -> None:
     """Its bytes must not depend on which pools came before."""
-    bench.until_it_serves()
-    inputs, calls = pool(1), bench.calls
-    ask(bench.engine, bench.model, inputs, Priority.JOB)
-    assert bench.calls == calls
+    graphed.until_it_serves()
+    inputs, calls = pool(1), graphed.calls
+    ask(graphed.engine, graphed.model, inputs, Priority.JOB)
+    assert graphed.calls == calls
 
 
-def test_answers_that_agree_go_on_being_served(bench: Bench) -> None:
-    bench.until_it_serves()
-    calls = bench.calls
-    assert all(bench.agrees(seed) for seed in range(6))
-    assert bench.calls == calls + 6
-    assert bench.serving() == 1
+def test_answers_that_agree_go_on_being_served(graphed: GraphDevice) -> None:
+    graphed.until_it_serves()
+    calls = graphed.calls
+    assert all(graphed.agrees(seed) for seed in range(6))
+    assert graphed.calls == calls + 6
+    assert graphed.serving() == 1
 
 
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [(lambda x: x * (1 + 1e-3), "differs"), (lambda x: x * torch.nan, "not_finite")],
 )
-def test_a_path_that_is_wrong_at_first_never_serves(bench: Bench, lie: Lie, reason: str) -> None:
-    bench.lie = lie
-    wait_until(lambda: bench.agrees(1, 0.0) and bench.ended(reason) == 1)
-    assert bench.serving() == 0
+def test_a_path_that_is_wrong_at_first_never_serves(
+    graphed: GraphDevice, lie: Lie, reason: str
+) -> None:
+    graphed.lie = lie
+    wait_until(lambda: graphed.agrees(1, 0.0) and graphed.ended(reason) == 1)
+    assert graphed.serving() == 0
 
 
-def test_a_path_that_raises_is_answered_eagerly(bench: Bench) -> None:
+def test_a_path_that_raises_is_answered_eagerly(graphed: GraphDevice) -> None:
     def broken(_: Tensor) -> Tensor:
         raise RuntimeError("a kernel that cannot")
 
-    bench.until_it_serves()
-    bench.lie = broken
-    assert bench.agrees(2, 0.0)
-    assert bench.ended("raised") == 1
+    graphed.until_it_serves()
+    graphed.lie = broken
+    assert graphed.agrees(2, 0.0)
+    assert graphed.ended("raised") == 1
 
 
-def test_pools_cut_from_larger_ones_have_the_layout_that_was_captured(bench: Bench) -> None:
+def test_pools_cut_from_larger_ones_have_the_layout_that_was_captured(graphed: GraphDevice) -> None:
     """A pool a history, too large for one device call: its parts are strided."""
-    bench.until_it_serves(candidates=512, pools=2)
-    calls = bench.calls
-    assert bench.agrees(2, candidates=1024, pools=2)
-    assert bench.calls == calls + 2, "both halves went down the path"
+    graphed.until_it_serves(candidates=512, pools=2)
+    calls = graphed.calls
+    assert graphed.agrees(2, candidates=1024, pools=2)
+    assert graphed.calls == calls + 2, "both halves went down the path"
 
 
 @pytest.mark.process
 def test_more_shapes_than_places_keep_the_places_that_are_used(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    graphed: GraphDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fast_paths, "MAX_PATHS", 2)
     monkeypatch.setattr(fast_paths, "MAX_KEYS", 5)
     monkeypatch.setattr(fast_paths, "STALE", 8)
 
     def agree(*counts: int) -> bool:
-        return all(bench.agrees(1, candidates=count) for count in counts)
+        return all(graphed.agrees(1, candidates=count) for count in counts)
 
     assert all(agree(2, 3, 4, 5) for _ in range(4))
-    assert bench.serving() == 2
+    assert graphed.serving() == 2
     assert agree(2, 3, 4, 5, 6, 7, 8)
-    assert (bench.captured, bench.serving()) == (2, 2), "the two that came first stay"
+    assert (graphed.captured, graphed.serving()) == (2, 2), "the two that came first stay"
     for _ in range(8):  # those that nobody asks for any more make room
         assert agree(9, 10)
-    assert (bench.captured, bench.serving()) == (4, 2)
+    assert (graphed.captured, graphed.serving()) == (4, 2)
 
 
 def test_a_device_without_graphs_answers_eagerly(model: FrozenWorldModel) -> None:

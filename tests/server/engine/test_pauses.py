@@ -31,7 +31,7 @@ class LargeModel(PlainModel):
     card = replace(CARD, parameter_count=int(THREADED_WORK) * 100)
 
 
-class Bench:
+class PausingDevice:
     """An engine whose jobs never wait too long, and callers in threads of their own."""
 
     def __init__(self) -> None:
@@ -70,24 +70,26 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def pausing(monkeypatch: pytest.MonkeyPatch) -> Iterator[PausingDevice]:
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", 2 * GENEROUS_SECONDS)
-    made = Bench()
+    made = PausingDevice()
     yield made
     made.engine.close()
     made.callers.shutdown()
 
 
-def test_a_request_is_answered_in_the_middle_of_a_jobs_call(bench: Bench) -> None:
+def test_a_request_is_answered_in_the_middle_of_a_jobs_call(pausing: PausingDevice) -> None:
     """On all of the device's threads, though the job's own call is a small one."""
     counts: list[int] = []
-    job, request = bench.beside_a_job(lambda _: counts.append(torch.get_num_threads()))
+    job, request = pausing.beside_a_job(lambda _: counts.append(torch.get_num_threads()))
     assert (request.result(GENEROUS_SECONDS) == OF_REQUEST).all()
     assert (job.result() == OF_JOB).all()
     assert counts == [THREADS]
 
 
-def test_a_request_amid_a_jobs_call_is_computed_as_between_two_calls(bench: Bench) -> None:
+def test_a_request_amid_a_jobs_call_is_computed_as_between_two_calls(
+    pausing: PausingDevice,
+) -> None:
     """A plug-in's perturbation may multiply, and must not get bfloat16 from a job beside it."""
     seen: list[tuple[bool, ...]] = []
 
@@ -102,40 +104,40 @@ def test_a_request_amid_a_jobs_call_is_computed_as_between_two_calls(bench: Benc
 
     def computing(_: Tensor) -> None:
         assert torch.is_autocast_enabled("cpu")
-        bench.engine._queue.put(one := chunk())
+        pausing.engine._queue.put(one := chunk())
         wait_until(lambda: pause() or one.future.done())
         assert torch.is_autocast_enabled("cpu")
 
-    bench.engine._queue.put(alone := chunk())
+    pausing.engine._queue.put(alone := chunk())
     alone.future.result(GENEROUS_SECONDS)
     job = RequestContext(Priority.JOB)
     given = PlainModel(computing), frames(OF_JOB), job, NumericMode.BF16
-    bench.callers.submit(bench.engine.encode, *given).result(GENEROUS_SECONDS)  # type: ignore[arg-type]
+    pausing.callers.submit(pausing.engine.encode, *given).result(GENEROUS_SECONDS)  # type: ignore[arg-type]
     assert seen == [(False, False, True)] * 2
 
 
-def test_a_jobs_call_took_only_its_own_time(bench: Bench) -> None:
+def test_a_jobs_call_took_only_its_own_time(pausing: PausingDevice) -> None:
     began = time.perf_counter()
-    bench.beside_a_job(lambda _: time.sleep(0.2))
-    wait_until(lambda: bench.seconds("job") > 0)
-    taken = bench.seconds("job") + bench.seconds("interactive")
+    pausing.beside_a_job(lambda _: time.sleep(0.2))
+    wait_until(lambda: pausing.seconds("job") > 0)
+    taken = pausing.seconds("job") + pausing.seconds("interactive")
     assert taken <= time.perf_counter() - began
 
 
-def test_a_device_that_fails_in_between_fails_all(bench: Bench) -> None:
+def test_a_device_that_fails_in_between_fails_all(pausing: PausingDevice) -> None:
     def fail(_: Tensor) -> None:
         raise DeviceFailed("broken")
 
-    for answer in bench.beside_a_job(fail):
+    for answer in pausing.beside_a_job(fail):
         assert isinstance(answer.exception(GENEROUS_SECONDS), DeviceFailed)
-    assert len(bench.failures) == 1
+    assert len(pausing.failures) == 1
 
 
-def test_a_bug_in_between_is_its_callers_alone(bench: Bench) -> None:
+def test_a_bug_in_between_is_its_callers_alone(pausing: PausingDevice) -> None:
     def fail(_: Tensor) -> None:
         raise ValueError("a bug")
 
-    job, request = bench.beside_a_job(fail)
+    job, request = pausing.beside_a_job(fail)
     assert isinstance(request.exception(GENEROUS_SECONDS), ValueError)
     assert (job.result() == OF_JOB).all()
 
@@ -143,10 +145,10 @@ def test_a_bug_in_between_is_its_callers_alone(bench: Bench) -> None:
 class Interrupted:
     """A sample network, of whose every call that may be interrupted every pause is used."""
 
-    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.engine, self.model = bench.engine, sample_model(CPU)
+    def __init__(self, pausing: PausingDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.engine, self.model = pausing.engine, sample_model(CPU)
         self.times, self._on = 0, True
-        monkeypatch.setattr(bench.engine._queue, "take_between", self._take)
+        monkeypatch.setattr(pausing.engine._queue, "take_between", self._take)
 
     def _take(self) -> list[Chunk]:
         if not self._on:
@@ -178,8 +180,8 @@ class Interrupted:
 
 
 @pytest.fixture
-def interrupted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
-    return Interrupted(bench, monkeypatch)
+def interrupted(pausing: PausingDevice, monkeypatch: pytest.MonkeyPatch) -> Interrupted:
+    return Interrupted(pausing, monkeypatch)
 
 
 def test_a_job_that_is_interrupted_gives_equal_bytes(interrupted: Interrupted) -> None:

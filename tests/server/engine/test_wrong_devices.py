@@ -59,7 +59,7 @@ class Multiplies(PlainModel):
         return (frames.flatten(1) @ torch.ones(size, 3) / size).masked_fill(black, torch.nan)
 
 
-class Bench:
+class FaultyDevice:
     """An engine whose failures are noted, and its device, which may go wrong."""
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.fixture
-def bench(clock: SimpleNamespace) -> Iterator[Bench]:
-    made = Bench()
+def faulty(clock: SimpleNamespace) -> Iterator[FaultyDevice]:
+    made = FaultyDevice()
     yield made
     made.engine.close()
 
@@ -116,14 +116,14 @@ def one_row(value: float) -> Spoil:
     ids=["nan", "inf", "minus inf", "nan in one row"],
 )
 def test_answers_that_are_not_finite_fail_the_device_and_no_work(
-    bench: Bench, spoil: Spoil, named: str, priority: Priority
+    faulty: FaultyDevice, spoil: Spoil, named: str, priority: Priority
 ) -> None:
-    assert bench.ask(priority=priority).isfinite().all()
-    bench.go_wrong(spoil)
+    assert faulty.ask(priority=priority).isfinite().all()
+    faulty.go_wrong(spoil)
     for _ in range(ROWS):
         with pytest.raises(DeviceFailed, match=named):
-            bench.ask(priority=priority)
-    assert len(bench.failures) == 1
+            faulty.ask(priority=priority)
+    assert len(faulty.failures) == 1
 
 
 @pytest.mark.parametrize(
@@ -136,35 +136,35 @@ def test_answers_that_are_not_finite_fail_the_device_and_no_work(
     ids=["zeros", "stale", "one row"],
 )
 def test_wrong_finite_answers_are_served_until_the_known_product_is_asked_for(
-    bench: Bench, clock: SimpleNamespace, spoil: Spoil, served: float, products: int
+    faulty: FaultyDevice, clock: SimpleNamespace, spoil: Spoil, served: float, products: int
 ) -> None:
     """A busy device is asked as an idle one is; the first of stale products may be right."""
-    bench.go_wrong(spoil)
-    bench.ask(mark=1.0)
-    assert bench.ask(mark=2.0)[0].tolist() == pytest.approx([served] * 3)
+    faulty.go_wrong(spoil)
+    faulty.ask(mark=1.0)
+    assert faulty.ask(mark=2.0)[0].tolist() == pytest.approx([served] * 3)
     with pytest.raises(DeviceFailed):
         while clock.now < 30:
             clock.now += 1
-            bench.ask()
-            bench.engine.owner.trouble(10.0)
+            faulty.ask()
+            faulty.engine.owner.trouble(10.0)
     assert 11 * (products - 1) < clock.now <= 11 * products
-    assert "product of whole numbers" in bench.failures[0]
+    assert "product of whole numbers" in faulty.failures[0]
 
 
-def test_a_right_device_goes_on_beside_a_wrong_one(bench: Bench) -> None:
-    other = Bench()
-    bench.go_wrong(lambda right, _: right * torch.nan)
+def test_a_right_device_goes_on_beside_a_wrong_one(faulty: FaultyDevice) -> None:
+    other = FaultyDevice()
+    faulty.go_wrong(lambda right, _: right * torch.nan)
     for _ in range(ROWS):
         with pytest.raises(DeviceFailed):
-            bench.ask()
+            faulty.ask()
         assert (other.ask() == 1).all()
-    assert (len(bench.failures), other.failures) == (1, [])
+    assert (len(faulty.failures), other.failures) == (1, [])
     other.engine.close()
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(3600.0, 1), (0.0, ROWS)])
 def test_a_checkpoint_that_diverges_buys_few_known_products(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, seconds: float, asked: int
+    faulty: FaultyDevice, monkeypatch: pytest.MonkeyPatch, seconds: float, asked: int
 ) -> None:
     products: list[str] = []
 
@@ -175,22 +175,22 @@ def test_a_checkpoint_that_diverges_buys_few_known_products(
     monkeypatch.setattr("acpc_server.engine.answers.wrong_answer", counted)
     monkeypatch.setattr("acpc_server.engine.answers.PRODUCT_SECONDS", seconds)
     for _ in range(ROWS):
-        assert bench.ask(mark=0.0).isnan().all()
-    assert (products, bench.failures) == ([""] * asked, [])
+        assert faulty.ask(mark=0.0).isnan().all()
+    assert (products, faulty.failures) == ([""] * asked, [])
 
 
 @pytest.mark.parametrize("mark", [0.0, torch.nan])
 def test_only_finite_answers_end_trouble(
-    bench: Bench, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, mark: float
+    faulty: FaultyDevice, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, mark: float
 ) -> None:
     def short(_: torch.device) -> str:
         raise MemoryError
 
-    owner = bench.engine.owner
+    owner = faulty.engine.owner
     clock.now += 1000.0
     monkeypatch.setattr("acpc_server.engine.owner.wrong_answer", short)
     wait_until(lambda: owner.trouble(10.0) != "")
-    bench.ask(mark)
+    faulty.ask(mark)
     assert owner.trouble(10.0) != "", "NaN is no success"
-    bench.ask()
+    faulty.ask()
     assert owner.trouble(10.0) == ""

@@ -38,7 +38,7 @@ GOAL = CoverageGoal(coverage=0.9, max_draws=200)
 PREDICTIONS = 10**7
 
 
-class Desk:
+class Admissions:
     """Admits batches, and notes how long each may take; ``error`` is raised after some of them."""
 
     def __init__(self, error: AcpcError | None = None, after: int = 0) -> None:
@@ -71,7 +71,7 @@ def covered(
 ) -> PoolCertificate:
     asked = asked or context()
     measured = certify_pool(session, pool() if candidates is None else candidates, asked)
-    return cover_pool(measured, asked, admit or Desk().admit)
+    return cover_pool(measured, asked, admit or Admissions().admit)
 
 
 def opened(world: PlanningWorld, request: PlanStart) -> EncodedMoment:
@@ -127,10 +127,10 @@ def test_a_longer_run_begins_with_the_shorter_one(world: PlanningWorld) -> None:
 def test_what_is_not_random_is_exact_and_drawn_once(
     world: PlanningWorld, spec: Perturbation
 ) -> None:
-    desk = Desk()
-    (statement,) = covered(opened(world, single(spec)), admit=desk.admit).coverage
+    admissions = Admissions()
+    (statement,) = covered(opened(world, single(spec)), admit=admissions.admit).coverage
     finding = statement.top1
-    assert (finding.stop, finding.draws, desk.seconds) == (CoverageStop.EXACT, 1, [])
+    assert (finding.stop, finding.draws, admissions.seconds) == (CoverageStop.EXACT, 1, [])
     assert finding.lower == finding.upper == float(not finding.changed)
     assert finding.holds is not bool(finding.changed)
     assert "is not random" in finding.sentence
@@ -155,7 +155,7 @@ def test_a_step_holds_no_longer_once_a_pool_does_not(world: PlanningWorld) -> No
     session = opened(world, question(STABLE))
     assert covered(session).coverage[0].step.top1 is HOLDS
     late = DeadlineExceeded("no time")
-    assert covered(session, admit=Desk(late).admit).coverage[0].step.top1 is UNDECIDED
+    assert covered(session, admit=Admissions(late).admit).coverage[0].step.top1 is UNDECIDED
     (after,) = covered(session).coverage
     assert (after.top1.outcome, after.step.top1) == (HOLDS, UNDECIDED)
     assert "Not shown of the winner and the elite set" in after.step.sentence
@@ -188,18 +188,18 @@ def test_without_time_or_room_it_is_undecided(
     world: PlanningWorld, error: AcpcError, stop: CoverageStop
 ) -> None:
     """The milder perturbation goes first, and keeps what was drawn until then."""
-    desk = Desk(error, after=2)
-    answer = covered(opened(world, single(GaussianNoise(2e-5), STABLE)), admit=desk.admit)
+    admissions = Admissions(error, after=2)
+    answer = covered(opened(world, single(GaussianNoise(2e-5), STABLE)), admit=admissions.admit)
     other, mild = (statement.top1 for statement in answer.coverage)
     assert (mild.outcome, mild.stop, mild.draws) == (UNDECIDED, stop, 8 + 16)
     assert (other.outcome, other.stop, other.draws) == (UNDECIDED, stop, 0)
     assert 0 < mild.lower < 0.9 < mild.upper
-    assert len(desk.seconds) == 3  # nothing is tried again
+    assert len(admissions.seconds) == 3  # nothing is tried again
 
 
 def test_a_cancelled_request_is_not_answered(world: PlanningWorld) -> None:
     with pytest.raises(Cancelled):
-        covered(opened(world, single(STABLE)), admit=Desk(Cancelled("gone"), after=1).admit)
+        covered(opened(world, single(STABLE)), admit=Admissions(Cancelled("gone"), after=1).admit)
 
 
 @pytest.mark.parametrize(("limit", "most"), [(None, 54.0), (7.0, 7.0)])
@@ -207,20 +207,20 @@ def test_time_is_left_for_the_answer(
     world: PlanningWorld, limit: float | None, most: float
 ) -> None:
     goal = CoverageGoal(coverage=0.9, max_draws=200, time_limit=limit)
-    desk = Desk()
-    covered(opened(world, single(STABLE, goal=goal)), admit=desk.admit, asked=context())
-    assert desk.seconds == sorted(desk.seconds, reverse=True)
-    assert desk.seconds[0] <= max(most, 58.0 if limit is None else 0)
+    admissions = Admissions()
+    covered(opened(world, single(STABLE, goal=goal)), admit=admissions.admit, asked=context())
+    assert admissions.seconds == sorted(admissions.seconds, reverse=True)
+    assert admissions.seconds[0] <= max(most, 58.0 if limit is None else 0)
 
 
 def test_a_call_whose_time_is_over_draws_nothing(world: PlanningWorld) -> None:
     session, asked = opened(world, single(STABLE)), context()
     measured = certify_pool(session, pool(), asked)
     asked.deadline = 0.0
-    desk = Desk()
-    (statement,) = cover_pool(measured, asked, desk.admit).coverage
+    admissions = Admissions()
+    (statement,) = cover_pool(measured, asked, admissions.admit).coverage
     assert (statement.top1.stop, statement.top1.draws) == (CoverageStop.DEADLINE, 0)
-    assert not desk.seconds
+    assert not admissions.seconds
 
 
 def test_it_stops_when_the_statement_is_out_of_reach(world: PlanningWorld) -> None:
@@ -286,5 +286,5 @@ def test_the_time_of_draws_counts_as_the_requests(world: PlanningWorld) -> None:
     session = opened(world, single(STABLE))
     measured = certify_pool(session, pool(), asked)
     before = asked.compute_seconds
-    cover_pool(measured, asked, Desk().admit)
+    cover_pool(measured, asked, Admissions().admit)
     assert asked.compute_seconds > before

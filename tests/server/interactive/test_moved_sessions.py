@@ -54,7 +54,7 @@ def fading(frames: Tensor, parameters: Nothing, draws: Draws) -> Tensor:
     return frames * frames.new_tensor([1.0, 0.6, 0.3])[: len(frames), None, None, None]
 
 
-class Bench:
+class MovedSessions:
     """A world that counts what each step encodes, without a cache: sessions hold what they have."""
 
     def __init__(self, world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,15 +101,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> PlanningWorld:
 
 
 @pytest.fixture
-def bench(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(world, monkeypatch)
+def sessions(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> MovedSessions:
+    return MovedSessions(world, monkeypatch)
 
 
 @pytest.mark.parametrize("spec", BY_FRAME, ids=lambda spec: spec.kind)
 def test_of_a_view_that_sees_frames_alone_only_the_new_one_is_encoded(
-    bench: Bench, spec: Perturbation
+    sessions: MovedSessions, spec: Perturbation
 ) -> None:
-    assert bench.steps(drawn(spec, draws=1)) == [WINDOW + VIEW + GOAL, 1 + 1, 1 + 1]
+    assert sessions.steps(drawn(spec, draws=1)) == [WINDOW + VIEW + GOAL, 1 + 1, 1 + 1]
 
 
 @pytest.mark.parametrize(
@@ -118,20 +118,20 @@ def test_of_a_view_that_sees_frames_alone_only_the_new_one_is_encoded(
     ids=["noise", "plug-in"],
 )
 def test_a_view_that_tells_places_apart_is_encoded_anew(
-    bench: Bench, views: PerturbationSet
+    sessions: MovedSessions, views: PerturbationSet
 ) -> None:
-    assert bench.steps(views) == [WINDOW + VIEW + GOAL, 1 + VIEW, 1 + VIEW]
+    assert sessions.steps(views) == [WINDOW + VIEW + GOAL, 1 + VIEW, 1 + VIEW]
 
 
-def test_kinds_of_both_sorts_and_several_draws_move_along(bench: Bench) -> None:
+def test_kinds_of_both_sorts_and_several_draws_move_along(sessions: MovedSessions) -> None:
     noisy = noise(0.08).specs
     views = drawn(ColorJitter(strength=0.5), *noisy, Identity(), Brightness(change=0.3))
     jitters, noises, bright = 2, 2, 1
     first = WINDOW + VIEW * (jitters + noises + bright) + GOAL
     moved = 1 + jitters + VIEW * noises + bright
-    assert bench.steps(views) == [first, moved, moved]
+    assert sessions.steps(views) == [first, moved, moved]
 
 
-def test_a_callers_own_views_are_kept_frame_by_frame(bench: Bench) -> None:
+def test_a_callers_own_views_are_kept_frame_by_frame(sessions: MovedSessions) -> None:
     own = RNG.integers(0, 256, (2, WINDOW + len(STEPS), SIDE, SIDE, 3), np.uint8)
-    assert bench.steps(own[:, :WINDOW], own) == [WINDOW + 2 * VIEW + GOAL, 1 + 2, 1 + 2]
+    assert sessions.steps(own[:, :WINDOW], own) == [WINDOW + 2 * VIEW + GOAL, 1 + 2, 1 + 2]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 import torch
 from acpc.contract import (
     CandidatePool,
@@ -14,10 +13,9 @@ from acpc.contract import (
     Objective,
     PairedRequest,
 )
-from acpc_server.errors import InvalidArgument
 from acpc_server.interactive import PairedCem
 from acpc_server.interactive.certify import certify_pool
-from planning_world import WIDTH, PlanningWorld, context, moment, pool
+from planning_world import PlanningWorld, context, moment, pool
 
 ABSOLUTE = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.3, 0.5)),))
 
@@ -89,19 +87,3 @@ def test_paired_plans_minimise_the_objective(world: PlanningWorld) -> None:
     assert np.square(plans.clean_plan).sum() < np.square(free.clean_plan).sum()
     for view in plans.views:
         assert all(iteration.bound_violations == 0 for iteration in view.iterations)
-
-
-@pytest.mark.parametrize(
-    ("objective", "field"),
-    [
-        (Objective((DistanceTerm(coordinate_weights=(1.0,)),)), "terms[0].coordinate_weights"),
-        (Objective(control_weights=(1.0,) * (WIDTH + 1)), "control_weights"),
-        (Objective((DistanceTerm(step_weights=(1.0,)),)), "terms[0].step_weights"),
-    ],
-)
-def test_weights_that_do_not_fit_are_named_before_anything_is_computed(
-    world: PlanningWorld, objective: Objective, field: str
-) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        certify_pool(world.open(moment(objective=objective)), pool(), context())
-    assert caught.value.field == f"objective.{field}"

@@ -5,7 +5,6 @@ import numpy_reference as metrics
 import pytest
 import torch
 from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart, PoolChoice
-from acpc_server.errors import InvalidArgument
 from acpc_server.interactive import EncodedMoment
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.numerics.updates import pool_normals
@@ -226,28 +225,3 @@ def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
     tolerant = planned(world, moment(endpoint_tolerance=1e-3), budget=least)
     receipts.add(tolerant.receipt.parameters_digest)
     assert len(receipts) == 8
-
-
-def test_the_default_budget_is_the_papers() -> None:
-    assert CemBudget() == CemBudget(candidates=64, elites=8, iterations=8, horizon=5)
-
-
-@pytest.mark.parametrize(
-    ("budget", "field"),
-    [
-        (CemBudget(elites=1), "budget.elites"),
-        (CemBudget(elites=64), "budget.elites"),
-        (CemBudget(candidates=2, elites=8), "budget.elites"),
-        (CemBudget(iterations=0), "budget.iterations"),
-        (CemBudget(iterations=1001), "budget.iterations"),
-        (CemBudget(horizon=0), "budget.horizon"),
-        (CemBudget(horizon=1025), "budget.horizon"),
-        (CemBudget(candidates=2**32 - 1), "budget.candidates"),
-    ],
-)
-def test_budgets_that_are_no_run_are_refused(
-    world: PlanningWorld, budget: CemBudget, field: str
-) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        planned(world, moment(), budget=budget)
-    assert caught.value.field == field

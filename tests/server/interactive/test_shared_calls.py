@@ -58,7 +58,7 @@ def pair(seed: int, *specs: object, future: bool = False, scale: float = 1.0) ->
     )
 
 
-class Bench:
+class HeldComparisons:
     """Comparisons on one engine, all of which wait behind a held call."""
 
     def __init__(self, root: Path, latent_bytes: int = 0) -> None:
@@ -94,8 +94,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+def comparisons(tmp_path: Path) -> Iterator[HeldComparisons]:
+    made = HeldComparisons(tmp_path)
     yield made
     made.engine.close()
 
@@ -110,23 +110,25 @@ def numbers(answer: PairComparison) -> list[float]:
 
 
 @pytest.mark.parametrize("future", [False, True])
-def test_pairs_of_one_call_are_answered_as_they_are_alone(bench: Bench, future: bool) -> None:
+def test_pairs_of_one_call_are_answered_as_they_are_alone(
+    comparisons: HeldComparisons, future: bool
+) -> None:
     requests = [
         pair(0, future=future),
         pair(1, GaussianNoise(sigma=0.02), GaussianBlur(kernel_size=3), future=future),
         replace(pair(2, future=future), weights=(0.2, 0.3, 0.5)),
         pair(3, Identity(), GaussianNoise(sigma=0.5), future=future),
     ]
-    answers = [answer.result(0) for answer in bench.together(*requests)]
+    answers = [answer.result(0) for answer in comparisons.together(*requests)]
     for request, answer in zip(requests, answers, strict=True):
-        apart = bench.alone(request)
+        apart = comparisons.alone(request)
         assert answer.receipt == apart.receipt
         views = [(result.spec_index, result.draw) for result in apart.results]
         assert [(result.spec_index, result.draw) for result in answer.results] == views
         np.testing.assert_allclose(numbers(answer), numbers(apart), rtol=1e-4, atol=5e-6)
 
 
-def test_views_that_are_the_history_stay_at_distance_zero(bench: Bench) -> None:
+def test_views_that_are_the_history_stay_at_distance_zero(comparisons: HeldComparisons) -> None:
     own = pair(5)
     noisy = np.stack([own.history, 255 - own.history])
     requests = [
@@ -135,13 +137,13 @@ def test_views_that_are_the_history_stay_at_distance_zero(bench: Bench) -> None:
         replace(own, views=noisy),
         pair(2),
     ]
-    one, two, three, _ = (answer.result(0).results for answer in bench.together(*requests))
+    one, two, three, _ = (answer.result(0).results for answer in comparisons.together(*requests))
     same = [*one, *two[:2], three[0]]
     assert {x for result in same for x in (result.acpc, result.encoder_shift)} == {0.0}
     assert all(result.acpc > 0 for result in (*two[2:], three[1]))
 
 
-def test_a_pair_that_fails_leaves_the_others_their_call(bench: Bench) -> None:
+def test_a_pair_that_fails_leaves_the_others_their_call(comparisons: HeldComparisons) -> None:
     requests = [
         pair(0),
         pair(1, GaussianBlur(kernel_size=99)),
@@ -149,7 +151,7 @@ def test_a_pair_that_fails_leaves_the_others_their_call(bench: Bench) -> None:
         pair(3),
         pair(4),
     ]
-    good, blurred, wild, gone, last = bench.together(*requests, cancelled=3)
+    good, blurred, wild, gone, last = comparisons.together(*requests, cancelled=3)
     with pytest.raises(InvalidArgument) as refused:
         blurred.result(0)
     assert refused.value.field == "perturbations.specs[0].gaussian_blur.kernel_size"
@@ -159,16 +161,18 @@ def test_a_pair_that_fails_leaves_the_others_their_call(bench: Bench) -> None:
     with pytest.raises(Cancelled):
         gone.result(0)
     for request, answer in ((requests[0], good), (requests[4], last)):
-        apart = numbers(bench.alone(request))
+        apart = numbers(comparisons.alone(request))
         np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
 
 
-def test_one_fault_of_two_requests_is_told_by_the_field_of_each(bench: Bench) -> None:
+def test_one_fault_of_two_requests_is_told_by_the_field_of_each(
+    comparisons: HeldComparisons,
+) -> None:
     wrong = GaussianBlur(kernel_size=99)
     first = pair(1, wrong)
     second = replace(pair(1, GaussianNoise(sigma=0.1), wrong), history=first.history)
     fields = []
-    for answer in bench.together(first, second, first):
+    for answer in comparisons.together(first, second, first):
         with pytest.raises(InvalidArgument) as refused:
             answer.result(0)
         fields.append(refused.value.field)
@@ -176,13 +180,13 @@ def test_one_fault_of_two_requests_is_told_by_the_field_of_each(bench: Bench) ->
     assert fields == named
 
 
-def test_a_plug_in_with_a_fault_fails_its_own_caller(bench: Bench) -> None:
+def test_a_plug_in_with_a_fault_fails_its_own_caller(comparisons: HeldComparisons) -> None:
     requests = [pair(0), pair(1, Registered(name="test_broken")), pair(2)]
-    good, bad, last = bench.together(*requests, calls=2)
+    good, bad, last = comparisons.together(*requests, calls=2)
     with pytest.raises(ZeroDivisionError):
         bad.result(0)
-    assert numbers(good.result(0)) == numbers(bench.alone(requests[0]))
-    assert numbers(last.result(0)) == numbers(bench.alone(requests[2]))
+    assert numbers(good.result(0)) == numbers(comparisons.alone(requests[0]))
+    assert numbers(last.result(0)) == numbers(comparisons.alone(requests[2]))
 
 
 # Two do not fit small frames.
@@ -223,25 +227,29 @@ def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
 @pytest.mark.parametrize(
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
 )
-def test_whatever_waits_together_is_answered_as_it_is_alone(bench: Bench, seed: int) -> None:
+def test_whatever_waits_together_is_answered_as_it_is_alone(
+    comparisons: HeldComparisons, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     requests = [mixed(rng) for _ in range(14)]
-    before = bench.calls
-    answers = bench.together(*requests, calls=None)
-    assert bench.calls - before < len(requests) / 2
+    before = comparisons.calls
+    answers = comparisons.together(*requests, calls=None)
+    assert comparisons.calls - before < len(requests) / 2
     for request, answer in zip(requests, answers, strict=True):
         told, found = outcome(answer.result)
-        words, wanted = outcome(partial(bench.alone, request))
+        words, wanted = outcome(partial(comparisons.alone, request))
         assert told == words
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_pair_larger_than_a_call_is_answered_in_pieces(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    comparisons: HeldComparisons, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = pair(6, GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3), future=True)
-    whole = bench.alone(request)
-    before = bench.calls
+    whole = comparisons.alone(request)
+    before = comparisons.calls
     monkeypatch.setattr("acpc_server.encoding.histories.frames_per_call", lambda *_: 4)
-    np.testing.assert_allclose(numbers(bench.alone(request)), numbers(whole), rtol=1e-4, atol=5e-6)
-    assert bench.calls == before, "it has shared none"
+    np.testing.assert_allclose(
+        numbers(comparisons.alone(request)), numbers(whole), rtol=1e-4, atol=5e-6
+    )
+    assert comparisons.calls == before, "it has shared none"

@@ -8,10 +8,6 @@ from acpc.v1 import tensor_pb2
 from acpc_server.errors import InvalidArgument
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
-
-DTYPES = st.sampled_from(["u1", "<i4", "<i8", "<f2", "<f4", "<f8", "?"]).map(np.dtype)
-SHAPES = arrays.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
 
 
 def read_floats(values: np.ndarray) -> np.ndarray:
@@ -19,27 +15,6 @@ def read_floats(values: np.ndarray) -> np.ndarray:
     read = axes.converted(read_tensor(write_tensor(values), "x"))
     axes.check(read, "x")
     return read
-
-
-@given(arrays.arrays(DTYPES, SHAPES))
-def test_a_tensor_survives_the_wire(array: np.ndarray) -> None:
-    sent = write_tensor(array).SerializeToString()
-    read = read_tensor(tensor_pb2.Tensor.FromString(sent), "x")
-    assert (read.dtype, read.shape) == (array.dtype, array.shape)
-    assert read.tobytes() == array.tobytes()
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(12, dtype=">f4").reshape(3, 4),
-        np.asfortranarray(np.arange(12, dtype="f8").reshape(3, 4)),
-        np.arange(12, dtype="i8")[::-2],
-    ],
-    ids=["big-endian", "column-major", "strided"],
-)
-def test_layout_is_not_sent(array: np.ndarray) -> None:
-    assert (read_tensor(write_tensor(array), "x") == array).all()
 
 
 @settings(max_examples=300)

@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 FP32 = NumericMode.FP32
 
 
-class Bench:
+class HeldDevice:
     """An engine, a model that can be held, and callers in threads of their own."""
 
     def __init__(self, max_queue: int = 256, latency: LatencyModel | None = None) -> None:
@@ -61,9 +61,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldDevice]:
     monkeypatch.setattr(queue, "MAX_JOB_WAIT", 60.0)  # however slow the machine that tests
-    made = Bench()
+    made = HeldDevice()
     yield made
     made.close()
 
@@ -76,58 +76,60 @@ def interactive(seconds: float | None = None) -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds)
 
 
-def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(bench: Bench) -> None:
-    answers = [bench.ask(0.0, job())]
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    answers += [bench.ask(mark, job()) for mark in (1.0, 2.0)]
-    answers += [bench.ask(mark, interactive()) for mark in (3.0, 4.0)]
-    assert bench.depth() == 4
-    bench.held.free.set()
+def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(
+    device: HeldDevice,
+) -> None:
+    answers = [device.ask(0.0, job())]
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    answers += [device.ask(mark, job()) for mark in (1.0, 2.0)]
+    answers += [device.ask(mark, interactive()) for mark in (3.0, 4.0)]
+    assert device.depth() == 4
+    device.held.free.set()
     for mark, answer in enumerate(answers):
         assert answer.result(GENEROUS_SECONDS).tolist() == [[float(mark)] * 3]
-    assert bench.held.order == [0.0, 3.0, 4.0, 1.0, 2.0]
-    assert bench.depth() == 0
+    assert device.held.order == [0.0, 3.0, 4.0, 1.0, 2.0]
+    assert device.depth() == 0
 
 
 def test_a_job_chunk_that_has_waited_long_enough_goes_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    device: HeldDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [bench.ask(0.0, job())]
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    answers += [bench.ask(1.0, job()), bench.ask(2.0, interactive())]
+    answers = [device.ask(0.0, job())]
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    answers += [device.ask(1.0, job()), device.ask(2.0, interactive())]
     monkeypatch.setattr(queue, "MAX_JOB_WAIT", 0.0)
-    bench.held.free.set()
+    device.held.free.set()
     for answer in answers:
         answer.result(GENEROUS_SECONDS)
-    assert bench.held.order == [0.0, 1.0, 2.0]
+    assert device.held.order == [0.0, 1.0, 2.0]
 
 
-def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(bench: Bench) -> None:
+def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(device: HeldDevice) -> None:
     size = frames_per_call("cpu", Priority.JOB, 8, 8)
     many = torch.cat([frames(1.0, size), frames(2.0, size), frames(3.0, size)])
     with ThreadPoolExecutor(1) as pool:
-        long = pool.submit(lambda: bench.engine.encode(bench.model, many, job(), FP32))
-        assert bench.held.entered.wait(GENEROUS_SECONDS)
-        quick = bench.ask(9.0, interactive())
-        bench.held.free.set()
+        long = pool.submit(lambda: device.engine.encode(device.model, many, job(), FP32))
+        assert device.held.entered.wait(GENEROUS_SECONDS)
+        quick = device.ask(9.0, interactive())
+        device.held.free.set()
         assert quick.result(GENEROUS_SECONDS) is not None
         assert long.result(GENEROUS_SECONDS).shape == (3 * size, 3)
-    assert bench.held.order == [1.0, 9.0, 2.0, 3.0]
+    assert device.held.order == [1.0, 9.0, 2.0, 3.0]
 
 
-def test_a_deadline_ends_the_wait_and_the_work_never_runs(bench: Bench) -> None:
-    first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    late = bench.ask(1.0, interactive(0.05))
+def test_a_deadline_ends_the_wait_and_the_work_never_runs(device: HeldDevice) -> None:
+    first = device.ask(0.0, job())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    late = device.ask(1.0, interactive(0.05))
     with pytest.raises(DeadlineExceeded):
         late.result(GENEROUS_SECONDS)
     assert not first.done(), "the device was busy all the time"
-    bench.held.free.set()
+    device.held.free.set()
     first.result(GENEROUS_SECONDS)
-    assert bench.ask(2.0, job()).result(GENEROUS_SECONDS) is not None
-    assert bench.held.order == [0.0, 2.0]
+    assert device.ask(2.0, job()).result(GENEROUS_SECONDS) is not None
+    assert device.held.order == [0.0, 2.0]
     with pytest.raises(DeadlineExceeded):
-        bench.engine.encode(bench.model, frames(3.0), interactive(-1.0), FP32)
+        device.engine.encode(device.model, frames(3.0), interactive(-1.0), FP32)
 
 
 class Slow(LatencyModel):
@@ -138,98 +140,100 @@ class Slow(LatencyModel):
 
 
 def test_what_waits_until_it_would_be_late_is_rejected_and_not_left_to_its_deadline() -> None:
-    bench = Bench(latency=Slow())
-    first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    late = bench.ask(1.0, interactive(6.0))  # of which half is to spare
+    device = HeldDevice(latency=Slow())
+    first = device.ask(0.0, job())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    late = device.ask(1.0, interactive(6.0))  # of which half is to spare
     with pytest.raises(ResourceExhausted) as rejected:
         late.result(GENEROUS_SECONDS)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
     assert not first.done(), "the device was busy all the time"
-    bench.held.free.set()
+    device.held.free.set()
     first.result(GENEROUS_SECONDS)
-    assert bench.ask(2.0, interactive(30.0)).result(GENEROUS_SECONDS) is not None, "it may try"
-    assert bench.held.order == [0.0, 2.0]
-    bench.close()
+    assert device.ask(2.0, interactive(30.0)).result(GENEROUS_SECONDS) is not None, "it may try"
+    assert device.held.order == [0.0, 2.0]
+    device.close()
 
 
 @pytest.mark.parametrize("priority", list(Priority))
-def test_a_cancelled_caller_stops_waiting_at_once(bench: Bench, priority: Priority) -> None:
-    first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
+def test_a_cancelled_caller_stops_waiting_at_once(device: HeldDevice, priority: Priority) -> None:
+    first = device.ask(0.0, job())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
     context = RequestContext(priority)
-    waiting = bench.ask(1.0, context)
+    waiting = device.ask(1.0, context)
     context.cancel()
     with pytest.raises(Cancelled):
         waiting.result(GENEROUS_SECONDS)
     assert not first.done(), "the device was busy all the time"
-    bench.held.free.set()
+    device.held.free.set()
     first.result(GENEROUS_SECONDS)
     with pytest.raises(Cancelled):
-        bench.engine.encode(bench.model, frames(2.0), context, FP32)
-    bench.ask(3.0, job()).result(GENEROUS_SECONDS)
-    assert bench.held.order == [0.0, 3.0]
+        device.engine.encode(device.model, frames(2.0), context, FP32)
+    device.ask(3.0, job()).result(GENEROUS_SECONDS)
+    assert device.held.order == [0.0, 3.0]
 
 
-def test_a_cancelled_job_stops_after_the_chunk_it_is_in(bench: Bench) -> None:
+def test_a_cancelled_job_stops_after_the_chunk_it_is_in(device: HeldDevice) -> None:
     size = frames_per_call("cpu", Priority.JOB, 8, 8)
     context = job()
     with ThreadPoolExecutor(1) as pool:
         many = torch.cat([frames(1.0, size), frames(2.0, size)])
-        running = pool.submit(lambda: bench.engine.encode(bench.model, many, context, FP32))
-        assert bench.held.entered.wait(GENEROUS_SECONDS)
+        running = pool.submit(lambda: device.engine.encode(device.model, many, context, FP32))
+        assert device.held.entered.wait(GENEROUS_SECONDS)
         context.cancel()
-        bench.held.free.set()
+        device.held.free.set()
         with pytest.raises(Cancelled):
             running.result(GENEROUS_SECONDS)
-    assert bench.held.order == [1.0]
+    assert device.held.order == [1.0]
 
 
 def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> None:
-    bench = Bench(max_queue=2)
-    answers = [bench.ask(0.0, interactive())]
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    answers += [bench.ask(mark, interactive()) for mark in (1.0, 2.0)]
+    device = HeldDevice(max_queue=2)
+    answers = [device.ask(0.0, interactive())]
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    answers += [device.ask(mark, interactive()) for mark in (1.0, 2.0)]
     with pytest.raises(ResourceExhausted) as rejected:
-        bench.engine.encode(bench.model, frames(3.0), interactive(), FP32)
+        device.engine.encode(device.model, frames(3.0), interactive(), FP32)
     assert rejected.value.reason == "QUEUE_FULL"
     assert rejected.value.retry_after is not None
     assert rejected.value.retry_after > 0
-    answers.append(bench.ask(4.0, job()))  # jobs wait in their own number
-    bench.held.free.set()
+    answers.append(device.ask(4.0, job()))  # jobs wait in their own number
+    device.held.free.set()
     for answer in answers:
         answer.result(GENEROUS_SECONDS)
-    assert bench.engine.encode(bench.model, frames(5.0), interactive(), FP32) is not None
-    bench.close()
+    assert device.engine.encode(device.model, frames(5.0), interactive(), FP32) is not None
+    device.close()
 
 
 def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    device: HeldDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.engine.owner.CLOSE_SECONDS", 0.05)  # its thread is held
-    first = bench.ask(0.0, job())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    second = bench.ask(1.0, job())
-    bench.engine.close()
+    first = device.ask(0.0, job())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    second = device.ask(1.0, job())
+    device.engine.close()
     with pytest.raises(Unavailable) as rejected:
-        bench.engine.encode(bench.model, frames(2.0), interactive(), FP32)
+        device.engine.encode(device.model, frames(2.0), interactive(), FP32)
     assert rejected.value.retry_after is not None
-    bench.held.free.set()
+    device.held.free.set()
     assert first.result(GENEROUS_SECONDS) is not None
     assert second.result(GENEROUS_SECONDS) is not None
 
 
 def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
     for _ in range(20):
-        bench = Bench()
-        bench.held.free.set()
+        device = HeldDevice()
+        device.held.free.set()
         start = threading.Barrier(9)
         ends: list[str] = []
 
-        def call(bench: Bench = bench, start: object = start, ends: list[str] = ends) -> None:
+        def call(
+            device: HeldDevice = device, start: object = start, ends: list[str] = ends
+        ) -> None:
             start.wait()  # type: ignore[attr-defined]
             try:
-                bench.engine.encode(bench.model, frames(0.0), job(), FP32)
+                device.engine.encode(device.model, frames(0.0), job(), FP32)
                 ends.append("answered")
             except Unavailable:
                 ends.append("rejected")
@@ -238,35 +242,35 @@ def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
         for thread in threads:
             thread.start()
         start.wait()
-        bench.engine.close()
+        device.engine.close()
         for thread in threads:
             thread.join(GENEROUS_SECONDS)
         assert len(ends) == 8
-        bench.close()
+        device.close()
 
 
 def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_tries(
-    bench: Bench,
+    device: HeldDevice,
 ) -> None:
-    slow = bench.ask(0.0, interactive())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
+    slow = device.ask(0.0, interactive())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
     time.sleep(0.3)  # teaches that a row takes long
-    bench.held.free.set()
+    device.held.free.set()
     slow.result(GENEROUS_SECONDS)
-    bench.held.free.clear()
-    bench.held.entered.clear()
-    blocker = bench.ask(1.0, job())
-    assert bench.held.entered.wait(GENEROUS_SECONDS)
-    waiting = bench.ask(2.0, interactive())
+    device.held.free.clear()
+    device.held.entered.clear()
+    blocker = device.ask(1.0, job())
+    assert device.held.entered.wait(GENEROUS_SECONDS)
+    waiting = device.ask(2.0, interactive())
     with pytest.raises(ResourceExhausted) as rejected:
-        bench.engine.encode(bench.model, frames(3.0, 100), interactive(2.0), FP32)
+        device.engine.encode(device.model, frames(3.0, 100), interactive(2.0), FP32)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
     assert rejected.value.retry_after is not None
     assert rejected.value.retry_after > 2.0
-    bench.held.free.set()
+    device.held.free.set()
     for answer in (waiting, blocker):
         answer.result(GENEROUS_SECONDS)
-    assert bench.engine.encode(bench.model, frames(4.0, 100), interactive(60.0), FP32) is not None
+    assert device.engine.encode(device.model, frames(4.0, 100), interactive(60.0), FP32) is not None
 
 
 def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:

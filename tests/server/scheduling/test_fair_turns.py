@@ -66,7 +66,7 @@ def test_items_leave_the_line_out_of_turn() -> None:
     assert taken(turns) == ["a2"]
 
 
-class Desk:
+class CallerQueue:
     """A queue, and the requests that callers have under way."""
 
     def __init__(self) -> None:
@@ -89,57 +89,59 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def caller_queue() -> Iterator[CallerQueue]:
+    made = CallerQueue()
     yield made
     made.close()
 
 
-def test_all_chunks_of_a_caller_that_is_alone_share_a_call(desk: Desk) -> None:
-    chunks = [desk.put("a") for _ in range(5)]
-    assert desk.queue.take() == chunks
+def test_all_chunks_of_a_caller_that_is_alone_share_a_call(caller_queue: CallerQueue) -> None:
+    chunks = [caller_queue.put("a") for _ in range(5)]
+    assert caller_queue.queue.take() == chunks
 
 
-def test_chunks_of_many_callers_share_a_call(desk: Desk) -> None:
-    chunks = [desk.put(caller) for caller in "abcde"]
-    assert desk.queue.take() == chunks
+def test_chunks_of_many_callers_share_a_call(caller_queue: CallerQueue) -> None:
+    chunks = [caller_queue.put(caller) for caller in "abcde"]
+    assert caller_queue.queue.take() == chunks
 
 
-def test_a_caller_over_its_share_makes_no_call_longer(desk: Desk) -> None:
+def test_a_caller_over_its_share_makes_no_call_longer(caller_queue: CallerQueue) -> None:
     """Its chunks are taken one by one."""
     for _ in range(200):
-        desk.admission.latency.learn(Work("kind", 1), 1.0)  # a call is long with one row
-    many = [desk.put("many") for _ in range(4)]
-    few = desk.put("few")
-    assert desk.queue.take() == [many[0], few]
-    assert [desk.queue.take() for _ in many[1:]] == [[one] for one in many[1:]]
+        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)  # a call is long with one row
+    many = [caller_queue.put("many") for _ in range(4)]
+    few = caller_queue.put("few")
+    assert caller_queue.queue.take() == [many[0], few]
+    assert [caller_queue.queue.take() for _ in many[1:]] == [[one] for one in many[1:]]
 
 
-def test_short_calls_are_shared_by_all(desk: Desk) -> None:
+def test_short_calls_are_shared_by_all(caller_queue: CallerQueue) -> None:
     for _ in range(200):
-        desk.admission.latency.learn(Work("kind", 1), 1e-6)
+        caller_queue.admission.latency.learn(Work("kind", 1), 1e-6)
     for _ in range(4):
-        desk.put("many")
-    desk.put("few")
-    assert len(desk.queue.take()) == 5
+        caller_queue.put("many")
+    caller_queue.put("few")
+    assert len(caller_queue.queue.take()) == 5
 
 
-def test_jobs_of_several_tenants_take_turns(desk: Desk) -> None:
-    chunks = [desk.put(caller, priority=JOB) for caller in "aaab"]
-    order = [desk.queue.take()[0] for _ in chunks]
+def test_jobs_of_several_tenants_take_turns(caller_queue: CallerQueue) -> None:
+    chunks = [caller_queue.put(caller, priority=JOB) for caller in "aaab"]
+    order = [caller_queue.queue.take()[0] for _ in chunks]
     assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
 
 
 def test_a_caller_over_its_share_yields_to_a_request_at_work(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two calls of another's request its chunk does not begin."""
     monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
     for _ in range(200):
-        desk.admission.latency.learn(Work("kind", 1), 1.0)
-    many = [desk.put("many") for _ in range(4)]
-    with desk.admission.request("ComparePair", RequestContext(Priority.INTERACTIVE, caller="few")):
-        assert desk.queue.take() == many[:1], "it has not had a call yet"
-        later = desk.put("few")
-        assert desk.queue.take() == [later], "though it came last"
+        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)
+    many = [caller_queue.put("many") for _ in range(4)]
+    with caller_queue.admission.request(
+        "ComparePair", RequestContext(Priority.INTERACTIVE, caller="few")
+    ):
+        assert caller_queue.queue.take() == many[:1], "it has not had a call yet"
+        later = caller_queue.put("few")
+        assert caller_queue.queue.take() == [later], "though it came last"

@@ -43,7 +43,7 @@ SOURCE = AnchorSource(dataset="rooms.h5", task="tworoom", count=LIMIT)
 PASSES, FAILS = Thresholds(ir=1e3, sr=1e-4), Thresholds(ir=1e-3, sr=0.05)
 
 
-class Desk:
+class ScoringSteps:
     """The kind of job on a world of its own, and its steps as a record keeps them."""
 
     def __init__(self, root: Path) -> None:
@@ -116,20 +116,20 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    made = Desk(tmp_path_factory.mktemp("desk"))
+def scoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScoringSteps]:
+    made = ScoringSteps(tmp_path_factory.mktemp("scoring"))
     yield made
     made.engine.close()
 
 
 @pytest.fixture(scope="module")
-def undecided(desk: Desk) -> tuple[ScoreSpec, Json, list[Json]]:
+def undecided(scoring: ScoringSteps) -> tuple[ScoreSpec, Json, list[Json]]:
     """A job that looks to the end: its thresholds are the numbers of all anchors themselves."""
-    whole = desk.answer(fixed := desk.spec(until_decided=None), desk.run(fixed))
+    whole = scoring.answer(fixed := scoring.spec(until_decided=None), scoring.run(fixed))
     assert whole.verdict.ir_relative is not None
     borderline = Thresholds(ir=whole.verdict.ir_relative, sr=0.01)
-    spec, record = desk.spec(thresholds=borderline), []
-    return spec, desk.run(spec, record), record
+    spec, record = scoring.spec(thresholds=borderline), []
+    return spec, scoring.run(spec, record), record
 
 
 def looks_of(evidence: Evidence | None) -> SequentialLooks:
@@ -149,23 +149,23 @@ def same_score(result: Json, other: Json) -> None:
 
 @pytest.mark.parametrize("origin", [pytest.param("dataset", marks=pytest.mark.process), "set"])
 def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
-    desk: Desk, origin: str, monkeypatch: pytest.MonkeyPatch
+    scoring: ScoringSteps, origin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sizes that cut a shard too; of a set, the job is that of a set of these anchors."""
     stored = origin == "set"
-    source = desk.set_of(SOURCE) if stored else SOURCE
-    sizes = desk.spec(anchors=source).looks()
+    source = scoring.set_of(SOURCE) if stored else SOURCE
+    sizes = scoring.spec(anchors=source).looks()
     assert sizes == [FIRST, LIMIT]
     for size in sizes[:1] if stored else sizes:
         stop_at(monkeypatch, size)
-        spec = desk.spec(anchors=source)
-        result = desk.run(spec)
+        spec = scoring.spec(anchors=source)
+        result = scoring.run(spec)
         part: AnySource = replace(SOURCE, count=size)
         if stored:
             part = replace(source, count=size)
         fixed = replace(spec, anchors=part, until_decided=None)
-        same_score(result, desk.run(fixed))
-        score = desk.answer(spec, result)
+        same_score(result, scoring.run(fixed))
+        score = scoring.answer(spec, result)
         assert score.checkpoint.anchors == size
         assert [look.anchors for look in looks_of(score.evidence).looks] == sizes[
             : sizes.index(size) + 1
@@ -183,19 +183,19 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 @pytest.mark.process
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(
-    desk: Desk, undecided: tuple[ScoreSpec, Json, list[Json]]
+    scoring: ScoringSteps, undecided: tuple[ScoreSpec, Json, list[Json]]
 ) -> None:
     spec, result, record = undecided
-    assert len(record) == desk.kind().count_steps(spec)
+    assert len(record) == scoring.kind().count_steps(spec)
     for kept in (4, len(record) - 1):
-        assert desk.run(spec, record[:kept]) == result, kept
+        assert scoring.run(spec, record[:kept]) == result, kept
 
 
 def test_what_is_not_decided_stops_at_the_limit(
-    desk: Desk, undecided: tuple[ScoreSpec, Json, list[Json]]
+    scoring: ScoringSteps, undecided: tuple[ScoreSpec, Json, list[Json]]
 ) -> None:
     spec, result, _ = undecided
-    score = desk.answer(spec, result)
+    score = scoring.answer(spec, result)
     looks = looks_of(score.evidence)
     assert score.evidence.confident_outcome is Outcome.UNDECIDED
     assert (looks.stop, looks.limit, looks.batch) == (LookStop.LIMIT, LIMIT, FIRST)
@@ -208,16 +208,16 @@ def test_what_is_not_decided_stops_at_the_limit(
 
 @pytest.mark.parametrize(("thresholds", "outcome"), [(PASSES, "passed"), (FAILS, "failed")])
 def test_what_is_clear_stops_early_with_intervals_that_say_so(
-    desk: Desk, thresholds: Thresholds, outcome: str
+    scoring: ScoringSteps, thresholds: Thresholds, outcome: str
 ) -> None:
-    spec, record = desk.spec(thresholds=thresholds), []
-    score = desk.answer(spec, desk.run(spec, record))
+    spec, record = scoring.spec(thresholds=thresholds), []
+    score = scoring.answer(spec, scoring.run(spec, record))
     evidence = score.evidence
     looks = looks_of(evidence)
     assert looks.stop is LookStop.DECIDED
     assert str(evidence.confident_outcome) == str(score.verdict.outcome) == outcome
     assert score.checkpoint.anchors == looks.looks[-1].anchors < LIMIT
-    assert len(record) < desk.kind().count_steps(spec)
+    assert len(record) < scoring.kind().count_steps(spec)
     ir, sr = evidence.ir_relative, evidence.sr
     if outcome == "passed":
         assert ir.upper <= thresholds.ir
@@ -229,41 +229,41 @@ def test_what_is_clear_stops_early_with_intervals_that_say_so(
 
 
 def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_look(
-    desk: Desk,
+    scoring: ScoringSteps,
 ) -> None:
-    spec = desk.spec(thresholds=FAILS)
-    found = desk.answer(spec, desk.run(spec))
+    spec = scoring.spec(thresholds=FAILS)
+    found = scoring.answer(spec, scoring.run(spec))
     options = replace(
         spec.evidence, confidence=found.evidence.confidence, resamples=found.evidence.resamples
     )
     fixed = replace(spec.first(found.checkpoint.anchors), evidence=options)
-    assert replace(found.evidence, looks=None) == desk.answer(fixed, desk.run(fixed)).evidence
+    assert replace(found.evidence, looks=None) == scoring.answer(fixed, scoring.run(fixed)).evidence
 
 
-def test_one_look_is_the_fixed_job(desk: Desk) -> None:
-    spec = desk.spec(until_decided=UntilDecided(LIMIT), thresholds=PASSES)
-    once = desk.answer(spec, desk.run(spec))
+def test_one_look_is_the_fixed_job(scoring: ScoringSteps) -> None:
+    spec = scoring.spec(until_decided=UntilDecided(LIMIT), thresholds=PASSES)
+    once = scoring.answer(spec, scoring.run(spec))
     fixed = replace(spec, until_decided=None)
-    plain = desk.answer(fixed, desk.run(fixed))
+    plain = scoring.answer(fixed, scoring.run(fixed))
     assert replace(once.evidence, looks=None) == plain.evidence
     (look,) = looks_of(once.evidence).looks
     assert look.failing == look.passing == pytest.approx(0.05)
 
 
-def test_without_a_reference_only_sr_decides(desk: Desk) -> None:
-    spec = desk.spec(reference=None, thresholds=Thresholds(sr=0.01))
-    score = desk.answer(spec, desk.run(spec))
+def test_without_a_reference_only_sr_decides(scoring: ScoringSteps) -> None:
+    spec = scoring.spec(reference=None, thresholds=Thresholds(sr=0.01))
+    score = scoring.answer(spec, scoring.run(spec))
     looks = looks_of(score.evidence)
     assert score.evidence.confident_outcome is Outcome.INCONCLUSIVE
     assert looks.stop is LookStop.DECIDED
 
 
-def test_a_look_at_which_no_anchor_is_eligible_decides_nothing(desk: Desk) -> None:
+def test_a_look_at_which_no_anchor_is_eligible_decides_nothing(scoring: ScoringSteps) -> None:
     """The next one may have some; at the limit the job fails as the fixed one does."""
-    alike = replace(desk.spec().protocol, neighbourhood=1e-9)
-    spec, record = desk.spec(protocol=alike, until_decided=UntilDecided(3)), []
+    alike = replace(scoring.spec().protocol, neighbourhood=1e-9)
+    spec, record = scoring.spec(protocol=alike, until_decided=UntilDecided(3)), []
     with pytest.raises(FailedPrecondition, match="none of the 18 anchors"):
-        desk.run(spec, record)
+        scoring.run(spec, record)
     seen = [one for one in record if "look" in one]
     assert [(one["decided"], one["look"]["eligible"]) for one in seen] == [
         (False, 0),
@@ -272,8 +272,8 @@ def test_a_look_at_which_no_anchor_is_eligible_decides_nothing(desk: Desk) -> No
     ]
 
 
-def test_pictures_are_of_the_anchors_it_stopped_at(desk: Desk) -> None:
-    spec = desk.spec(thresholds=FAILS)
-    result = desk.run(spec)
-    shown = preview_anchors(desk.readers, spec, result, [0, 7], 0)
+def test_pictures_are_of_the_anchors_it_stopped_at(scoring: ScoringSteps) -> None:
+    spec = scoring.spec(thresholds=FAILS)
+    result = scoring.run(spec)
+    shown = preview_anchors(scoring.readers, spec, result, [0, 7], 0)
     assert [one.anchor for one in shown.previews] == [0, 7]
