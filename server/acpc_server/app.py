@@ -204,7 +204,7 @@ class Server:
                 max_predictions=settings.max_predictions,
                 drift=options.drift_monitor(settings, self.metrics),
             ),
-            idle_seconds=settings.plan_idle_seconds,
+            settings.plan_idle_seconds,
         )
         writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer

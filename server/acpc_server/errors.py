@@ -37,6 +37,7 @@ from acpc.contract import (
     Unauthenticated,
     Unavailable,
     Unimplemented,
+    below,
     did_you_mean,
 )
 from acpc.contract import ArgumentError as InvalidArgument
@@ -45,7 +46,7 @@ __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "Cancelled", "DeadlineExceeded", "DeviceFailed",
     "FailedPrecondition", "FieldViolation", "HostShortage", "InvalidArgument", "NotFound",
     "PermissionDenied", "ResourceExhausted", "Unauthenticated", "Unavailable", "Unimplemented",
-    "UnknownName", "UnsafeCheckpoint", "only_one", "parsing", "shortage",
+    "UnknownName", "UnsafeCheckpoint", "below", "only_one", "parsing", "shortage",
 ]  # fmt: skip
 
 PARSES = 3  # before an error of Python's parser is believed

@@ -133,7 +133,7 @@ def access_options(settings: Settings) -> AccessOptions:
     require_guarded(
         settings.host if settings.port >= 0 else LOOPBACK,
         authenticated=options.authenticated,
-        encrypted=options.encrypted,
+        encrypted=tls is not None,
         insecure=settings.insecure,
     )
     return options

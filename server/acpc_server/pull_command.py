@@ -142,10 +142,7 @@ def download(
             repo, revision=commit, local_dir=staging, allow_patterns=patterns
         ),
     )
-    held = {}
-    for file in files:
-        path = staging / file.name
-        held[file.name] = _check(path, file)
+    held = {file.name: _check(staging / file.name, file) for file in files}
     shutil.rmtree(staging / ".cache", ignore_errors=True)
     record = {
         "source": 1,

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         KINDS,
         Composition,
         Perturbation,
-        Spec,
         grids,
         read_spec,
     )
@@ -89,6 +88,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unimplemented,
         Unknown,
+        below,
         joined,
     )
     from acpc.contract.evidence import (
@@ -107,9 +107,6 @@ if TYPE_CHECKING:
         bounds_of,
         changed,
         check,
-        given,
-        seed_field,
-        sized,
     )
     from acpc.contract.messages import Codec, Wire
     from acpc.contract.moments import (
@@ -123,9 +120,8 @@ if TYPE_CHECKING:
         PoolRequest,
         Proposal,
         Views,
-        goal_kind,
     )
-    from acpc.contract.normal_form import digested, follows, normalise, reading_field, resolved
+    from acpc.contract.normal_form import digested, resolved
     from acpc.contract.optional import load_lab, load_optional, pyarrow
     from acpc.contract.perturbations import (
         Brightness,
@@ -145,11 +141,10 @@ if TYPE_CHECKING:
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
     from acpc.contract.provenance import Receipt, Timing, moment
-    from acpc.contract.record import Columns, Record, Tabular, cell, columns_of, html_table
+    from acpc.contract.record import Columns, Record, Tabular, cell, columns_of
     from acpc.contract.requests import (
         MAX_ANCHORS,
         MAX_HORIZON,
-        MAX_NAME,
         MAX_REQUEST_ID,
         AnchorSource,
         CemBudget,
@@ -219,7 +214,7 @@ if TYPE_CHECKING:
         StudyRows,
     )
     from acpc.contract.suggestion import did_you_mean, nearest
-    from acpc.contract.tensor import DTYPES, Array, Axes, floats, frames, read_tensor, write_tensor
+    from acpc.contract.tensor import DTYPES, Array, Axes, read_tensor, write_tensor
     from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 else:
     __getattr__, __dir__ = lazy_face(__name__)

@@ -202,12 +202,16 @@ def endpoints_digest(small: Mapping[str, Array]) -> str:
     if small["labels"].ndim == 1:
         return ""
     digest = hashlib.sha256()
-    for name in ("endpoint_states", "labels"):
+    _add(digest, small, ("endpoint_states", "labels"))
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, small: Mapping[str, Array], names: Iterable[str]) -> None:
+    for name in names:
         array = np.ascontiguousarray(small[name])
         little = array.astype(array.dtype.newbyteorder("<"), copy=False)
         digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
         digest.update(little.data)
-    return digest.hexdigest()
 
 
 def frame_digests(frames: Array) -> list[bytes]:
@@ -258,11 +262,7 @@ def anchors_digest(
     digest.update(f"\nframes |u1 {(count, blocks + 1, *frame_size, 3)}\n".encode())
     for of_anchor in of_frames:
         digest.update(of_anchor)
-    for name in SMALL_ARRAYS:
-        array = np.ascontiguousarray(small[name])
-        little = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        digest.update(f"\n{name} {little.dtype.str} {little.shape}\n".encode())
-        digest.update(little.data)
+    _add(digest, small, SMALL_ARRAYS)
     for name, of_array in sorted((extras or {}).items()):
         digest.update(f"\nextra {name} {of_array}\n".encode())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeAlias, get_args
 
-from acpc.contract.errors import ArgumentError
+from acpc.contract.errors import ArgumentError, below
 from acpc.contract.fields import sized
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.perturbations import Part
@@ -25,10 +25,8 @@ def _load_of(kinds: dict[str, type[Any]], message: pb.PerturbationSpec, *, stric
         raise ArgumentError("", "choose a perturbation, for example gaussian_noise")
     if kind not in kinds:
         raise ArgumentError(kind, "cannot be a part of a composition; it stands alone")
-    try:
+    with below(kind):
         return kinds[kind].from_message(getattr(message, kind), strict=strict)
-    except ArgumentError as error:
-        raise error.below(kind) from error
 
 
 def _dump(spec: Perturbation) -> dict[str, object]:

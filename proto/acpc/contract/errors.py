@@ -22,6 +22,8 @@ AcpcError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copyreg import __newobj__  # type: ignore[attr-defined]
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -132,6 +134,15 @@ class ArgumentError(InvalidArgument, ValueError):
         head, dot, rest = self.field.partition(".")
         path = f"{new}{dot}{rest}" if head == old else self.field
         return ArgumentError(path, self.description, reason=self.reason)
+
+
+@contextmanager
+def below(parent: str) -> Iterator[None]:
+    """Puts ``parent`` before the field path of an ArgumentError that the block raises."""
+    try:
+        yield
+    except ArgumentError as error:
+        raise error.below(parent) from error
 
 
 def joined(parent: str, field: str) -> str:

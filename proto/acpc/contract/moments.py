@@ -44,10 +44,7 @@ def _load_goal(message: pb.Goal, *, strict: bool) -> Array:
     kind = message.WhichOneof("goal")
     if kind is None:
         raise ArgumentError("", "give a frame or a latent")
-    try:
-        goal = read_tensor(getattr(message, kind))
-    except ArgumentError as error:
-        raise error.below(kind) from error
+    goal = read_tensor(getattr(message, kind), kind)
     goal = GOALS[kind].converted(goal)
     GOALS[kind].check(goal, kind)
     return goal

@@ -16,7 +16,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, TypeVar, cast, get_args, get_origin
 
-from acpc.contract.errors import ArgumentError, joined
+from acpc.contract.errors import ArgumentError, below, joined
 
 T = TypeVar("T")
 
@@ -56,10 +56,8 @@ def from_plain(cls: type[T], value: object, path: str = "") -> T:
     for key, f in known.items():
         if f.name not in read and f.default is MISSING and f.default_factory is MISSING:
             raise ArgumentError(joined(path, key), "is required")
-    try:
+    with below(path):
         return cls(**read)
-    except ArgumentError as error:
-        raise (error.below(path) if path else error) from error
 
 
 def to_json(record: object) -> str:

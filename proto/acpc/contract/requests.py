@@ -109,17 +109,9 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
 
     def resolved(self, count: int = 100, one_per_episode: bool = False) -> AnchorSource:
         """The same anchors, with what the request left open decided, but for the windows."""
-        chosen = self.one_per_episode
-        return AnchorSource(
-            self.dataset,
-            self.task,
-            count if self.count is None else self.count,
-            self.seed,
-            self.frameskip,
-            one_per_episode if chosen is None else chosen,
-            self.window_future_frames,
-            self.sample,
-        )
+        chosen = one_per_episode if self.one_per_episode is None else self.one_per_episode
+        decided = {"count": self.count or count, "one_per_episode": chosen}
+        return AnchorSource(**{**vars(self), **decided})
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,6 @@ class AccessOptions:
         by_certificate = self.tls is not None and self.tls.client_ca is not None
         return by_certificate or self.access_file is not None or self.keys_file is not None
 
-    @property
-    def encrypted(self) -> bool:
-        """Whether the port speaks TLS."""
-        return self.tls is not None
-
 
 class Callers:
     """Names the callers of verified credentials; the access file replaces parts of ``usual``."""

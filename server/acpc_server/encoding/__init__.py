@@ -4,7 +4,6 @@ from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, Anchor
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.anchors import AnchorEncoder, encode_frames, given_inputs, read_inputs
 from acpc_server.encoding.histories import (
-    MAX_HORIZON,
     EncodedHistories,
     HistoryEncoder,
     HistorySources,
@@ -20,7 +19,6 @@ from acpc_server.encoding.receipt import (
     digest_json,
     make_receipt,
     receipt_from_json,
-    receipt_to_json,
 )
 from acpc_server.encoding.views import (
     Draw,

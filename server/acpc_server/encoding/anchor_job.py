@@ -92,15 +92,13 @@ class AnchorJobSpec(JobSpec, ABC):
         )
 
 
+@dataclass(frozen=True)
 class AnchorJobKind:
     """Base of the kinds, with their checkpoints and anchors."""
 
-    def __init__(
-        self, engine: DeviceClient, checkpoints: CheckpointCache, readers: AnchorReaders
-    ) -> None:
-        self.engine = engine
-        self.readers = readers
-        self._checkpoints = checkpoints
+    engine: DeviceClient
+    _checkpoints: CheckpointCache
+    readers: AnchorReaders
 
     def loaded(self, named: CheckpointRef) -> CachedCheckpoint:
         """Load a checkpoint as it was when its job was accepted."""

@@ -25,7 +25,7 @@ from acpc.datasets import window_future_frames
 
 from acpc_server.data import Anchors, DatasetStore, FileAnchors
 from acpc_server.data.anchor_sets import AnchorStore
-from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
@@ -101,10 +101,8 @@ class AnchorReaders:
             with suppress(AcpcError):
                 return self._datasets.reading(drawn.task) if drawn else Reading.PAPER
             return Reading.PAPER
-        try:
+        with below("dataset"):
             return self._datasets.reading(source.task)
-        except InvalidArgument as error:
-            raise error.below("dataset") from error
 
     def check(
         self, source: AnySource, card: ModelCard, *, history: int, horizon: int, exact: bool = True
@@ -119,10 +117,8 @@ class AnchorReaders:
         if isinstance(source, AnchorSetSource):
             self._check_set(source, card, history, horizon, exact)
             return
-        try:
+        with below("dataset"):
             self._check_dataset(source, card, history, horizon)
-        except InvalidArgument as error:
-            raise error.below("dataset") from error
 
     def given_views(
         self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,18 +35,12 @@ REPEAT_TOLERANCE = {
 }
 
 
-@contextmanager
-def prepared_ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Iterator[Iterator[U]]:
+def prepared_ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Generator[U, None, None]:
     """Prepare the items in order, each in a thread while the one before is in use.
 
     At most one prepared item waits. What ``prepare`` raises is raised in place of its result. The
-    thread has ended when the block is left.
+    thread has ended once the generator is closed.
     """
-    with closing(_ahead(prepare, items)) as results:
-        yield results
-
-
-def _ahead(prepare: Callable[[T], U], items: Sequence[T]) -> Generator[U, None, None]:
     if len(items) < 2:
         yield from map(prepare, items)
         return
@@ -74,6 +68,7 @@ class EncodedAnchors:
     views: Tensor
 
 
+@dataclass(eq=False)
 class AnchorEncoder:
     """Encodes anchors for jobs, with nothing cached, in calls cut by the job's shape alone.
 
@@ -81,26 +76,18 @@ class AnchorEncoder:
     the newest ``history`` frames of each anchor, and ``future`` ones, counted from 0.
     """
 
-    def __init__(
-        self,
-        engine: DeviceClient,
-        model: FrozenWorldModel,
-        mode: NumericMode,
-        anchors: Anchors,
-        *,
-        history: int,
-        future: Sequence[int],
-        views: PerturbationSet,
-    ) -> None:
-        self._engine = engine
-        self._model = model
-        self._mode = mode
-        self._anchors = anchors
-        self._history = history
-        now = anchors.history
-        self._kept = [*range(now - history, now), *(now + step for step in future)]
-        self._views = views
-        self._view_count = len(distinct_views(views))
+    engine: DeviceClient
+    model: FrozenWorldModel
+    mode: NumericMode
+    anchors: Anchors
+    history: int
+    future: Sequence[int]
+    views: PerturbationSet
+
+    def __post_init__(self) -> None:
+        now = self.anchors.history
+        self._kept = [*range(now - self.history, now), *(now + step for step in self.future)]
+        self._view_count = len(distinct_views(self.views))
 
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
         """Latents of anchors [start, stop).
@@ -109,30 +96,30 @@ class AnchorEncoder:
         promise, or the checkpoint does not repeat itself; Cancelled, Unavailable,
         ResourceExhausted: From the engine.
         """
-        frames = len(self._kept) + self._view_count * self._history
-        groups = anchor_groups(self._engine, self._model, start, stop, frames)
-        with prepared_ahead(partial(self._prepare, context), groups) as inputs:
+        frames = len(self._kept) + self._view_count * self.history
+        groups = anchor_groups(self.engine, self.model, start, stop, frames)
+        with closing(prepared_ahead(partial(self._prepare, context), groups)) as inputs:
             parts = [self._encode_inputs(*one, context) for one in inputs]
         clean, views = (torch.cat(each) for each in zip(*parts, strict=True))
-        if self._model.card.proprio_dim:
-            rows = self._anchors.read_extra("proprio", start, stop)[:, self._kept]
+        if self.model.card.proprio_dim:
+            rows = self.anchors.read_extra("proprio", start, stop)[:, self._kept]
             given = torch.from_numpy(rows)
-            slots = self._engine.embed_proprio(self._model, given, context, self._mode)
-            own = slots[:, None, : self._history].expand(*views.shape[:3], -1)
+            slots = self.engine.embed_proprio(self.model, given, context, self.mode)
+            own = slots[:, None, : self.history].expand(*views.shape[:3], -1)
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
     def _prepare(self, context: RequestContext, group: range) -> tuple[Tensor, Tensor]:
         """Make the frames of a group, and bool (n, views): which equal their history."""
-        dtype = latent_dtype(self._mode)
-        device = self._engine.device
-        clean = read_inputs(self._anchors, group, self._kept, self._model, dtype, device)
-        histories = clean[:, : self._history]
-        specs = range(len(self._views.specs))
-        with self._engine.drawing(0.0, context) as turn:
+        dtype = latent_dtype(self.mode)
+        device = self.engine.device
+        clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
+        histories = clean[:, : self.history]
+        specs = range(len(self.views.specs))
+        with self.engine.drawing(0.0, context) as turn:
             each = [self._views_of(spec, group, histories, turn) for spec in specs]
         views = torch.cat(each, dim=1).flatten(0, 1)  # (n * views, h, 3, height, width)
-        draws = self._draws(group, distinct_views(self._views))
+        draws = self._draws(group, distinct_views(self.views))
         same = unchanged(views, histories, draws)
         frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
         return frames, same.view(len(group), self._view_count)
@@ -140,8 +127,8 @@ class AnchorEncoder:
     def _draws(self, group: range, which: Sequence[View]) -> list[Draw]:
         """Some views of every anchor of a group, anchor-major."""
         return [
-            Draw(row, replace(self._views, anchor=anchor), view)
-            for row, anchor in enumerate(self._anchors.anchor_ids[list(group)].tolist())
+            Draw(row, replace(self.views, anchor=anchor), view)
+            for row, anchor in enumerate(self.anchors.anchor_ids[list(group)].tolist())
             for view in which
         ]
 
@@ -149,11 +136,11 @@ class AnchorEncoder:
         self, spec_index: int, group: range, histories: Tensor, between: Callable[[], None]
     ) -> Tensor:
         """The distinct views of one spec, (n, views, h, 3, height, width)."""
-        spec = self._views.specs[spec_index]
+        spec = self.views.specs[spec_index]
         if isinstance(spec, GivenViews):
-            size, draws = self._model.card.image_size, self._views.draws
-            return given_inputs(self._anchors, group, spec, draws, size, histories)
-        which = [view for view in distinct_views(self._views) if view.spec_index == spec_index]
+            size, draws = self.model.card.image_size, self.views.draws
+            return given_inputs(self.anchors, group, spec, draws, size, histories)
+        which = [view for view in distinct_views(self.views) if view.spec_index == spec_index]
         views = draw_views(histories, self._draws(group, which), between)
         return views.view(len(group), -1, *views.shape[1:])
 
@@ -161,12 +148,12 @@ class AnchorEncoder:
         self, frames: Tensor, same: Tensor, context: RequestContext
     ) -> tuple[Tensor, Tensor]:
         n, kept = len(same), len(self._kept)
-        latents = self._engine.encode(self._model, frames, context, self._mode)
+        latents = self.engine.encode(self.model, frames, context, self.mode)
         clean_latents = latents[: n * kept].reshape(n, kept, -1)
-        view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, -1)
+        view_latents = latents[n * kept :].reshape(n, self._view_count, self.history, -1)
         alike = to_host(same)  # after the encoder: nothing more waits
         if alike.any():
-            history = clean_latents[:, None, : self._history].expand_as(view_latents)
+            history = clean_latents[:, None, : self.history].expand_as(view_latents)
             self._check_repeats(history[alike], view_latents[alike])
             view_latents = torch.where(alike[..., None, None], history, view_latents)
         return clean_latents, view_latents
@@ -174,7 +161,7 @@ class AnchorEncoder:
     def _check_repeats(self, latents: Tensor, again: Tensor) -> None:
         """Raise FailedPrecondition where equal frames differ by more than rounding."""
         apart, length = (again - latents).norm(dim=-1), latents.norm(dim=-1)
-        if bool((apart > REPEAT_TOLERANCE[self._mode] * length).any()):
+        if bool((apart > REPEAT_TOLERANCE[self.mode] * length).any()):
             raise FailedPrecondition(
                 f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so it "
                 "does not repeat itself; check that it is deterministic when it is not trained"

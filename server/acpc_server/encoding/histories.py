@@ -27,7 +27,6 @@ from acpc_server.scheduling import Priority, RequestContext
 _Found: TypeAlias = "dict[bytes, Tensor | AcpcError]"
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
-MAX_HORIZON = 1024
 
 
 @dataclass(frozen=True)

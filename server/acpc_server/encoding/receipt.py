@@ -52,13 +52,8 @@ def make_receipt(
     )
 
 
-def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
-    """Return the receipt's form in a job's record."""
-    return receipt.to_dict()
-
-
 def receipt_from_json(record: Mapping[str, Any]) -> Receipt:
-    """Inverse of :func:`receipt_to_json`."""
+    """Inverse of ``Receipt.to_dict``, the form in a job's record."""
     mode = NumericMode[record["numeric_mode"].upper()]
     return Receipt(**{**record, "numeric_mode": mode})
 

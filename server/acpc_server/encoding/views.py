@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from acpc_server.encoding.receipt import ArraysDigest, digest_json
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import below
 from acpc_server.perturb import DRAW_FORMAT, DrawKey, is_stochastic, perturb_histories
 
 
@@ -77,10 +77,8 @@ def draw_views(
         spec = plan.specs[view.spec_index]
         given = [histories[draws[place].history] for place in places]
         keys = [_key(draws[place]) for place in places]
-        try:
+        with below(f"specs[{view.spec_index}].{spec.kind}"):
             views = perturb_histories(given, spec, keys, between)
-        except InvalidArgument as error:
-            raise error.below(f"specs[{view.spec_index}].{spec.kind}") from error
         drawn.update(zip(places, views, strict=True))
     return torch.stack([drawn[place] for place in range(len(draws))])
 

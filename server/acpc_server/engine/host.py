@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from resource import getpagesize
 
@@ -55,18 +55,12 @@ def report_memory(device: torch.device, metrics: Metrics) -> None:
     """Have every scrape read the memory that is held: a GPU's, or on a CPU this process's."""
     gauge = metrics.device_memory
     if device.type != "cpu":
-        for kind in ("allocated", "reserved"):
-            gauge.labels(kind).set_function(partial(_held, device, kind))
+        gauge.labels("allocated").set_function(lambda: held_memory(device)["allocated"])
+        gauge.labels("reserved").set_function(lambda: held_memory(device)["reserved"])
     elif _STATUS.exists():
-        gauge.labels("resident").set_function(_resident_bytes)
-
-
-def _held(device: torch.device, kind: str) -> float:
-    return float(held_memory(device)[kind])
-
-
-def _resident_bytes() -> float:
-    return float(int(_STATUS.read_text().split()[1]) * getpagesize())
+        gauge.labels("resident").set_function(
+            lambda: int(_STATUS.read_text().split()[1]) * getpagesize()
+        )
 
 
 def by_work(row_work: float, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:

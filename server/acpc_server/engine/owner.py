@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 import structlog
 import torch
@@ -73,7 +73,7 @@ class DeviceOwner:
         self._calls = 0
         self._threads = 0
         self._away = 0.0  # seconds spent so far on what interrupted a call
-        self._under_way = ""
+        self.call = ""  # the one under way, with another text for every call
         self._canary: Future[None] | None = None
         self._trouble = ""
         self._last_success = self._last_canary = time.monotonic()
@@ -83,11 +83,6 @@ class DeviceOwner:
         self._ready = threading.Event()
         self._thread.start()
         self._ready.wait()
-
-    @property
-    def call(self) -> str:
-        """The device call under way, with another text for every call; '' for none."""
-        return self._under_way
 
     def trouble(self, canary_seconds: float) -> str:
         """Return what was wrong with the last product of known result, or ''; never waits.
@@ -156,23 +151,22 @@ class DeviceOwner:
         """Serve interactive chunks between two operations of a job's call, if any wait."""
         if not (batch := self._queue.take_between()):
             return
-        began, under_way = time.perf_counter(), self._under_way
+        began, call = time.perf_counter(), self.call
         try:
-            with own_threads(self._threads), self._as_between_calls():
+            with (
+                own_threads(self._threads),
+                # Not in the job's arithmetic, of which a plug-in's own products would be.
+                torch.inference_mode(False),
+                torch.autocast(self._device.type, enabled=False),
+            ):
                 self._serve_wanted(batch)
         except DeviceFailed:
             raise
         except Exception as error:  # the job is not to be blamed
             raise DeviceFailed(f"{type(error).__name__}: {error}") from error
         finally:
-            self._under_way = under_way
+            self.call = call
             self._away += time.perf_counter() - began
-
-    @contextmanager
-    def _as_between_calls(self) -> Iterator[None]:
-        """Leave the arithmetic of the job's call, of which a plug-in's own products would be."""
-        with torch.inference_mode(False), torch.autocast(self._device.type, enabled=False):
-            yield
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]
@@ -180,7 +174,7 @@ class DeviceOwner:
         started, away = time.perf_counter(), self._away
         not_finite = self._check.not_finite
         self._calls += 1
-        self._under_way = f"device call {self._calls} ({first.primitive}, {rows} rows)"
+        self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
             with pausing(self._interrupt if self._yields(first) else None):
                 outcomes = first.compute([chunk.payload for chunk in batch])
@@ -195,7 +189,7 @@ class DeviceOwner:
                     self._serve([chunk])
             return
         finally:
-            self._under_way = ""
+            self.call = ""
         seconds = time.perf_counter() - started - (self._away - away)
         if self._check.not_finite == not_finite:
             self._last_success = time.monotonic()

@@ -12,7 +12,6 @@ import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -81,7 +80,7 @@ class _Bounded:
 
 
 class Archive:
-    """An open archive; close it, or use it in a ``with``.
+    """An open archive; close it.
 
     Raises NotFound: No such file; UnsafeCheckpoint: No archive of torch.save, damaged, or one that
     could mislead.
@@ -95,10 +94,10 @@ class Archive:
             raise NotFound(f"{path} does not exist") from None
         except OSError as error:
             raise FailedPrecondition(f"{path} cannot be opened: {error.strerror}") from None
-        self._file = os.fdopen(descriptor, "rb") if path.is_file() else None
-        if self._file is None:
+        if not path.is_file():
             os.close(descriptor)
             raise unsafe(self.name, "not a regular file")
+        self._file = os.fdopen(descriptor, "rb")
         try:
             self._stamp = self._stat()
             self.size = self._stamp[0]
@@ -108,28 +107,14 @@ class Archive:
             self._file.close()
             raise
 
-    def __enter__(self) -> Archive:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def digest(self) -> str:
         """The sha256 of the whole file, hex; FailedPrecondition if it was written to meanwhile."""
-        sha, file = hashlib.sha256(), self._opened
-        file.seek(0)
-        while piece := file.read(1 << 20):
-            sha.update(piece)
+        self._file.seek(0)
+        sha = hashlib.file_digest(self._file, "sha256")
         if self._stat() != self._stamp:
             raise FailedPrecondition(f"{self.name}: changed while it was read; try again")
         return sha.hexdigest()
@@ -163,19 +148,14 @@ class Archive:
         view = np.lib.stride_tricks.as_strided(flat, tensor.shape, strides, writeable=False)
         return np.array(view)
 
-    @property
-    def _opened(self) -> io.BufferedReader:
-        assert self._file is not None  # noqa: S101 - only a constructor that raised leaves none
-        return self._file
-
     def _stat(self) -> tuple[int, int]:
-        status = os.fstat(self._opened.fileno())
+        status = os.fstat(self._file.fileno())
         return status.st_size, status.st_mtime_ns
 
     def _at(self, start: int, size: int) -> bytes:
         if 0 <= start <= start + size <= self.size:
-            self._opened.seek(start)
-            if len(data := self._opened.read(size)) == size:
+            self._file.seek(start)
+            if len(data := self._file.read(size)) == size:
                 return data
         raise unsafe(self.name, "shorter than its directory says")
 
@@ -188,7 +168,7 @@ class Archive:
                 "saved with _use_new_zipfile_serialization=False, must be saved again)",
             )
         try:
-            with zipfile.ZipFile(_Bounded(self._opened)) as archive:
+            with zipfile.ZipFile(_Bounded(self._file)) as archive:
                 entries = archive.infolist()
         except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
             if (short := shortage(error)) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from acpc_server.importing.archive import DTYPES, Archive, StoredTensor, unsafe
@@ -23,24 +24,21 @@ PARAMETERS = {
 _MARK = object()
 
 
+@dataclass(slots=True, eq=False)
 class Name:
     """A class or function that a pickle names; nothing looks it up."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
 
+@dataclass(slots=True, eq=False)
 class Made:
     """What a pickle would make by calling ``name``; its attributes, and what was put into it."""
 
-    __slots__ = ("args", "items", "name", "state")
-
-    def __init__(self, name: str, args: object) -> None:
-        self.name, self.args = name, args
-        self.state: object = None
-        self.items: dict[Any, object] = {}
+    name: str
+    args: object
+    state: object = None
+    items: dict[Any, object] = field(default_factory=dict)
 
     @property
     def attributes(self) -> dict[Any, Any]:
@@ -49,11 +47,9 @@ class Made:
         return state if isinstance(state, dict) else {}
 
 
+@dataclass(slots=True, eq=False)
 class _Storage:
-    __slots__ = ("described",)
-
-    def __init__(self, described: tuple[str, str, int]) -> None:
-        self.described = described
+    described: tuple[str, str, int]
 
 
 def read_inert(archive: Archive) -> object:
@@ -184,7 +180,7 @@ class _Machine:
         self._stack.append(Made(kind.name, args))
 
     def _build(self) -> None:
-        target, state = self._stack[-1 - 1 :]
+        target, state = self._stack[-2:]
         del self._stack[-1]
         if isinstance(target, Made):
             if target.state is not None:

@@ -81,17 +81,14 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
         for key in keys:
             found = _number(lookup(tree, f"model.{part}.{key}"))
             numbers.add(f"{part}.{key}", found, f"{origin}, model.{part}.{key}")
-    overridden = isinstance(lookup(tree, "model.encoder.hidden_size"), int)
-    if not overridden:
+    if not isinstance(lookup(tree, "model.encoder.hidden_size"), int):
         _size(numbers, lookup(tree, "model.encoder.size"), f"{origin}, model.encoder.size")
     for head in HEADS:
         where = f"model.{head}"
-        for key, wanted in (("norm_fn", "norm_fn"), ("act_fn", "act_fn")):
+        for key in ("norm_fn", "act_fn"):
             named = lookup(tree, f"{where}.{key}._target_")
             if isinstance(named, str):
-                numbers.add(
-                    f"{head}.{wanted}", named.rpartition(".")[2], f"{origin}, {where}.{key}"
-                )
+                numbers.add(f"{head}.{key}", named.rpartition(".")[2], f"{origin}, {where}.{key}")
         eps = lookup(tree, f"{where}.norm_fn.eps")
         numbers.add(f"{head}.eps", _number(eps), f"{origin}, {where}.norm_fn.eps")
 

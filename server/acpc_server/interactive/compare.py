@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -54,16 +54,6 @@ class _Pair:
     sources: HistorySources
     blocks: np.ndarray  # actions, float32 (h + H - 1, block width)
     weights: Tensor  # of the horizon, float64 (H,)
-
-
-class _Measured(NamedTuple):
-    """Distances of one view, as in :class:`PairResult`."""
-
-    acpc: float
-    acpc_one_step: float
-    step_distances: tuple[float, ...]
-    encoder_shift: float
-    error_drift: ErrorDrift | None
 
 
 class PairComparer:
@@ -118,9 +108,7 @@ class PairComparer:
                 max_rows=self._encoder.frames_per_call(model, history),
                 drawing=drawing,
             )
-        results = (
-            PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
-        )
+        results = (replace(measured[row], **view._asdict()) for view, row in view_rows(views))
         return PairComparison(tuple(results), receipt)
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:
@@ -145,7 +133,7 @@ class PairComparer:
         mode: NumericMode,
         pairs: Sequence[_Pair],
         context: RequestContext,
-    ) -> list[list[_Measured] | AcpcError]:
+    ) -> list[list[PairResult] | AcpcError]:
         """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
         whole = [
@@ -153,7 +141,7 @@ class PairComparer:
             for pair, found in zip(pairs, encoded, strict=True)
             if not isinstance(found, AcpcError)
         ]
-        measured: Iterator[list[_Measured] | AcpcError] = iter(())
+        measured: Iterator[list[PairResult] | AcpcError] = iter(())
         if whole:
             batch = _Batch.of(whole)
 
@@ -203,7 +191,7 @@ class _Batch:
 
     def measure(
         self, rolled: Callable[[slice], Tensor], size: int
-    ) -> list[list[_Measured] | AcpcError]:
+    ) -> list[list[PairResult] | AcpcError]:
         """Measure each pair; FailedPrecondition in place of one that is not finite.
 
         ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
@@ -224,7 +212,9 @@ class _Batch:
             drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
         distances = [tuple(row) for row in steps.tolist()]
         first = [row[0] for row in distances]
-        rows = list(map(_Measured, acpc.tolist(), first, distances, shift.tolist(), drifts))
+        zero = repeat(0)  # each row as draw 0 of spec 0
+        changes = acpc.tolist(), first, distances, shift.tolist()
+        rows = list(map(PairResult, zero, zero, *changes, drifts))
         ends, good = (starts + repeats).tolist(), finite.tolist()
         return [
             rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()

@@ -284,32 +284,23 @@ def _with_step(
     """Add to a statement of a session's pool what all pools so far show together."""
     if isinstance(moment.request, PoolRequest):
         return statement
-    index = statement.spec_index
+    index, step = statement.spec_index, moment.tally.step
     for what in CHOICES:
         finding: CoverageFinding | None = getattr(statement, what)
         if finding is not None:
-            before = moment.tally.step.get((index, what), CoverageOutcome.HOLDS)
-            moment.tally.step[index, what] = _both(before, finding.outcome)
-    outcomes = {
-        what: moment.tally.step[index, what]
-        for what in CHOICES
-        if (index, what) in moment.tally.step
-    }
-    step = StepCoverage(
+            before = step.get((index, what), CoverageOutcome.HOLDS)
+            both = {before, finding.outcome}
+            worse = (CoverageOutcome.FAILS, CoverageOutcome.UNDECIDED)
+            step[index, what] = next((x for x in worse if x in both), CoverageOutcome.HOLDS)
+    outcomes = {what: step[index, what] for what in CHOICES if (index, what) in step}
+    together = StepCoverage(
         pool=moment.tally.pools,
         confidence=goal.confidence,
         top1=outcomes["top1"],
         elite=outcomes.get("elite", CoverageOutcome.UNSPECIFIED),
         sentence=about_step(moment.tally.pools, moment.drawn_views.specs[index], goal, outcomes),
     )
-    return replace(statement, step=step)
-
-
-def _both(one: CoverageOutcome, other: CoverageOutcome) -> CoverageOutcome:
-    for outcome in (CoverageOutcome.FAILS, CoverageOutcome.UNDECIDED):
-        if outcome in (one, other):
-            return outcome
-    return CoverageOutcome.HOLDS
+    return replace(statement, step=together)
 
 
 def _with_confidence(

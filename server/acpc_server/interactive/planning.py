@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from acpc.contract import PlanFrame, PlannerMoment, PlanStart, Proposal
+from acpc.contract import MAX_HORIZON, PlanFrame, PlannerMoment, PlanStart, Proposal
 from torch import Tensor
 
 from acpc_server import numerics
 from acpc_server.encoding import (
-    MAX_HORIZON,
     HistoryEncoder,
     check_block_width,
     check_history_frames,

@@ -236,10 +236,6 @@ class Record:
         waited = [_seconds_since(oldest) for _, _, oldest in found]
         return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
 
-    def _is_of(self, tenant: str) -> sa.ColumnElement[bool]:
-        key = self._jobs.c.queue_partition_key
-        return key == tenant if tenant else key.is_(None)
-
     @cached_property
     def _waiting(self) -> list[sa.ColumnElement[bool]]:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
@@ -265,7 +261,8 @@ class Record:
         named = kinds if wanted.kind is None else [wanted.kind]
         query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
         if tenant is not None:
-            query = query.where(self._is_of(tenant))
+            key = jobs.queue_partition_key
+            query = query.where(key == tenant if tenant else key.is_(None))
         if wanted.state is not None:
             statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))

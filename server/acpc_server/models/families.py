@@ -139,7 +139,10 @@ def jepa_network(config: parts.JepaConfig) -> JepaModel:
     predicted = _head_width(config.pred_proj, "pred_proj", output_dim, "the predictor's output")
     last = "pred_proj.output_dim" if config.pred_proj else "predictor.output_dim"
     _check_equal(last, predicted, latent_dim, "the latents' width")
-    heads = [_build_head(head) for head in (config.projector, config.pred_proj)]
+    heads = [
+        ProjectionMlp(head) if isinstance(head, parts.MlpConfig) else nn.Identity()
+        for head in (config.projector, config.pred_proj)
+    ]
     return JepaModel(encoder, Predictor(predictor), Embedder(actions), *heads)
 
 
@@ -150,10 +153,6 @@ def _head_width(
         return entering
     _check_equal(f"{name}.input_dim", head.input_dim, entering, source)
     return head.output_dim or head.input_dim
-
-
-def _build_head(head: parts.MlpConfig | parts.IdentityConfig | None) -> nn.Module:
-    return ProjectionMlp(head) if isinstance(head, parts.MlpConfig) else nn.Identity()
 
 
 def _check_equal(key: str, found: int, wanted: int, source: str) -> None:

@@ -78,25 +78,10 @@ class FrozenNetwork(Generic[Network]):
 
     def __init__(self, network: Network, card: ModelCard, device: torch.device) -> None:
         self._network = network.to(device).eval().requires_grad_(False)
-        self._card = card
-        self._device = device
+        self.card = card
+        self.device = device  # on which inputs must lie
         self._prepared: dict[torch.dtype, FrozenNetwork[Network] | None] = {}
-        self._prepared_bytes = 0
-
-    @property
-    def card(self) -> ModelCard:
-        """Facts of the checkpoint."""
-        return self._card
-
-    @property
-    def device(self) -> torch.device:
-        """The device on which inputs must lie."""
-        return self._device
-
-    @property
-    def prepared_bytes(self) -> int:
-        """Bytes that prepared weights take now, beside the model's own."""
-        return self._prepared_bytes
+        self.prepared_bytes = 0  # that prepared weights take now, beside the model's own
 
     def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
         """This model for calls in float32, or in bfloat16 under autocast; without derivatives.
@@ -110,7 +95,7 @@ class FrozenNetwork(Generic[Network]):
 
     def _prepare(self: Frozen, kind: torch.dtype) -> Frozen | None:
         reduced = kind is torch.bfloat16
-        if not reduced and self._device.type != "cpu":
+        if not reduced and self.device.type != "cpu":
             return None
         own = [] if reduced else self._network.state_dict(keep_vars=True).values()
         network = copy.deepcopy(self._network, {id(x): x for x in own})  # which shares its own
@@ -120,15 +105,15 @@ class FrozenNetwork(Generic[Network]):
                 if isinstance(module, PRODUCTS):
                     module.to(kind)
             taken = sum(x.nbytes for x in network.state_dict().values())
-        packed = pack(network) if self._device.type == "cpu" else 0
-        self._prepared_bytes += taken + packed
+        packed = pack(network) if self.device.type == "cpu" else 0
+        self.prepared_bytes += taken + packed
         if not packed and not reduced:
             return None
-        return type(self)(network, self._card, self._device)
+        return type(self)(network, self.card, self.device)
 
     def in_float64(self: Frozen) -> Frozen:
         """A copy with every weight in float64."""
-        return type(self)(copy.deepcopy(self._network).double(), self._card, self._device)
+        return type(self)(copy.deepcopy(self._network).double(), self.card, self.device)
 
 
 class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):

@@ -175,18 +175,15 @@ class _Run:
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
             pause()
-            modulation = self._modulation(index, first, end)
+            modulation = self._of_pools(index, first, end)  # (p or v, 1 or j, t, 6 width)
+            if self._run > 1:
+                modulation = modulation.repeat_interleave(self._run, dim=0)
             hidden = _block(layer, hidden, modulation, self._seen[index], index == last)
         self._seen_end = end
         return hidden
 
-    def _modulation(self, layer: int, first: int, end: int) -> Tensor:
-        """Modulations of tokens ``first..end - 1``, (1 or v, 1 or j, t, 6 width)."""
-        found = self._of_pools(layer, first, end)
-        return found if self._run == 1 else found.repeat_interleave(self._run, dim=0)
-
     def _of_pools(self, layer: int, first: int, end: int) -> Tensor:
-        """The same for each pool, (p, 1 or j, t, 6 width)."""
+        """Modulations of tokens ``first..end - 1`` for each pool, (p, 1 or j, t, 6 width)."""
         past: Tensor = self._modulations[layer][0]
         future: Tensor = self._modulations[layer][1]
         if first >= self._past:

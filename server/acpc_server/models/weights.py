@@ -11,6 +11,7 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import safetensors.torch
@@ -35,6 +36,7 @@ MAX_HEADER_BYTES = 2**24
 """Header of a safetensors file; a tensor takes about a hundred bytes of it."""
 
 
+@dataclass(eq=False, repr=False)
 class StateReader:
     """Reads one weights file's state dict for the builder of a model family.
 
@@ -42,19 +44,11 @@ class StateReader:
     beside it. ``backbone`` reads another file, whose tensors become ``backbone.*``.
     """
 
-    def __init__(
-        self,
-        filename: str,
-        data: bytes,
-        config: JsonObject,
-        options: JsonObject | None = None,
-        backbone: StateReader | None = None,
-    ) -> None:
-        self.filename = filename
-        self._data = data
-        self.config = config
-        self.options = options or {}
-        self._backbone = backbone
+    filename: str
+    _data: bytes
+    config: JsonObject
+    options: JsonObject = field(default_factory=dict)
+    _backbone: StateReader | None = None
 
     def parse_options(self, kind: type[Config]) -> Config:
         """Validate ``acpc.json``; raises UnsafeCheckpoint, as :func:`parse_config`."""

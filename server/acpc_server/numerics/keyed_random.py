@@ -26,7 +26,6 @@ from acpc_server.errors import InvalidArgument
 Key = tuple[int, int, int, int]
 """Four uint64: the two key words, and the upper two of the four counter words."""
 
-BLOCK_WORDS = 4
 _ROUNDS = 10
 _HALF = 2**32 - 1
 _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)

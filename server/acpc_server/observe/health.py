@@ -20,7 +20,7 @@ class ServerHealth:
     def __init__(self, loaded: Callable[[], Sequence[str]] = tuple) -> None:
         self.loaded = loaded
         self._obstacles: dict[str, str] = {"starting": "the server starts"}
-        self._sick = ""
+        self.sickness = ""  # why the process may not go on; empty while it may
         self._listeners: list[Callable[[], None]] = []
         self._lock = threading.Lock()
 
@@ -38,12 +38,7 @@ class ServerHealth:
     @property
     def live(self) -> bool:
         """Whether the process may go on."""
-        return not self._sick
-
-    @property
-    def sickness(self) -> str:
-        """Why it may not; empty while it may."""
-        return self._sick
+        return not self.sickness
 
     def block(self, cause: str, why: str) -> None:
         """Be not ready for as long as ``cause`` stands."""
@@ -55,8 +50,8 @@ class ServerHealth:
 
     def fail(self, why: str) -> None:
         """Be sick, and so never ready again."""
-        self._sick = self._sick or why
-        self.block("sick", self._sick)
+        self.sickness = self.sickness or why
+        self.block("sick", self.sickness)
 
     def watch(self, listener: Callable[[], None]) -> None:
         """Have ``listener`` called now and after every change, in the thread that made it."""

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, perturbation
+from acpc_server.perturb.registry import Frames, built_in
 
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
@@ -32,14 +32,7 @@ def _passes(taps: float, reach: float) -> float:
     return min(1 + taps, TRANSFORM_TAPS + 2 * reach)
 
 
-@perturbation(
-    "gaussian_blur",
-    parameters=GaussianBlur,
-    stochastic=False,
-    passes=lambda asked: 2 * _passes(asked.kernel_size, 0),
-    many=True,
-    by_frame=True,
-)
+@built_in(GaussianBlur, lambda asked: 2 * _passes(asked.kernel_size, 0))
 def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
@@ -60,14 +53,7 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Fra
     return _weighted_sum(_padded(rows, reach, 0), down, frames.shape[2:]).to(frames.dtype)
 
 
-@perturbation(
-    "defocus_blur",
-    parameters=DefocusBlur,
-    stochastic=False,
-    passes=lambda asked: _passes(4 * (asked.radius + 0.5) ** 2, asked.radius),
-    many=True,
-    by_frame=True,
-)
+@built_in(DefocusBlur, lambda asked: _passes(4 * (asked.radius + 0.5) ** 2, asked.radius))
 def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
@@ -77,14 +63,7 @@ def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frame
     return _blurred(frames, reach, zip(offsets, beyond, strict=True))
 
 
-@perturbation(
-    "motion_blur",
-    parameters=MotionBlur,
-    stochastic=False,
-    passes=lambda asked: _passes(2 * asked.length, asked.length / 2),
-    many=True,
-    by_frame=True,
-)
+@built_in(MotionBlur, lambda asked: _passes(2 * asked.length, asked.length / 2))
 def motion_blur(frames: Frames, parameters: MotionBlur, draws: Draws) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2

@@ -7,12 +7,10 @@ from acpc.contract import Cutout, Distractor, Occlusion
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import Draws, below
-from acpc_server.perturb.registry import Frames, perturbation
+from acpc_server.perturb.registry import Frames, built_in
 
 
-@perturbation(
-    "occlusion", parameters=Occlusion, stochastic=True, passes=2, many=True, by_frame=True
-)
+@built_in(Occlusion, 2, stochastic=True)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
 
@@ -21,13 +19,13 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     return _covered(frames, parameters.size, 1, draws)
 
 
-@perturbation("cutout", parameters=Cutout, stochastic=True, passes=4, many=True, by_frame=True)
+@built_in(Cutout, 4, stochastic=True)
 def cutout(frames: Frames, parameters: Cutout, draws: Draws) -> Frames:
     """Cover several such rectangles, each at a place of its own."""
     return _covered(frames, parameters.size, parameters.patches, draws)
 
 
-@perturbation("distractor", parameters=Distractor, stochastic=True, passes=10, many=True)
+@built_in(Distractor, 10, stochastic=True, by_frame=False)
 def distractor(frames: Frames, parameters: Distractor, draws: Draws) -> Frames:
     """Move a disk of one colour; a pixel d from its centre is covered by radius - d of [0, 1].
 

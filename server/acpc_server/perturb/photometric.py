@@ -17,7 +17,7 @@ from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel, to_model_input
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, perturbation
+from acpc_server.perturb.registry import Frames, built_in
 
 Matrix = list[list[float]]
 Recolouring = tuple[Matrix, float]
@@ -39,31 +39,25 @@ JITTER_REACH = 0.8
 JITTER_TURNS = 0.2
 
 
-@perturbation(
-    "brightness", parameters=Brightness, stochastic=False, passes=5, many=True, by_frame=True
-)
+@built_in(Brightness, 5)
 def brightness(frames: Frames, parameters: Brightness, draws: Draws) -> Frames:
     """``p (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), 0.0)])
 
 
-@perturbation("contrast", parameters=Contrast, stochastic=False, passes=5, many=True, by_frame=True)
+@built_in(Contrast, 5)
 def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
     """``0.5 + (p - 0.5) (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), -0.5 * parameters.change)])
 
 
-@perturbation(
-    "saturation", parameters=Saturation, stochastic=False, passes=5, many=True, by_frame=True
-)
+@built_in(Saturation, 5)
 def saturation(frames: Frames, parameters: Saturation, draws: Draws) -> Frames:
     """``l + (p - l) (1 + change)`` with the luminance l."""
     return _recoloured(frames, [(_chroma_change(parameters.change, 0.0), 0.0)])
 
 
-@perturbation(
-    "color_jitter", parameters=ColorJitter, stochastic=True, passes=30, many=True, by_frame=True
-)
+@built_in(ColorJitter, 30, stochastic=True)
 def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
     """Change brightness, contrast, saturation and hue in turn, each by a uniform number."""
 
@@ -81,7 +75,7 @@ def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frame
     return frames
 
 
-@perturbation("jpeg", parameters=Jpeg, stochastic=False, passes=60, many=True, by_frame=True)
+@built_in(Jpeg, 60)
 def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     """Round to 8 bits, encode with 4:2:0 chroma subsampling and decode, frame by frame."""
     std, mean = (
@@ -96,7 +90,7 @@ def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     return view.to(frames.device, frames.dtype)
 
 
-@perturbation("gamma", parameters=Gamma, stochastic=False, passes=35, many=True, by_frame=True)
+@built_in(Gamma, 35)
 def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     """``p ** exponent`` at the 256 byte values, linear between them.
 
@@ -111,7 +105,7 @@ def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     return ((start + (end - start) * (levels - below) - mean) / std).to(frames.dtype)
 
 
-@perturbation("shadow", parameters=Shadow, stochastic=True, passes=4, many=True, by_frame=True)
+@built_in(Shadow, 4, stochastic=True)
 def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
     """``p (1 - strength)`` on one side of a line through the middle half of the frame.
 

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument, below
 from acpc_server.perturb.draws import Draws
 
 ENTRY_POINT_GROUP = "acpc.perturbations"
@@ -84,6 +84,18 @@ def perturbation(
     return lambda apply: register(entry(apply, passes=passes))
 
 
+def built_in(
+    parameters: type[VisualChange],
+    passes: Passes,
+    *,
+    stochastic: bool = False,
+    by_frame: bool = True,
+) -> Callable[[Apply], Perturbation]:
+    """Decorate the function of one of the contract's kinds, which takes many views at once."""
+    entry = partial(Perturbation, parameters.kind, parameters, stochastic, by_frame=by_frame)
+    return lambda apply: register(entry(apply, many=True, passes=passes))
+
+
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
     """Find the perturbation of a specification that is no composition, and its parameters.
 
@@ -135,11 +147,8 @@ def require_known(specs: Iterable[VisualChange], path: str) -> None:
     """
     for index, spec in enumerate(specs):
         for place, step in enumerate(spec.steps):
-            try:
+            with below(f"{path.format(index)}.{spec.kind}"), below(step_field(spec, place)):
                 resolve(step)
-            except InvalidArgument as error:
-                inner = error.below(step_field(spec, place))
-                raise inner.below(f"{path.format(index)}.{spec.kind}") from error
 
 
 def _lookup(name: str) -> Perturbation:

@@ -19,16 +19,14 @@ from acpc_server.numerics import (
     to_model_input,
 )
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, perturbation
+from acpc_server.perturb.registry import Frames, built_in
 
 CELLS = 4  # random numbers on each side of a smooth field
 REACH = math.sqrt(3 / 27)  # of a weight, so that the 27 of a channel have variance 1 together
 AIRLIGHT = 0.8
 
 
-@perturbation(
-    "background", parameters=Background, stochastic=True, passes=25, many=True, by_frame=True
-)
+@built_in(Background, 25, stochastic=True)
 def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     """``p + strength m (b - p)``: b is a random field of each channel, m marks the background.
 
@@ -43,7 +41,7 @@ def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     return view.add_((_each_frame(fields, view) - view) * behind).to(frames.dtype)
 
 
-@perturbation("haze", parameters=Haze, stochastic=True, passes=12, many=True, by_frame=True)
+@built_in(Haze, 12, stochastic=True)
 def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
     """``p + strength d (0.8 - p)``: the density d is 1/2 plus half a random field."""
     view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
@@ -52,14 +50,7 @@ def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
     return view.add_((per_channel(light, view) - view) * _each_frame(dense, view)).to(frames.dtype)
 
 
-@perturbation(
-    "random_convolution",
-    parameters=RandomConvolution,
-    stochastic=True,
-    passes=40,
-    many=True,
-    by_frame=True,
-)
+@built_in(RandomConvolution, 40, stochastic=True)
 def random_convolution(frames: Frames, parameters: RandomConvolution, draws: Draws) -> Frames:
     """``p + strength (c - p)``: c is a random 3 x 3 convolution of p - 0.5, plus 0.5, saturating.
 

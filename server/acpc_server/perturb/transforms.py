@@ -11,12 +11,13 @@ import torch
 from acpc.contract import GaussianNoise, GivenViews, Identity, Resize, VisualChange
 from torch.nn import functional
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition, InvalidArgument, below
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
 from acpc_server.perturb.registry import (
     Frames,
     Perturbation,
+    built_in,
     drawing_work,
     perturbation,
     resolve,
@@ -65,10 +66,8 @@ def perturb_histories(
             continue
         earlier = names[:place].count(names[place])
         stream = f"{names[place]}#{earlier + 1}" if earlier else names[place]
-        try:
+        with below(step_field(spec, place)):
             views = _step(views, step, keys, stream, between)
-        except InvalidArgument as error:
-            raise error.below(step_field(spec, place)) from error
     return views
 
 
@@ -117,13 +116,13 @@ def _perturbed(
     return torch.split(view.to(dtype), len(histories[0]))
 
 
-@perturbation("identity", parameters=Identity, stochastic=False, passes=2, many=True, by_frame=True)
+@built_in(Identity, 2)
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """Copy the frames."""
     return frames.clone()
 
 
-@perturbation("gaussian_noise", parameters=GaussianNoise, stochastic=True, passes=20, many=True)
+@built_in(GaussianNoise, 20, stochastic=True, by_frame=False)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
     noise = draws.normals(frames.shape)
@@ -132,7 +131,7 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> F
     return noise.to(frames.dtype).add_(frames)
 
 
-@perturbation("resize", parameters=Resize, stochastic=False, passes=6, many=True, by_frame=True)
+@built_in(Resize, 6)
 def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """Resize down and back up: bilinear, ``align_corners`` false, without antialiasing.
 

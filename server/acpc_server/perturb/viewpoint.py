@@ -9,15 +9,13 @@ from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb.draws import Draws, below
-from acpc_server.perturb.registry import Frames, perturbation
+from acpc_server.perturb.registry import Frames, built_in
 
 Homography = Sequence[Sequence[float]]
 """3 x 3: from a pixel of the view to that of the frame, counted from the centre."""
 
 
-@perturbation(
-    "random_shift", parameters=RandomShift, stochastic=True, passes=4, many=True, by_frame=True
-)
+@built_in(RandomShift, 4, stochastic=True)
 def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
     """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
 
@@ -43,7 +41,7 @@ def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
     return frames
 
 
-@perturbation("zoom", parameters=Zoom, stochastic=True, passes=20, many=True, by_frame=True)
+@built_in(Zoom, 20, stochastic=True)
 def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     """Enlarge a part of the frame to the whole; the row is drawn first, then the column.
 
@@ -62,9 +60,7 @@ def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     return _mapped(frames, maps)
 
 
-@perturbation(
-    "knocked_camera", parameters=KnockedCamera, stochastic=True, passes=20, many=True, by_frame=True
-)
+@built_in(KnockedCamera, 20, stochastic=True)
 def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> Frames:
     """Turn a pinhole camera: a pixel shows what the frame shows in its direction, turned.
 

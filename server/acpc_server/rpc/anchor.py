@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -29,7 +29,13 @@ from acpc_server.data.anchor_sets import (
     check_digest,
     store_drawn,
 )
-from acpc_server.errors import Cancelled, FailedPrecondition, InvalidArgument, ResourceExhausted
+from acpc_server.errors import (
+    Cancelled,
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    below,
+)
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
 from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
@@ -40,28 +46,21 @@ IDLE_SECONDS = 60.0
 MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
 
 
+@dataclass(frozen=True)
 class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
     ``in_use`` tells whether an unfinished job of a tenant needs a digest's set.
     """
 
-    def __init__(
-        self,
-        store: AnchorStore,
-        datasets: DatasetStore,
-        in_use: Callable[[str, str], bool],
-        *,
-        idle_seconds: float = IDLE_SECONDS,
-    ) -> None:
-        self._store = store
-        self._datasets = datasets
-        self._in_use = in_use
-        self._idle_seconds = idle_seconds
+    _store: AnchorStore
+    _datasets: DatasetStore
+    _in_use: Callable[[str, str], bool]
+    idle_seconds: float = IDLE_SECONDS
 
     def UploadAnchors(self, _messages: None, context: Call) -> Conversation:
         """Store shards as they come; each is safe once the next one is asked for."""
-        limit = ReadLimit(self._idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
+        limit = ReadLimit(self.idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
         return Conversation(self._uploaded(context), limit)
 
     def _uploaded(self, context: Call) -> Dialogue:
@@ -112,11 +111,9 @@ class AnchorServicer:
 
     def _source(self, asked: CreateRequest) -> AnchorSource:
         source = asked.source.resolved()
-        try:
+        with below("source"):
             reading = asked.reading or self._datasets.reading(source.task)
             return source.with_windows(reading, asked.horizon)
-        except InvalidArgument as error:
-            raise error.below("source") from error
 
     def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
@@ -183,10 +180,8 @@ def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialog
         while upload.finished is None and (message := (yield None)) is not None:
             if message.WhichOneof("message") != "shard":
                 raise InvalidArgument("shard", "every message after the header is a shard")
-            try:
+            with below("shard"):
                 _append(upload, message.shard, header)
-            except InvalidArgument as error:
-                raise error.below("shard") from error
         if upload.next_offset < header.anchors and not alone:
             return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
         info = upload.finish()

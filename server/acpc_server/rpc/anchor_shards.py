@@ -14,7 +14,7 @@ from acpc.v1 import tensor_pb2
 
 from acpc_server.data import AnchorBatch
 from acpc_server.data.anchor_sets import UploadHeader
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import InvalidArgument, below
 
 MAX_SHARD_BYTES = 2**26
 """Frames of one shard, uncompressed, 64 MiB: what one upload may have in memory."""
@@ -69,7 +69,7 @@ def _extras(
     left = MAX_SHARD_BYTES - frames.nbytes
     for place, extra in enumerate(message.extras):
         name, shape = extra.name, tuple(extra.values.shape)
-        try:
+        with below(f"extras[{place}]"):
             if name in found:
                 raise InvalidArgument("name", f"{name!r} is there twice")
             dtype = DTYPES.get(extra.values.dtype)
@@ -91,8 +91,6 @@ def _extras(
                     "anchors in a shard, or fewer groups of views in a set",
                 )
             found[name] = _large(extra, "values", name, dtype, packed)
-        except InvalidArgument as error:
-            raise error.below(f"extras[{place}]") from error
     return found
 
 

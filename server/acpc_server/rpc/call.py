@@ -226,11 +226,7 @@ class Call:
 
     async def in_worker(self, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Have a worker call ``work`` for an asynchronous servicer; errors are the call's."""
-        return await self._workers.run_aside(self.caller, self._observed, work, args)
-
-    def _observed(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        with self.observed():
-            return work(*args)
+        return await self._workers.run_aside(self.caller, self.observed()(work), *args)
 
     async def receive(self) -> bytes | None:
         """Return the bytes of the next message, or None at the end of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 
 from acpc.contract import CheckpointRef, Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
@@ -14,6 +15,7 @@ from acpc_server.rpc.call import Call
 from acpc_server.rpc.request import load, page_of, read, request_id
 
 
+@dataclass(frozen=True)
 class CheckpointServicer:
     """Lists, loads and unloads checkpoints.
 
@@ -21,8 +23,7 @@ class CheckpointServicer:
     tenant loses time by it, never an answer: what holds a checkpoint finishes with it.
     """
 
-    def __init__(self, checkpoints: CheckpointCache) -> None:
-        self._checkpoints = checkpoints
+    _checkpoints: CheckpointCache
 
     def ListCheckpoints(
         self, request: pb.ListCheckpointsRequest, context: Call
@@ -63,11 +64,11 @@ class CheckpointServicer:
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
 
 
+@dataclass(frozen=True)
 class DatasetServicer:
     """Lists datasets and tasks, which are the server's and shared by tenants."""
 
-    def __init__(self, datasets: DatasetStore) -> None:
-        self._datasets = datasets
+    _datasets: DatasetStore
 
     def ListDatasets(
         self, request: data_pb.ListDatasetsRequest, context: Call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from acpc.contract import (
@@ -22,7 +22,7 @@ from acpc.contract import (
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_server.engine import CheckpointCache
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.interactive import (
     RETURNS,
     EncodedMoment,
@@ -41,23 +41,15 @@ from acpc_server.rpc.request import load, read, request_id, require_views, shown
 from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
 
 
+@dataclass(frozen=True)
 class DiagnosticServicer:
     """Serves pairwise ACPC and planners; a stream may stay silent for ``idle_seconds``."""
 
-    def __init__(
-        self,
-        admission: AdmissionController,
-        checkpoints: CheckpointCache,
-        comparison: PairComparer,
-        planner: Planner,
-        *,
-        idle_seconds: float,
-    ) -> None:
-        self._admission = admission
-        self._checkpoints = checkpoints
-        self._comparison = comparison
-        self._planner = planner
-        self._idle_seconds = idle_seconds
+    _admission: AdmissionController
+    _checkpoints: CheckpointCache
+    _comparison: PairComparer
+    _planner: Planner
+    idle_seconds: float
 
     def check(self, call: Call) -> None:
         """Raise ResourceExhausted for a unary call that would not be admitted now."""
@@ -71,7 +63,7 @@ class DiagnosticServicer:
     def ComparePairs(self, _messages: None, context: Call) -> Conversation:
         """Compare pairs in order; a pair that is rejected is answered in place."""
         hint = "open a new stream for the next pairs"
-        limit = ReadLimit(self._idle_seconds, hint, "COMPARE_IDLE")
+        limit = ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")
         return Conversation(self._compared(context), limit)
 
     def _compared(self, context: Call) -> Dialogue:
@@ -104,7 +96,7 @@ class DiagnosticServicer:
     def Plan(self, _messages: None, context: Call) -> Conversation:
         """Open one session, then take pools and frames; one that is rejected ends the stream."""
         hint = "open a new stream for the next pools"
-        limit = ReadLimit(self._idle_seconds, hint, "PLAN_IDLE")
+        limit = ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")
         return Conversation(self._planned(context), limit)
 
     def _planned(self, context: Call) -> Dialogue:
@@ -169,22 +161,18 @@ class DiagnosticServicer:
     ) -> tuple[EncodedMoment, pb.PlanStarted]:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
-        try:
+        with below("start"):
             asked = read(PlanStart, message.start)
             identity = request_id(asked)
             moment = self._planner.encode(self._prepare(asked), context)
-        except InvalidArgument as error:
-            raise error.below("start") from error
         return moment, _started(moment, identity, context)
 
     def _move(
         self, moment: EncodedMoment, frame: pb.PlanFrame, context: RequestContext
     ) -> EncodedMoment:
-        try:
+        with below("frame"):
             moved = self._planner.move(moment, read(PlanFrame, frame))
             return self._planner.encode(moved, context)
-        except InvalidArgument as error:
-            raise error.below("frame") from error
 
 
 def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanStarted:

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -87,12 +88,12 @@ def _life(job: Job) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
 class OperationsServicer:
     """Get, list, cancel, wait for and delete jobs."""
 
-    def __init__(self, jobs: JobService, writer: OperationWriter) -> None:
-        self._jobs = jobs
-        self._writer = writer
+    _jobs: JobService
+    _writer: OperationWriter
 
     def GetOperation(
         self, request: operations_pb2.GetOperationRequest, context: Call

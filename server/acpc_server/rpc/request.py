@@ -30,7 +30,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CachedCheckpoint, CheckpointCache
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.perturb import NOT_DRAWN, require_known
 
 # What the log calls the RPC under way.
@@ -71,11 +71,9 @@ def shown_id(request: _Identified) -> str:
 
 def read(record: type[Asked], message: Message, path: str = "") -> Asked:
     """Read a message as a record of the contract; InvalidArgument for a field out of its range."""
-    try:
+    with below(path):
         asked = record.from_message(message, strict=True)
         check(asked)
-    except InvalidArgument as error:
-        raise (error.below(path) if path else error) from error
     return asked
 
 

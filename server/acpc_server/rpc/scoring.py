@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from acpc.contract import (
@@ -25,7 +25,7 @@ from google.longrunning import operations_pb2
 from acpc_server.access import LOCAL
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
-from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable
+from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable, below
 from acpc_server.jobs import NOBODY, JobService, JobSpec, JobState, Owner
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
@@ -40,22 +40,15 @@ Kind = TypeVar("Kind", ScoreJobKind, StudyJobKind)
 MAX_RADII = 1_000_000
 
 
+@dataclass(frozen=True)
 class _JobServicer(Generic[Kind]):
     """Reads the checkpoints and anchors of job requests, and submits jobs."""
 
-    def __init__(
-        self,
-        kind: Kind,
-        checkpoints: CheckpointCache,
-        readers: AnchorReaders,
-        jobs: JobService,
-        writer: OperationWriter,
-    ) -> None:
-        self._kind: Kind = kind
-        self._checkpoints = checkpoints
-        self._readers = readers
-        self._jobs = jobs
-        self._writer = writer
+    _kind: Kind
+    _checkpoints: CheckpointCache
+    _readers: AnchorReaders
+    _jobs: JobService
+    _writer: OperationWriter
 
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
         return load(self._checkpoints, ref, field).pinned()
@@ -124,10 +117,8 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
                     f"protocol.{field}",
                     f"{values} values for each of {source.count} anchors are over {MAX_RADII}",
                 )
-        try:
+        with below("protocol"):
             horizon_weights(protocol.weights, protocol.horizon)
-        except InvalidArgument as error:
-            raise error.below("protocol") from error
         require_known([asked.shift], "perturbation")
         against = asked.reference
         return ScoreSpec(

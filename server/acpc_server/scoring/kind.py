@@ -10,7 +10,7 @@ from acpc.contract import GivenViews, Score, ScoreMetadata
 
 from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, check_latents
 from acpc_server.engine import require_mode
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
 from acpc_server.models import FrozenWorldModel
 from acpc_server.perturb import perturb_frames
@@ -51,11 +51,9 @@ class ScoreJobKind(AnchorJobKind):
                 "chosen for its family",
             )
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
-        try:
-            if not isinstance(spec.perturbation, GivenViews):
+        if not isinstance(spec.perturbation, GivenViews):
+            with below(f"perturbation.{spec.perturbation.kind}"):
                 perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
-        except InvalidArgument as error:
-            raise error.below(f"perturbation.{spec.perturbation.kind}") from error
         for model in models.values():
             self._check_latents(spec, model)
         readers = self.readers.of(tenant)

@@ -81,7 +81,8 @@ class ShardRecord:
         clean-perturbed distance per draw and predicted step, float64 (n, M, H), ``observed`` the
         embeddings u_0..u_H, (n, H + 1, dim), ``history`` those of the clean history, (n, h, dim).
         """
-        kept = observed.shape[-1] if keeps_latents(observed.shape[-1], history.shape[1]) else 0
+        width = observed.shape[-1]
+        kept = width if (history.shape[1] + 1) * width <= KEPT_LATENTS else 0
         moves = screening.transitions(observed)  # (n, H)
         scale = screening.motion_scale(moves)
         radii: dict[int, Tensor] = {}
@@ -99,11 +100,6 @@ class ShardRecord:
             history_latents=history[..., :kept].clone().numpy(),
             endpoint_latents=observed[:, -1, :kept].clone().numpy(),
         )
-
-
-def keeps_latents(width: int, history: int) -> bool:
-    """Whether the record of an anchor keeps its latents, of its history and its endpoint."""
-    return (history + 1) * width <= KEPT_LATENTS
 
 
 def latents_held(card: ModelCard, spec: ScoreSpec) -> int:

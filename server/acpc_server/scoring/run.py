@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from acpc.contract import Evidence, EvidenceOptions, from_plain, to_plain
 
-from acpc_server.encoding import AnchorJobKind, receipt_to_json
+from acpc_server.encoding import AnchorJobKind
 from acpc_server.evidence import Seen, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.numerics import pairing, screening
@@ -176,7 +176,7 @@ class ScoreRun:
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
             "evidence": to_plain(score.evidence_of(spec, scores, seen, self._context.check)),
-            "receipt": receipt_to_json(receipt),
+            "receipt": receipt.to_dict(),
             "anchors": opened["anchors"],
             "seen": opened["seen"],
         }

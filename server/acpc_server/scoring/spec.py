@@ -20,7 +20,7 @@ from acpc.contract import (
 )
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import below
 from acpc_server.evidence import METHOD, SPENDING
 from acpc_server.perturb import DRAW_FORMAT
 
@@ -43,10 +43,8 @@ class ScoreSpec(AnchorJobSpec):
         protocol = resolved(self.protocol)
         object.__setattr__(self, "protocol", protocol)
         if isinstance(self.anchors, AnchorSource):
-            try:
+            with below("dataset"):
                 windows = self.anchors.with_windows(protocol.reading, protocol.horizon)
-            except InvalidArgument as error:
-                raise error.below("dataset") from error
             object.__setattr__(self, "anchors", windows)
 
     def request(self) -> ScoreRequest:

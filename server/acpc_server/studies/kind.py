@@ -21,10 +21,9 @@ from acpc_server.encoding import (
     AnchorSetSource,
     check_latents,
     receipt_from_json,
-    receipt_to_json,
 )
 from acpc_server.engine import held_rows, require_mode
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
@@ -61,15 +60,13 @@ class StudyJobKind(AnchorJobKind):
         require_mode(spec.numeric_mode, self.engine.device, model)
         kind.check_request(spec, card)
         held, needed = "the views of one anchor", kind.latents_each(study, card)
-        try:
+        with below(study.kind):
             check_latents(self.engine, model, spec.numeric_mode, needed, kind.repeated, held)
             found = spec.anchors.count * kind.result_bytes(study, card)
             if found > RESULT_BYTES:
                 wrong = f"the result would hold {found} bytes, over {RESULT_BYTES}; ask for fewer "
                 raise InvalidArgument(kind.repeated, f"{wrong}of them, or for fewer anchors")
             kind.check(study, card, spec)
-        except InvalidArgument as error:
-            raise error.below(study.kind) from error
         history, horizon = kind.window(study, card)
         if isinstance(spec.anchors, AnchorSetSource):
             horizon = max(horizon, kind.set_horizon(study))
@@ -100,7 +97,7 @@ class StudyJobKind(AnchorJobKind):
         table = measurement.conclude(Table.join(parts))
         return {
             **table.to_json(),
-            "receipt": receipt_to_json(spec.receipt(opened["digest"], self.engine.device)),
+            "receipt": spec.receipt(opened["digest"], self.engine.device).to_dict(),
         }
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:

@@ -72,14 +72,18 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
         still = self._predict(clean, blocks, context)  # (n, H, dim)
         norms: tuple[list[Tensor], list[Tensor]] = [], []
         # Probes are as large as the history: only a device call's worth is there at a time.
-        for rows in torch.split(torch.arange(n * probes), self._rows_per_call()):
+        size, step = model.card.image_size, self._study.step
+        call = frames_per_call(bench.engine.device.type, Priority.JOB, size, size)
+        for rows in torch.split(torch.arange(n * probes), max(1, call // h)):
             anchor = rows // probes
             signs, normals = self._directions(start + anchor, rows % probes, clean.shape[2:])
             frames, actions = clean[anchor], blocks[anchor]
-            norms[JACOBIAN].append(self._jacobian(frames, actions, signs, context))
-            norms[DIFFERENCE].append(
-                self._difference(frames, actions, still[anchor], normals, context)
-            )
+            # Hutchinson's estimates, then differences from the rollouts of unmoved frames.
+            tangents = bench.engine.rollout_tangent(model, frames, signs, actions, context)
+            norms[JACOBIAN].append(local.squared_norm(tangents, self._weights))
+            moved = self._predict(frames + step * normals, actions, context)
+            difference = local.finite_difference(still[anchor], moved, self._weights, step)
+            norms[DIFFERENCE].append(difference)
         by_method = torch.stack([torch.cat(part).reshape(n, probes) for part in norms], dim=1)
         methods = np.repeat(np.array([JACOBIAN, DIFFERENCE], np.int64), probes)
         columns = {
@@ -89,11 +93,6 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
             "squared_norm": by_method.flatten().numpy(),
         }
         return Table(columns)
-
-    def _rows_per_call(self) -> int:
-        size = self._bench.checkpoint.model.card.image_size
-        frames = frames_per_call(self._bench.engine.device.type, Priority.JOB, size, size)
-        return max(1, frames // self._history)
 
     def _directions(
         self, anchors: Tensor, probes: Tensor, image: Sequence[int]
@@ -133,28 +132,6 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
                 reason="VANISHED_DIRECTION",
             )
         return found
-
-    def _jacobian(
-        self, frames: Tensor, blocks: Tensor, directions: Tensor, context: RequestContext
-    ) -> Tensor:
-        """Hutchinson's estimates, one a row."""
-        model = self._bench.checkpoint.model
-        tangents = self._bench.engine.rollout_tangent(model, frames, directions, blocks, context)
-        return local.squared_norm(tangents, self._weights)
-
-    def _difference(
-        self,
-        frames: Tensor,
-        blocks: Tensor,
-        still: Tensor,
-        directions: Tensor,
-        context: RequestContext,
-    ) -> Tensor:
-        """Finite differences from the rollouts ``still`` of unmoved frames, one a row."""
-        step = self._study.step
-        moved = frames + step * directions
-        rollouts = self._predict(moved, blocks, context)
-        return local.finite_difference(still, rollouts, self._weights, step)
 
     def _predict(self, frames: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Rollouts (n, H, dim) of histories (n, h, 3, height, width)."""

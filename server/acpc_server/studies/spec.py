@@ -22,7 +22,7 @@ from acpc.contract import (
 )
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import below
 from acpc_server.perturb import DRAW_FORMAT
 
 # What of a study the digest of its views holds.
@@ -44,12 +44,10 @@ def _drawn(source: AnchorSource, study: Study) -> AnchorSource:
     frames = goal_offset(study) if isinstance(study, PlannerStudy) else study.horizon
     reading = study.reading if isinstance(study, DriftStudy | PlannerStudy) else Reading.PAPER
     released = reading is Reading.RELEASED
-    try:
+    with below("dataset"):
         return source.with_windows(
             reading, frames, AnchorSample.EPISODES if released else AnchorSample.WINDOWS
         )
-    except InvalidArgument as error:
-        raise error.below("dataset") from error
 
 
 def _without_views(study: Mapping[str, object]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Latents that are kept, and work that is prepared ahead."""
 
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -136,7 +137,7 @@ def test_the_least_recently_used_make_room() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_results_come_in_order(count: int) -> None:
-    with prepared_ahead(lambda item: -item, range(count)) as results:
+    with closing(prepared_ahead(lambda item: -item, range(count))) as results:
         assert list(results) == [-item for item in range(count)]
 
 
@@ -147,7 +148,7 @@ def test_one_is_prepared_while_another_is_in_use_and_no_more() -> None:
         begun[item].set()
         return item
 
-    with prepared_ahead(prepare, range(3)) as results:
+    with closing(prepared_ahead(prepare, range(3))) as results:
         assert next(results) == 0
         assert begun[1].wait(GENEROUS_SECONDS), "the second begins before it is asked for"
         assert not begun[2].is_set(), "nothing begins the third"
@@ -162,7 +163,7 @@ def test_an_error_comes_where_its_result_would_have_come() -> None:
             raise ValueError(item)
         return item
 
-    with prepared_ahead(prepare, range(3)) as results:
+    with closing(prepared_ahead(prepare, range(3))) as results:
         assert next(results) == 0
         with pytest.raises(ValueError, match="1"):
             next(results)
@@ -176,7 +177,7 @@ def test_whoever_leaves_early_leaves_no_thread() -> None:
         return item
 
     def leave_early() -> None:
-        with prepared_ahead(prepare, range(3)) as results:
+        with closing(prepared_ahead(prepare, range(3))) as results:
             raise KeyError(next(results))
 
     with pytest.raises(KeyError) as kept:  # and with it the frame that it was raised in

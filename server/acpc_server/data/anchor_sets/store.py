@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -168,12 +167,11 @@ class AnchorStore:
     def described(self, stored: StoredSet) -> AnchorSet:
         """Return the answer that describes a set."""
         expires = self.expire_time(stored)
-        known = {f.name: getattr(stored.info, f.name) for f in fields(stored.info)}
         times = {
             "create_time": moment(stored.info.create_time),
             "expire_time": None if expires is None else moment(expires),
         }
-        return AnchorSet(**{**known, **times})
+        return AnchorSet(**{**vars(stored.info), **times})
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
         """Remove a set; raises as ``get``, and FailedPrecondition while a job uses it."""
