@@ -24,14 +24,14 @@ PARAMETERS = {
 _MARK = object()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Name:
     """A class or function that a pickle names; nothing looks it up."""
 
     name: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Made:
     """What a pickle would make by calling ``name``; its attributes, and what was put into it."""
 
@@ -47,7 +47,7 @@ class Made:
         return state if isinstance(state, dict) else {}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Storage:
     described: tuple[str, str, int]
 
