@@ -1,5 +1,6 @@
 """The report's table and figure of the severity up to which each checkpoint passes."""
 
+import pytest
 from acpc_lab.report import Measurement, ReportData, render
 from acpc_lab.report.figures import plates
 from acpc_lab.report.limits import limit_table
@@ -25,6 +26,10 @@ def measured() -> ReportData:
     return ReportData(title="Limits", cells=tuple(cells))
 
 
+def one_severity(data: ReportData) -> ReportData:
+    return data.with_(cells=tuple(c for c in data.cells if c.shift == "blur:5"))
+
+
 def test_a_checkpoint_has_a_row_and_a_kind_of_several_severities_a_column() -> None:
     data = measured()
     table = limit_table(data)
@@ -35,13 +40,18 @@ def test_a_checkpoint_has_a_row_and_a_kind_of_several_severities_a_column() -> N
     assert breaks.estimate is not None and 0.05 < breaks.estimate < 0.07
     assert breaks.holds < 0.06 < (breaks.breaks or 0)
     assert holds is not None and holds.brief == "0.12 or more"
-    page = render(data)
-    assert "Up to which severity" in page and breaks.interval in page
     (plate,) = (plate for plate in plates(data) if plate.key == "limits")
     assert [key.text for key in plate.legend[:2]] == list(BREAKS_AT)
 
 
+@pytest.mark.process
+def test_the_page_has_the_section_only_where_there_are_limits() -> None:
+    page = render(data := measured())
+    table = limit_table(data)
+    assert table is not None and table.rows[0][1][0] is not None
+    assert "Up to which severity" in page and table.rows[0][1][0].interval in page
+    assert "Up to which severity" not in render(one_severity(data))
+
+
 def test_one_severity_of_a_kind_has_no_limit() -> None:
-    data = measured()
-    single = data.with_(cells=tuple(c for c in data.cells if c.shift == "blur:5"))
-    assert limit_table(single) is None and "Up to which severity" not in render(single)
+    assert limit_table(one_severity(measured())) is None
