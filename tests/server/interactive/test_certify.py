@@ -287,3 +287,10 @@ def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld
     with pytest.raises(FailedPrecondition) as caught:
         certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
+
+
+@pytest.mark.parametrize("tolerance", [-1e-9, float("nan")])
+def test_a_tolerance_that_is_none_is_refused(world: PlanningWorld, tolerance: float) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        world.open(moment(endpoint_tolerance=tolerance))
+    assert caught.value.field == "endpoint_tolerance"
