@@ -79,13 +79,15 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
     seen = model.beside(proprio)
     inputs = pixels.model_input(view[0], model.image_size)
     (wanted,) = pair_reference.compare(seen, history, blocks, [inputs])
-    (found,) = client.compare_pair("dino", history, blocks, views=view, proprio=proprio).results
+    compared = client.compare_pair("dino", history, blocks, views=view, proprio=proprio)
+    (found,) = compared.results
     assert found.acpc == pytest.approx(wanted.acpc, rel=1e-4)
     assert found.step_distances == pytest.approx(wanted.step_distances, rel=1e-4)
     assert found.encoder_shift == pytest.approx(wanted.encoder_shift, rel=1e-4)
     given = {"views": view, "proprio": proprio + 1}
-    (moved,) = client.compare_pair("dino", history, blocks, **given).results
-    assert moved.acpc != pytest.approx(found.acpc, rel=1e-4)
+    moved = client.compare_pair("dino", history, blocks, **given)
+    assert moved.results[0].acpc != pytest.approx(found.acpc, rel=1e-4)
+    assert moved.receipt.anchors_digest != compared.receipt.anchors_digest
 
     pool = normal(4, 3, 6)
     latents = [seen.encode(pixels.model_input(x, model.image_size)) for x in (history, view[0])]

@@ -13,9 +13,10 @@ import pixel_reference as pixels
 import pytest
 import wire
 from acpc.arrays import NDArray
-from acpc.contract import CemBudget, CemReturn, GaussianNoise, Identity
+from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
 from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
+from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli import app
 from numpy.typing import ArrayLike
@@ -148,6 +149,42 @@ def test_a_sampled_pool_is_the_proposals_and_certified_as_sent(client: AcpcClien
     assert abs(scores.mean()) < 0.02
     assert scores.std() == pytest.approx(1, abs=0.02)
     assert same_numbers(sampled.certificate, sent)
+
+
+def test_the_mean_is_the_sum_over_the_latent_width(client: AcpcClient) -> None:
+    moment = Moment(1)
+    means = {**moment.question, "cost_reduction": CostReduction.MEAN}
+    summed = client.certify_pool(candidates=moment.pool, **moment.question)
+    averaged = client.certify_pool(candidates=moment.pool, **means)
+    ratio = summed.clean_costs / averaged.clean_costs
+    assert ratio == pytest.approx(round(ratio[0]), rel=1e-12)
+    for one, other in zip(summed.views, averaged.views, strict=True):
+        assert one.top1.certified == other.top1.certified
+
+
+def test_a_pool_that_does_not_fit_is_refused_by_field_and_ends_the_session(
+    client: AcpcClient,
+) -> None:
+    moment = Moment(1)
+    with client.plan(**moment.question) as session:
+        session.certify(moment.pool)
+        with pytest.raises(InvalidArgument) as caught:
+            session.certify(moment.pool[:, :, :7])
+        assert "candidates" in caught.value.violations[0].field
+        assert caught.value.request_id == session.request_id
+        with pytest.raises(SessionClosed, match="candidates"):
+            session.certify(moment.pool)
+
+
+def test_a_start_that_cannot_work_is_refused_when_the_session_is_entered(
+    client: AcpcClient,
+) -> None:
+    missing = {**Moment(1).question, "checkpoint": "nowhere"}
+    with pytest.raises(NotFound, match="nowhere"), client.plan(**missing):
+        pass
+    without_past = {**Moment(3).question, "past_blocks": None}
+    with pytest.raises(InvalidArgument, match="past_blocks"), client.plan(**without_past):
+        pass
 
 
 def test_sessions_of_one_asyncio_client_run_side_by_side(server: ServerProcess) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,16 @@ class _Pair:
     sources: HistorySources
     blocks: np.ndarray  # actions, float32 (h + H - 1, block width)
     weights: Tensor  # of the horizon, float64 (H,)
+
+
+class _Measured(NamedTuple):
+    """Distances of one view, as in :class:`PairResult`."""
+
+    acpc: float
+    acpc_one_step: float
+    step_distances: tuple[float, ...]
+    encoder_shift: float
+    error_drift: ErrorDrift | None
 
 
 class PairComparer:
@@ -108,7 +118,9 @@ class PairComparer:
                 max_rows=self._encoder.frames_per_call(model, history),
                 drawing=drawing,
             )
-        results = (replace(measured[row], **view._asdict()) for view, row in view_rows(views))
+        results = (
+            PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
+        )
         return PairComparison(tuple(results), receipt)
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:
@@ -133,7 +145,7 @@ class PairComparer:
         mode: NumericMode,
         pairs: Sequence[_Pair],
         context: RequestContext,
-    ) -> list[list[PairResult] | AcpcError]:
+    ) -> list[list[_Measured] | AcpcError]:
         """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
         whole = [
@@ -141,7 +153,7 @@ class PairComparer:
             for pair, found in zip(pairs, encoded, strict=True)
             if not isinstance(found, AcpcError)
         ]
-        measured: Iterator[list[PairResult] | AcpcError] = iter(())
+        measured: Iterator[list[_Measured] | AcpcError] = iter(())
         if whole:
             batch = _Batch.of(whole)
 
@@ -191,7 +203,7 @@ class _Batch:
 
     def measure(
         self, rolled: Callable[[slice], Tensor], size: int
-    ) -> list[list[PairResult] | AcpcError]:
+    ) -> list[list[_Measured] | AcpcError]:
         """Measure each pair; FailedPrecondition in place of one that is not finite.
 
         ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
@@ -212,9 +224,7 @@ class _Batch:
             drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
         distances = [tuple(row) for row in steps.tolist()]
         first = [row[0] for row in distances]
-        zero = repeat(0)  # each row as draw 0 of spec 0
-        changes = acpc.tolist(), first, distances, shift.tolist()
-        rows = list(map(PairResult, zero, zero, *changes, drifts))
+        rows = list(map(_Measured, acpc.tolist(), first, distances, shift.tolist(), drifts))
         ends, good = (starts + repeats).tolist(), finite.tolist()
         return [
             rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()
