@@ -41,6 +41,8 @@ READMIT_SWEEPS = 20
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
+# How long the end of a stream waits for its last step; one on a sick device may never end.
+CLOSE_SECONDS = 5.0
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
 
@@ -270,6 +272,8 @@ class _Awaited(_Served):
         data = await self.ingress.receiver.read(call, self.ingress.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
+        if Resource.WAITS in self.counted:
+            await asyncio.sleep(self.ingress.limits.pause(call.caller))
         answers = self.behaviour(self.method.parse(data), call)
         self.door.long_calls.add(call)
         try:
@@ -307,7 +311,8 @@ class _Streamed(_Served):
         finally:
             self.door.long_calls.discard(call)
             call.life.leave()
-            workers.run(call.caller, talk.close)
+            # Before the status leaves, for a caller that goes on at once finds all let go of.
+            await asyncio.wait((workers.run(call.caller, talk.close),), timeout=CLOSE_SECONDS)
 
     def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
         with call.observed():

@@ -23,6 +23,8 @@ RETRY_SECONDS = 0.5
 RESERVED_SHARE = 0.25
 # Seconds in which a caller that was silent may use up the calls of as many seconds at once.
 BURST_SECONDS = 1.0
+# Waits of a caller that begin in a second, averaged over so many seconds; further ones begin later.
+WAITS_PER_SECOND, WAIT_BURST_SECONDS = 50.0, 2.0
 # Callers without anything open whose rate is remembered until it no longer matters.
 MAX_RESTING = 10_000
 
@@ -58,6 +60,12 @@ class _Caller:
 
     held: Counter[Resource] = field(default_factory=Counter)
     next_call: float = 0.0
+    next_wait: float = 0.0
+
+    @property
+    def rested(self) -> float:
+        """When its rates no longer limit it."""
+        return max(self.next_call, self.next_wait)
 
 
 def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
@@ -122,6 +130,16 @@ class CallerLimits:
                 self._used[one] += 1
         return lambda: self.leave(caller, *what)
 
+    def pause(self, caller: str) -> float:
+        """Count a wait of a caller that has entered; returns the seconds until it may begin.
+
+        One that ends at once is asked for again at once, and would cost the others a core.
+        """
+        with self._lock:
+            state, now = self._callers[caller], self._clock()
+            state.next_wait = max(state.next_wait, now) + 1.0 / WAITS_PER_SECOND
+            return max(0.0, state.next_wait - now - WAIT_BURST_SECONDS)
+
     def leave(self, caller: str, *what: Resource) -> None:
         """Undo an :meth:`enter`."""
         with self._lock:
@@ -132,7 +150,7 @@ class CallerLimits:
                 self._holders[one] -= not state.held[one]
             if any(state.held.values()):
                 return
-            if state.next_call <= self._clock():
+            if state.rested <= self._clock():
                 del self._callers[caller]
                 return
             self._resting[caller] = None
@@ -184,6 +202,6 @@ class CallerLimits:
         """Drop up to two idle callers per call, so the table shrinks faster than it grows."""
         for _ in range(2):
             caller = next(iter(self._resting), None)
-            if caller is None or self._callers[caller].next_call > self._clock():
+            if caller is None or self._callers[caller].rested > self._clock():
                 return
             del self._resting[caller], self._callers[caller]

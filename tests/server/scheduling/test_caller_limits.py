@@ -115,6 +115,22 @@ def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
     assert reason(limits, "a", CALLS) == ""
 
 
+def test_waits_above_their_rate_begin_later_and_are_not_rejected() -> None:
+    clock = Clock()
+    limits = CallerLimits(clock=clock)
+    with entered(limits, "a", CALLS), entered(limits, "b", CALLS):
+        pauses = [limits.pause("a") for _ in range(150)]
+        assert pauses[:100] == [0.0] * 100
+        assert pauses[100:] == pytest.approx([number / 50 for number in range(1, 51)])
+        assert limits.pause("b") == 0.0, "another caller's waits are its own"
+        clock.now += 3.0
+        assert limits.pause("a") == 0.0
+    assert limits.known == 1, "a wait that has just begun still counts"
+    clock.now += 3.0
+    assert reason(limits, "c", CALLS) == ""
+    assert limits.known == 0
+
+
 def test_callers_that_have_left_are_forgotten() -> None:
     clock = Clock()
     plain = CallerLimits(Quota(calls=8))
