@@ -78,7 +78,6 @@ def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.Monkey
     test()
 
 
-@pytest.mark.process  # training takes seconds
 def test_the_checkpoints_are_made_by_their_script(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ import pytest
 from example_scripts import EXAMPLES
 
 
-@pytest.mark.process
 @pytest.mark.timeout(900)
 def test_the_run_is_imported_and_scored(tmp_path: Path) -> None:
     command = [sys.executable, EXAMPLES / "import_demo.py", "--out", tmp_path]

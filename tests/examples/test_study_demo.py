@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import processes
-import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
@@ -17,7 +16,6 @@ for certified, broken in ((0.0, 0), (0.25, 0), (0.25, 2)):
 """
 
 
-@pytest.mark.process
 def test_a_claim_about_certified_runs_is_not_tested_without_any() -> None:
     ended = processes.run([sys.executable, "-c", CODE], cwd=EXAMPLES)
     holds, fails = "[green]holds[/green]", "[yellow]does not[/yellow]"

@@ -50,7 +50,6 @@ def test_the_task_file_is_a_task() -> None:
     np.testing.assert_array_equal(task.label_features(np.array([[0.5, -1.0]])), [[0.5]])
 
 
-@pytest.mark.process  # training takes seconds
 def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ from rounding_world import check_agreement
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
-pytestmark = pytest.mark.process
 SHIPPED = Path(__file__).parents[2] / "examples" / "two_room" / "checkpoints"
 COUNT, DRAWS = 20, 2
 

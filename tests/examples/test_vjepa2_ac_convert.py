@@ -247,7 +247,6 @@ def test_command_line(
     assert "gone.pt" in capsys.readouterr().err
 
 
-@pytest.mark.process
 def test_the_page_says_its_size(convert: ModuleType) -> None:
     """Counted from the network of the published sizes, on the meta device."""
     from acpc_vjepa2_ac.family import VJepa2ACConfig, build_network

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 TIERS = ("nightly", "slow", "process", "unit")
-# Folders whose tests ask a server in a process of its own.
-PROCESS_FOLDERS = ("contract", "e2e", "hostile")
+# Folders whose tests ask a server in a process of its own, or run example programs.
+PROCESS_FOLDERS = ("contract", "e2e", "examples", "hostile")
 TESTS = Path(__file__).parents[1]
 
 

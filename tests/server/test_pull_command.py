@@ -82,7 +82,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     folder = write_checkpoint(tmp_path / "published")
     files = {file.name: file.read_bytes() for file in folder.iterdir()}
     with Hub({**files, "README.md": b"a card"}) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))

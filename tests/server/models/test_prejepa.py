@@ -76,6 +76,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
     return float((found.double() - wanted).abs().max() / wanted.abs().max())
 
 
+@pytest.mark.process  # importing the public classes takes as long as a file of unit tests
 @pytest.mark.parametrize(
     ("sizes", "history", "wide"),
     [
