@@ -105,9 +105,9 @@ def test_a_device_has_the_only_team_of_threads() -> None:
     assert last == f"{THREADS - 1}"  # before it the log, for example of products not packed
 
 
-def idle_teams() -> set[int]:
-    """Teams that only make OpenMP's threads more than the cores."""
-    return {each.ident or 0 for each in threading.enumerate() if each.name == "idle team"}
+def idle_teams() -> set[threading.Thread]:
+    """Teams that only make OpenMP's threads more than the cores; an ident may come again."""
+    return {each for each in threading.enumerate() if each.name == "idle team"}
 
 
 def test_threads_spin_while_cores_are_free_and_sleep_at_once_beside_others(
