@@ -4,7 +4,7 @@ While a read is under way gRPC takes in up to a whole message; without one it ta
 stream's window, 64 KiB. So each read takes a slot, which bounds the messages being received. A read
 ends when its time is over, and sooner when others wait for its slot: the oldest goes first, and a
 caller that has more than its share of the slots, or has kept others waiting, yields much sooner. A
-slot that is free goes to the caller that has fewest.
+slot that is free goes to the caller that has fewest; the last ones are for callers that have few.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import asyncio
 import math
 import time
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from acpc_server.errors import HostShortage, ResourceExhausted
 from acpc_server.rpc.call import Call, ReadLimit
-from acpc_server.scheduling import RETRY_SECONDS, memory_short
+from acpc_server.scheduling import RETRY_SECONDS, has_place, memory_short
 
 # Calls that may wait for a slot; of more, those that have waited longest are rejected.
 MAX_LINE = 1000
@@ -46,7 +47,8 @@ class Receiver:
     """
 
     def __init__(self, slots: int, *, grace: float = 1.0, memory: int = 0) -> None:
-        self._slots = self._free = slots
+        self._slots = slots
+        self._has: Counter[str] = Counter()  # slots by caller
         self._grace = grace
         self._memory = memory
         self._looked = -math.inf  # when, how much there was, and how much of it has been taken
@@ -63,8 +65,8 @@ class Receiver:
         Interrupted with DeadlineExceeded when it is late, ResourceExhausted when others wait.
         """
         read = _Read(call, limit)
-        if self._free:
-            self._free -= 1
+        if self._may(call.caller):
+            self._has[call.caller] += 1
         else:
             await self._slot(read)
         self._reads[read] = None
@@ -73,7 +75,7 @@ class Receiver:
             data = await self._receive(call)
         finally:
             del self._reads[read]
-            self._release()
+            self._release(call.caller)
         if self._conduct.get(call.caller) != GOOD:
             self._judge(call.caller, GOOD)
         return data
@@ -88,14 +90,17 @@ class Receiver:
         finally:
             del self._silent[read]
 
-    def sweep(self, now: float) -> None:
-        """End the reads whose time is over."""
-        for reads in (self._reads, self._silent):
-            for read in [r for r in reads if now - r.since >= r.limit.seconds]:
+    def sweep(self, now: float) -> Iterator[None]:
+        """End the reads whose time is over, one at a step, so that others may go in between."""
+        for read in [r for r in (*self._reads, *self._silent) if now - r.since >= r.limit.seconds]:
+            if read in self._reads or read in self._silent:
                 self._judge(read.call.caller, SLOW)
                 read.call.life.interrupt(read.limit.passed())
+                yield
         for read in [r for r in self._line if now - r.since >= r.limit.seconds]:
-            read.call.life.interrupt(_crowded())
+            if read in self._line:
+                read.call.life.interrupt(_crowded())
+                yield
 
     async def _receive(self, call: Call) -> bytes | None:
         data = await call.receive()
@@ -125,28 +130,35 @@ class Receiver:
             await read.turn
         except asyncio.CancelledError:
             if read.turn.done() and not read.turn.cancelled():
-                self._release()
+                self._release(read.call.caller)
             raise
         finally:
             self._line.pop(read, None)
         read.since = time.monotonic()
 
-    def _release(self) -> None:
-        """Give the slot to the best of those in line, or keep it."""
+    def _may(self, caller: str) -> bool:
+        own, callers = self._has[caller], len(self._has)
+        return has_place(self._slots, self._has.total(), own=own, callers=callers + (not own))
+
+    def _release(self, caller: str) -> None:
+        """Give up a slot of a caller; free ones go to the best of those in line that may have one.
+
+        Of those who have shown nothing yet the newest goes first: an attack's calls are soon old.
+        """
+        self._has[caller] -= 1
+        self._has = +self._has
         waiting = [read for read in self._line if read.turn is not None and not read.turn.done()]
-        if not waiting:
-            self._free += 1
-            return
-        has = Counter(read.call.caller for read in self._reads)
-        worth = {read: (-has[read.call.caller], self._conduct_of(read)) for read in waiting}
-        most = max(worth.values())
-        best = [read for read in waiting if worth[read] == most]
-        # Of those who have shown nothing yet the newest: an attack's calls are soon old.
-        chosen = best[0 if most[1] == GOOD else -1]
-        del self._line[chosen]
-        assert chosen.turn is not None  # noqa: S101 - it is in line
-        chosen.turn.set_result(None)
-        if len(waiting) > 1:
+        while able := [read for read in waiting if self._may(read.call.caller)]:
+            worth = {read: (-self._has[read.call.caller], self._conduct_of(read)) for read in able}
+            most = max(worth.values())
+            best = [read for read in able if worth[read] == most]
+            chosen = best[0 if most[1] == GOOD else -1]
+            waiting.remove(chosen)
+            del self._line[chosen]
+            self._has[chosen.call.caller] += 1
+            assert chosen.turn is not None  # noqa: S101 - it is in line
+            chosen.turn.set_result(None)
+        if waiting:
             self._press()
 
     def _press(self) -> None:
@@ -160,7 +172,7 @@ class Receiver:
         if not self._line:
             return
         # The loop goes on where no read is under way: slots are being handed over.
-        has = Counter(read.call.caller for read in self._reads)
+        has = self._has.copy()
         waiting = {read.call.caller for read in self._line}
         share = max(1, self._slots // len(waiting | has.keys()))
         wanted = len(self._line)

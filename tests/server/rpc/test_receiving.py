@@ -69,7 +69,7 @@ def test_a_look_at_the_memory_counts_for_what_it_found(
 
     async def run() -> None:
         nonlocal most
-        receiver = Receiver(8, memory=200)
+        receiver = Receiver(16, memory=200)
         for _ in range(10):
             await Caller(bytes(100 if large else 1)).reads(receiver)
         assert looks == [400] * (5 if large else 1)
