@@ -5,6 +5,7 @@ from acpc_server.scheduling.callers import (
     NO_QUOTA,
     RETRY_SECONDS,
     CallerLimits,
+    Pace,
     Quota,
     Resource,
     has_place,

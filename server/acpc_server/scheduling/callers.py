@@ -23,8 +23,6 @@ RETRY_SECONDS = 0.5
 RESERVED_SHARE = 0.25
 # Seconds in which a caller that was silent may use up the calls of as many seconds at once.
 BURST_SECONDS = 1.0
-# Waits of a caller that begin in a second, averaged over so many seconds; further ones begin later.
-WAITS_PER_SECOND, WAIT_BURST_SECONDS = 50.0, 2.0
 # Callers without anything open whose rate is remembered until it no longer matters.
 MAX_RESTING = 10_000
 
@@ -60,12 +58,6 @@ class _Caller:
 
     held: Counter[Resource] = field(default_factory=Counter)
     next_call: float = 0.0
-    next_wait: float = 0.0
-
-    @property
-    def rested(self) -> float:
-        """When its rates no longer limit it."""
-        return max(self.next_call, self.next_wait)
 
 
 def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
@@ -78,6 +70,39 @@ def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
     if used < total - int(total * RESERVED_SHARE):
         return True
     return used < total and (not own or own < total // (callers + 1))
+
+
+class Pace:
+    """Spreads out what one caller does often: ``rate`` a second begin, and ``burst`` at once.
+
+    Nothing begins more than ``most`` seconds late. For one thread.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        burst: int,
+        most: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._interval, self._burst, self._most = 1.0 / rate, burst / rate, most
+        self._clock = clock
+        self._next: OrderedDict[str, float] = OrderedDict()
+
+    def pause(self, caller: str) -> float:
+        """Count one; returns the seconds until it may begin."""
+        now = self._clock()
+        following = max(self._next.pop(caller, now), now) + self._interval
+        following = min(following, now + self._burst + self._most)
+        for _ in range(2):
+            oldest = next(iter(self._next), None)
+            if oldest is not None and (self._next[oldest] <= now or len(self) > MAX_RESTING):
+                del self._next[oldest]
+        self._next[caller] = following
+        return max(0.0, following - now - self._burst)
+
+    def __len__(self) -> int:
+        return len(self._next)
 
 
 class CallerLimits:
@@ -130,16 +155,6 @@ class CallerLimits:
                 self._used[one] += 1
         return lambda: self.leave(caller, *what)
 
-    def pause(self, caller: str) -> float:
-        """Count a wait of a caller that has entered; returns the seconds until it may begin.
-
-        One that ends at once is asked for again at once, and would cost the others a core.
-        """
-        with self._lock:
-            state, now = self._callers[caller], self._clock()
-            state.next_wait = max(state.next_wait, now) + 1.0 / WAITS_PER_SECOND
-            return max(0.0, state.next_wait - now - WAIT_BURST_SECONDS)
-
     def leave(self, caller: str, *what: Resource) -> None:
         """Undo an :meth:`enter`."""
         with self._lock:
@@ -150,7 +165,7 @@ class CallerLimits:
                 self._holders[one] -= not state.held[one]
             if any(state.held.values()):
                 return
-            if state.rested <= self._clock():
+            if state.next_call <= self._clock():
                 del self._callers[caller]
                 return
             self._resting[caller] = None
@@ -202,6 +217,6 @@ class CallerLimits:
         """Drop up to two idle callers per call, so the table shrinks faster than it grows."""
         for _ in range(2):
             caller = next(iter(self._resting), None)
-            if caller is None or self._callers[caller].rested > self._clock():
+            if caller is None or self._callers[caller].next_call > self._clock():
                 return
             del self._resting[caller], self._callers[caller]

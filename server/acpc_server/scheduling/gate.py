@@ -1,13 +1,13 @@
 """What a call passes until the device computes for it, and the line in which requests wait.
 
-In this order; all but the waits reject at once with RESOURCE_EXHAUSTED and RetryInfo:
+In this order; those that do not wait reject at once with RESOURCE_EXHAUSTED and RetryInfo:
 
  1. gRPC closes connections beyond ``max_connections`` (``options.channel_options``).
- 2. :class:`CallerLimits` counts what a caller holds, and its calls per second; too many waits of
-    one caller begin later.
+ 2. :class:`Pace` lets a caller's calls begin later where it makes very many at once, and its waits;
+    :class:`CallerLimits` counts what a caller holds, and its calls per second.
  3. :meth:`WorkerPool.check` and :meth:`AdmissionController.check` reject a unary call that would
     find no thread, or be late, before its message is read.
- 4. ``rpc.Receiver`` waits: so many messages are received at a time.
+ 4. ``rpc.Receiver`` waits: so many messages are received at a time, few of one caller alone.
  5. :class:`WorkerPool` waits: callers get its threads in turn.
  6. :meth:`AdmissionController.request` counts the request, and rejects one that would be late.
  7. :class:`Slots` of memory wait, for up to half of the request's time.

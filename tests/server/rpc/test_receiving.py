@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -16,10 +17,9 @@ LIMIT = ReadLimit(seconds=10 * GENEROUS_SECONDS)
 class Caller:
     """A call that sends nothing, or all at once."""
 
-    caller = "one host"
-
-    def __init__(self, data: bytes | None) -> None:
+    def __init__(self, data: bytes | None, caller: str = "one host") -> None:
         self._data = data
+        self.caller = caller
         self._task: asyncio.Task[bytes | None] | None = None
         self.life = self
 
@@ -50,6 +50,51 @@ def test_slots_that_are_left_at_once_are_pressed_for_again() -> None:
         return last
 
     assert asyncio.run(run()) == b"whole"
+
+
+def test_the_last_slots_are_for_callers_that_have_few() -> None:
+    async def run() -> None:
+        receiver = Receiver(8)
+        silent = [Caller(None, "many").reads(receiver) for _ in range(100)]
+        await asyncio.sleep(0)
+        for name in ("one", "another"):
+            task = Caller(b"whole", name).reads(receiver)
+            await asyncio.sleep(0)
+            assert task.done(), "nobody has to be crowded out first"
+            assert task.result() == b"whole"
+        for task in silent[:4]:
+            task.cancel()
+        await asyncio.sleep(0)
+        another = [Caller(None, "another").reads(receiver)]
+        last = Caller(b"whole", "one").reads(receiver)
+        await asyncio.sleep(0)
+        assert last.done(), "what has become free has not all gone to who waits with many"
+        for task in (*silent, *another):
+            task.cancel()
+        await asyncio.gather(*silent, *another, return_exceptions=True)
+        assert await Caller(b"whole", "many").reads(receiver) == b"whole", "every slot came back"
+
+    asyncio.run(asyncio.wait_for(run(), GENEROUS_SECONDS))
+
+
+def test_late_reads_end_one_by_one() -> None:
+    """A read that ends meanwhile, because of the one before, is left alone."""
+
+    async def run() -> None:
+        receiver = Receiver(16)
+        reads = [Caller(None).reads(receiver) for _ in range(10)]
+        await asyncio.sleep(0)
+        steps = receiver.sweep(math.inf)
+        next(steps)
+        await asyncio.sleep(0)
+        assert [task.done() for task in reads] == [True] + 9 * [False]
+        reads[1].cancel()
+        await asyncio.sleep(0)
+        assert len(list(steps)) == 8
+        await asyncio.gather(*reads, return_exceptions=True)
+        assert not list(receiver.sweep(math.inf))
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("large", [False, True])

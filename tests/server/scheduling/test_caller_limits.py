@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 from acpc_server.errors import ResourceExhausted
-from acpc_server.scheduling import CallerLimits, Quota, Resource, callers
+from acpc_server.scheduling import CallerLimits, Pace, Quota, Resource, callers
 
 CALLS, STREAMS = Resource.CALLS, Resource.STREAMS
 
@@ -115,20 +115,30 @@ def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
     assert reason(limits, "a", CALLS) == ""
 
 
-def test_waits_above_their_rate_begin_later_and_are_not_rejected() -> None:
+def test_what_is_paced_begins_later_up_to_a_limit_and_is_forgotten_in_time() -> None:
     clock = Clock()
-    limits = CallerLimits(clock=clock)
-    with entered(limits, "a", CALLS), entered(limits, "b", CALLS):
-        pauses = [limits.pause("a") for _ in range(150)]
-        assert pauses[:100] == [0.0] * 100
-        assert pauses[100:] == pytest.approx([number / 50 for number in range(1, 51)])
-        assert limits.pause("b") == 0.0, "another caller's waits are its own"
-        clock.now += 3.0
-        assert limits.pause("a") == 0.0
-    assert limits.known == 1, "a wait that has just begun still counts"
+    pace = Pace(50.0, burst=100, most=0.8, clock=clock)
+    pauses = [pace.pause("a") for _ in range(150)]
+    assert pauses[:100] == [0.0] * 100
+    assert pauses[100:140] == pytest.approx([number / 50 for number in range(1, 41)])
+    assert pauses[140:] == pytest.approx([0.8] * 10)
+    assert pace.pause("b") == 0.0, "another caller's are its own"
+    clock.now += 0.82
+    assert pace.pause("a") == pytest.approx(0.0), "what began at the limit is not owed for"
+    assert len(pace) == 1, "what b did limits it no longer"
     clock.now += 3.0
-    assert reason(limits, "c", CALLS) == ""
-    assert limits.known == 0
+    assert pace.pause("c") == 0.0
+    assert len(pace) == 1
+
+
+def test_of_many_callers_that_are_paced_the_oldest_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(callers, "MAX_RESTING", 10)
+    pace = Pace(1.0, burst=1, clock=Clock())
+    for number in range(100):
+        pace.pause(str(number))
+    assert len(pace) <= 11
 
 
 def test_callers_that_have_left_are_forgotten() -> None:
