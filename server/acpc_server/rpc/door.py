@@ -272,8 +272,9 @@ class _Awaited(_Served):
         data = await self.ingress.receiver.read(call, self.ingress.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        if Resource.WAITS in self.counted:
-            await asyncio.sleep(self.ingress.limits.pause(call.caller))
+        if Resource.WAITS in self.counted and (pause := self.ingress.limits.pause(call.caller)):
+            await asyncio.sleep(pause)
+            call.admit(self.door.admit)  # its credentials may have been revoked meanwhile
         answers = self.behaviour(self.method.parse(data), call)
         self.door.long_calls.add(call)
         try:

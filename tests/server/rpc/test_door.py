@@ -16,9 +16,10 @@ import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.errors import NotFound
+from acpc_server.access import LOCAL, Principal
+from acpc_server.errors import NotFound, Unauthenticated
 from acpc_server.rpc import Call, HealthService, Reflection
-from acpc_server.scheduling import Quota
+from acpc_server.scheduling import CallerLimits, Quota, Resource
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -161,6 +162,33 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
         refused = wire.refusal(lambda: next(stub.Watch(asked, timeout=GENEROUS_SECONDS)))
     assert refused is not None
     assert refused.code == "UNIMPLEMENTED"
+
+
+def test_a_wait_that_begins_later_is_admitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its credentials may have been revoked while it was in line."""
+    monkeypatch.setattr(CallerLimits, "pause", lambda *_: 0.01)
+    admitted: list[str] = []
+
+    def admit(method: str, *_: object) -> Principal:
+        admitted.append(method)
+        if len(admitted) > 1:
+            raise Unauthenticated("revoked")
+        return LOCAL
+
+    class Waited:
+        async def Check(self, request: object, context: Call) -> object:
+            return health_pb2.HealthCheckResponse(status=SERVING)
+
+    with (
+        served({HEALTH: Waited()}, admit=admit, holds={"Check": Resource.WAITS}) as address,
+        channel(address) as opened,
+    ):
+        check = health_pb2_grpc.HealthStub(opened).Check
+        refused = wire.refusal(
+            lambda: check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
+        )
+    assert refused is not None
+    assert refused.code == "UNAUTHENTICATED"
 
 
 @pytest.mark.skipif("List" not in HEALTH.methods_by_name, reason="grpcio-health-checking < 1.85")
