@@ -18,7 +18,7 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import LOCAL, Principal
 from acpc_server.errors import NotFound, Unauthenticated
-from acpc_server.rpc import Call, HealthService, Reflection
+from acpc_server.rpc import Call, Conversation, HealthService, ReadLimit, Reflection
 from acpc_server.scheduling import CallerLimits, Quota, Resource
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
@@ -253,6 +253,37 @@ def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
         with channel(address) as other:  # one caller does not take the last places
             assert next(ServerReflectionStub(other).ServerReflectionInfo(silent()))
         go_on.set()
+
+
+def test_a_last_step_that_does_not_end_holds_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One on a sick device may never end."""
+    monkeypatch.setattr("acpc_server.rpc.door.CLOSE_SECONDS", 0.1)
+    closing, free = threading.Event(), threading.Event()
+
+    def dialogue() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            closing.set()
+            free.wait(GENEROUS_SECONDS)
+
+    class Held:
+        def ServerReflectionInfo(self, _messages: None, call: Call) -> Conversation:
+            return Conversation(dialogue(), ReadLimit(0.1))
+
+    def silent() -> Iterator[Any]:
+        free.wait(GENEROUS_SECONDS)
+        yield from ()
+
+    with served({REFLECTION: Held()}) as address, channel(address) as opened:
+        ask = ServerReflectionStub(opened).ServerReflectionInfo
+        try:
+            refused = wire.refusal(lambda: next(ask(silent(), timeout=GENEROUS_SECONDS)))
+            assert refused is not None
+            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
+            assert closing.is_set()
+        finally:
+            free.set()
 
 
 @pytest.mark.parametrize("bug", [lambda *_: sys.exit(3), lambda *_: 1 / 0])
