@@ -13,7 +13,6 @@ from dataclasses import replace
 import structlog
 import torch
 from acpc import tracing
-from acpc.contract import to_plain
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
@@ -30,7 +29,7 @@ from acpc_server.engine import (
 )
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
-from acpc_server.jobs import JobFilter, JobService, JobState
+from acpc_server.jobs import JobService
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.scheduling import AdmissionController, Resource, WorkerPool, memory_short
 from acpc_server.scoring import ScoreJobKind
@@ -62,8 +61,6 @@ HOLDS = {
 }
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
-# Unfinished jobs of one state that are searched for an anchor set.
-MAX_JOBS = 10_000
 
 
 class Server:
@@ -211,7 +208,7 @@ class Server:
         servicers: dict[str, object] = {
             "acpc.v1.DiagnosticService": diagnostic,
             "acpc.v1.AnchorService": rpc.AnchorServicer(
-                self._anchors, self._datasets, self._in_use
+                self._anchors, self._datasets, self._jobs.need
             ),
             "acpc.v1.ScoringService": rpc.ScoringServicer(scoring, *given),
             "acpc.v1.StudyService": rpc.StudyServicer(studies, *given),
@@ -285,19 +282,11 @@ class Server:
             except AcpcError as error:
                 raise FailedPrecondition(f"--preload {name}: {error.message}") from error
 
-    def _in_use(self, digest: str, tenant: str | None = None) -> bool:
-        """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
-        return any(
-            digest in str(to_plain(job.spec))
-            for state in (JobState.QUEUED, JobState.RUNNING)
-            for job in self._jobs.list(0, MAX_JOBS, JobFilter(state=state), tenant)
-        )
-
     def _tidy(self) -> None:
         """Remove expired anchor sets and uploads, at once and every hour."""
         while True:
             try:
-                self._anchors.tidy(self._in_use)
+                self._anchors.tidy(self._jobs.need)
             except Exception:  # the job record may be away for a while: try again in an hour
                 log.exception("tidy_failed")
             if self._stopping.wait(TIDY_SECONDS):

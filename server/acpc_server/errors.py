@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TypeVar
 
 from acpc.contract import (
@@ -124,10 +125,10 @@ def parsing(work: Callable[[], T]) -> T:
     """Call what parses Python: NumPy does for an array's header, torch for its derivatives.
 
     Threads of Python 3.11 that parse at once may get a SystemError: they share the count of how
-    deep they are. This keeps such work apart, and tries it again, for others parse too, such as
-    whoever logs a traceback.
+    deep they are. There this keeps such work apart, and tries it again, for others parse too, such
+    as whoever logs a traceback.
     """
-    with _PARSING:
+    with _PARSING if sys.version_info < (3, 12) else nullcontext():
         for _ in range(PARSES - 1):
             with suppress(SystemError):
                 return work()

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 import structlog
 
+from acpc_server.observe import WRITING
+
 log = structlog.get_logger("acpc.supervisor")
 STDERR = 2
 READ_BYTES = 2**16
@@ -27,7 +29,6 @@ MAX_COUNTED_SECONDS = 2.0
 COMPUTING = 1 / 6
 # A process that takes this share of a core computes.
 LEAST_LOAD = 0.1
-_writing = threading.Lock()
 
 
 class Pulse:
@@ -242,7 +243,7 @@ def _cpu_seconds(pid: int) -> float:
 
 def _write(data: bytes) -> None:
     """Write lines to our log; they are lost where it takes none, as on a full disk."""
-    with _writing, suppress(OSError):
+    with WRITING, suppress(OSError):
         sys.stderr.flush()
         while data:
             data = data[os.write(STDERR, data) :]

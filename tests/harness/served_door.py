@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
-from acpc_server.scheduling import CallerLimits, Quota, WorkerPool
+from acpc_server.scheduling import CallerLimits, Quota, Resource, WorkerPool
 from google.protobuf.descriptor import ServiceDescriptor
 
 
@@ -20,6 +20,7 @@ def served(
     grace: float = 0.2,
     message_seconds: float = 5.0,
     threads: int = 4,
+    holds: dict[str, Resource] | None = None,
     **given: Any,  # noqa: ANN401
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Ingress``, ``Receiver`` and ``Door``."""
@@ -28,7 +29,7 @@ def served(
     ingress = Ingress(Receiver(slots, grace=grace), limits, ReadLimit(message_seconds), **check)
     door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), ingress, **given)
     for service, servicer in services.items():
-        door.add(service, servicer)
+        door.add(service, servicer, holds=holds)
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

@@ -2,6 +2,9 @@
 
 import inspect
 import re
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -14,8 +17,10 @@ from acpc_server.errors import (
     NotFound,
     UnknownName,
     UnsafeCheckpoint,
+    parsing,
 )
 from acpc_server.rpc.request import to_status
+from waiting import GENEROUS_SECONDS
 from wire import Refusal
 
 CLASSES = [
@@ -103,3 +108,14 @@ def test_names_that_cannot_be_listed_are_not_suggested() -> None:
 
     error = UnknownName("no", "lwem", known, "acpc datasets")
     assert error.with_names().message == "no; acpc datasets shows all"
+
+
+def test_work_that_parses_is_kept_apart_on_python_3_11_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Later releases of Python need no lock, and shards are read side by side."""
+    monkeypatch.setattr(sys, "version_info", (3, 12, 0, "final", 0))
+    met = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(parsing, lambda: met.wait(GENEROUS_SECONDS)) for _ in range(2)]
+        assert {one.result() for one in both} == {0, 1}

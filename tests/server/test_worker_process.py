@@ -1,10 +1,12 @@
 """A worker process is heard, told and started again, and given up when that does not help."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import processes
 import pytest
 from acpc_server import worker_process
 from acpc_server.worker_process import WorkerProcess
@@ -32,6 +34,19 @@ sys.stdin.readline()
 subprocess.Popen([sys.executable, "-c", "input(); input()"])
 print(json.dumps({"ready": True, "metrics_port": 7}), flush=True)
 signal.pause()
+"""
+# More than a pipe holds, while our own log goes on.
+LONG_LINES = """
+import threading, time, structlog
+from acpc_server import worker_process
+from acpc_server.observe import configure_logs
+configure_logs("INFO", "json", "supervisor")
+line = b"x" * 300_000 + b"\\n"
+writing = threading.Thread(target=lambda: [worker_process._write(line) for _ in range(20)])
+writing.start()
+while writing.is_alive():
+    structlog.get_logger("acpc.supervisor").info("ours")
+    time.sleep(0.001)
 """
 DIE_SOON = SERVE + "print('dying', file=sys.stderr, end=''); sys.exit(9)"
 
@@ -93,6 +108,14 @@ def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> 
     lines = capfd.readouterr().err.splitlines()
     assert lines.count("dying") == 2
     assert lines.count("a library prints this") == 2
+
+
+def test_a_line_longer_than_a_pipe_is_whole_beside_our_own() -> None:
+    lines = processes.run([sys.executable, "-c", LONG_LINES]).stderr.splitlines()
+    ours = [line for line in lines if not line.startswith("x")]
+    assert {json.loads(line)["event"] for line in ours} == {"ours"}
+    assert sorted({len(line) for line in lines if line not in ours}) == [300_000]
+    assert len(lines) - len(ours) == 20
 
 
 @pytest.mark.parametrize(

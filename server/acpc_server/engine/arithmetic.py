@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -20,6 +21,7 @@ from acpc_server.models import FrozenWorldModel, Widens, rollout
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
+_LOADING = threading.Lock()
 
 
 def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
@@ -74,7 +76,8 @@ def load_derivatives() -> None:
 
     Call it before :func:`rollout_tangent`, in a thread that may block; the device's may not.
     """
-    parsing(_load_derivatives)  # one at a time: forward mode has one level per process
+    with _LOADING:  # forward mode has one level per process
+        parsing(_load_derivatives)
 
 
 @cache

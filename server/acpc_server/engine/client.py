@@ -30,7 +30,7 @@ from acpc_server.engine.sizes import (
     rollouts_per_call,
 )
 from acpc_server.errors import AcpcError
-from acpc_server.models import FrozenWorldModel, TakesProprio, rollout
+from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio, rollout
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -124,6 +124,13 @@ class DeviceClient:
             with self.limiter.given_up(context), self._drawing.slot(context), own_threads(1):
                 yield partial(self._drawing.take_turns, context)
 
+    def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
+        """Pack a model's bf16 weights in this thread: in the device's, others would wait for it."""
+        bf16 = mode is NumericMode.BF16 and self.device.type == "cpu"
+        if bf16 and isinstance(model, FrozenNetwork):
+            with own_threads(1):
+                model.prepared(torch.bfloat16)
+
     def encode(
         self,
         model: FrozenWorldModel,
@@ -138,6 +145,8 @@ class DeviceClient:
             ResourceExhausted: A chunk is not admitted, or the device is out of memory.
             Unavailable: The engine is closed, or its device has failed.
         """
+        if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
+            self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
         size = frames_per_call(self.device.type, context.priority, *shape[1:])
         compute = by_work(

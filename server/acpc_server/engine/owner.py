@@ -162,7 +162,7 @@ class DeviceOwner:
                 self._serve_wanted(batch)
         except DeviceFailed:
             raise
-        except Exception as error:  # the job is not to be blamed
+        except BaseException as error:  # the job is not to be blamed
             raise DeviceFailed(f"{type(error).__name__}: {error}") from error
         finally:
             self.call = call
@@ -178,7 +178,9 @@ class DeviceOwner:
         try:
             with pausing(self._interrupt if self._yields(first) else None):
                 outcomes = first.compute([chunk.payload for chunk in batch])
-        except Exception as error:
+        except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
+            error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
+            error = error.with_traceback(raised.__traceback__)
             if (answer := self._answer(error)) is None:
                 raise
             if len(batch) == 1 or isinstance(answer, ResourceExhausted):

@@ -86,6 +86,7 @@ class PairComparer:
         weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
         require_mode(mode, self._engine.device, model)
         _check_fit(model.card, request)
+        self._engine.prepare(model, mode)
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
         proprio = (request.proprio, request.future_proprio)

@@ -70,6 +70,7 @@ class Planner:
         )
         require_mode(moment.mode, self._engine.device, checkpoint.model)
         _check_fit(moment)
+        self._engine.prepare(checkpoint.model, moment.mode)
         return moment
 
     def encode(self, moment: Moment, context: RequestContext) -> EncodedMoment:

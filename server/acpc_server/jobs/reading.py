@@ -81,7 +81,7 @@ class JobReader:
             raise NotFound(f"no operation is named operations/{name}")
         return job_id.removeprefix("operations/")
 
-    def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str | None) -> list[Job]:
+    def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str) -> list[Job]:
         """Jobs without their results, newest first; those of a newer release are left out."""
         ids = self._record.page(list(self._kinds), wanted, tenant, offset=offset, limit=limit)
         rows = self._record.rows(ids) if ids else {}

@@ -93,7 +93,7 @@ class Record:
         self.url = connection_url(url)
         self.postgres = self.url.get_backend_name() == "postgresql"
         schema = "dbos" if self.postgres else None
-        columns = ("workflow_uuid", "name", "status", "queue_name", "queue_partition_key")
+        columns = ("workflow_uuid", "name", "status", "queue_name", "queue_partition_key", "inputs")
         self._jobs = sa.table(
             "workflow_status",
             *map(sa.column, (*columns, "created_at")),
@@ -101,6 +101,9 @@ class Record:
             schema=schema,
         )
         self._steps = sa.table("operation_outputs", sa.column("workflow_uuid"), schema=schema)
+        self._inputs = sa.table(
+            "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=schema
+        )
         options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
         if self.postgres:  # each query is a transaction, in one trip
             options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
@@ -231,38 +234,47 @@ class Record:
         """Return the jobs that wait for a host, by tenant, and the seconds of the oldest."""
         jobs, count = self._jobs.c, sa.func.count()
         columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
-        query = sa.select(*columns).where(*self._waiting).group_by(jobs.queue_partition_key)
-        found = self._ask(query)
+        waits = jobs.status == sa.literal_column("'ENQUEUED'")
+        query = sa.select(*columns).where(waits, *self._in_flight)
+        found = self._ask(query.group_by(jobs.queue_partition_key))
         waited = [_seconds_since(oldest) for _, _, oldest in found]
         return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
 
+    def named(self, text: str, tenant: str | None) -> bool:
+        """Tell whether a job that has not ended, of a tenant or of any, has a text in its spec."""
+        jobs, inputs = self._jobs.c, self._inputs.c
+        joined = self._jobs.outerjoin(self._inputs, jobs.workflow_uuid == inputs.workflow_uuid)
+        spec = sa.func.coalesce(inputs.inputs, jobs.inputs)  # where older releases of DBOS keep it
+        query = sa.select(jobs.workflow_uuid).select_from(joined).where(*self._in_flight)
+        if tenant is not None:
+            query = query.where(jobs.queue_partition_key.is_not_distinct_from(tenant or None))
+        return bool(self._ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
+
     @cached_property
-    def _waiting(self) -> list[sa.ColumnElement[bool]]:
+    def _in_flight(self) -> list[sa.ColumnElement[bool]]:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
         status, queue = self._jobs.c.status, self._jobs.c.queue_name
         in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-        waits = status == sa.literal_column("'ENQUEUED'")
-        return [queue.in_([QUEUE, TENANT_QUEUE]), waits, in_flight]
+        return [queue.in_([QUEUE, TENANT_QUEUE]), in_flight]
 
     def page(
         self,
         kinds: Collection[str],
         wanted: JobFilter,
-        tenant: str | None,
+        tenant: str,
         *,
         offset: int,
         limit: int,
     ) -> list[str]:
-        """Return ids of jobs that pass a filter, newest first; ``tenant`` None: of every tenant.
+        """Return ids of a tenant's jobs that pass a filter, newest first.
 
         They are of ``kinds`` unless the filter names one.
         """
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
-        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
-        if tenant is not None:
-            key = jobs.queue_partition_key
-            query = query.where(key == tenant if tenant else key.is_(None))
+        key = jobs.queue_partition_key
+        owned = key == tenant if tenant else key.is_(None)
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named), owned)
         if wanted.state is not None:
             statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))

@@ -269,11 +269,16 @@ class JobService:
             return self._reader.get(job_id, tenant)
 
     def list(
-        self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str | None = ""
+        self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str = ""
     ) -> list[Job]:
-        """Return a tenant's jobs, newest first, without results; None: those of all tenants."""
+        """Return a tenant's jobs, newest first, without results."""
         with self._reached():
             return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
+
+    def need(self, digest: str, tenant: str | None = None) -> bool:
+        """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
+        with self._reached():
+            return self._record.named(digest, tenant)
 
     def cancel(self, name: str, tenant: str = "") -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""

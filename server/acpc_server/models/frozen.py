@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -19,6 +20,7 @@ Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
 # What autocast computes in bfloat16 here, and so casts the weights of.
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
+_PREPARING = threading.Lock()
 
 
 @runtime_checkable
@@ -89,8 +91,10 @@ class FrozenNetwork(Generic[Network]):
         The weights of its products are packed on the CPU, and of that type in bfloat16. Made once,
         then kept; the model itself where nothing is gained.
         """
-        if kind not in self._prepared:
-            self._prepared[kind] = self._prepare(kind)
+        if kind not in self._prepared:  # once there, nobody waits for another kind
+            with _PREPARING:
+                if kind not in self._prepared:
+                    self._prepared[kind] = self._prepare(kind)
         return cast("Frozen", self._prepared[kind] or self)
 
     def _prepare(self: Frozen, kind: torch.dtype) -> Frozen | None:

@@ -20,6 +20,8 @@ CALLS = "acpc.rpc"
 GATHER_SECONDS = 0.1
 # Lines that wait at most; who adds more writes them itself, however slow that is.
 MAX_LINES = 1000
+# Held by whoever writes lines to the log, so that those of two never mix.
+WRITING = threading.Lock()
 
 
 class _GatheringHandler(logging.Handler):
@@ -34,7 +36,6 @@ class _GatheringHandler(logging.Handler):
         self._stream = stream
         self._render = render
         self._lines: deque[str | EventDict] = deque()
-        self._writing = threading.Lock()
         self._gathers = threading.Event()
         threading.Thread(target=self._write_gathered, name="log", daemon=True).start()
 
@@ -64,7 +65,7 @@ class _GatheringHandler(logging.Handler):
 
     def flush(self) -> None:
         """Write what waits; returns once it is written."""
-        with self._writing, contextlib.suppress(OSError, ValueError):
+        with WRITING, contextlib.suppress(OSError, ValueError):
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             self._stream.write("".join(map(self._text, lines)))
             self._stream.flush()

@@ -41,8 +41,8 @@ READMIT_SWEEPS = 20
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
-# Calls of a sender that begin in a second, and at once; further ones begin up to so much later. gRPC
-# accepts calls one by one, so that each waits for what those before it do at once.
+# Calls of a sender that begin in a second, and at once; further ones begin up to so much later.
+# gRPC accepts calls one by one, so that each waits for what those before it do at once.
 CALLS_PER_SECOND, CALLS_AT_ONCE, MAX_PAUSE_SECONDS = 1000.0, 32, 0.25
 # The same of waits; one that ends at once is made again at once, and would cost others a core.
 WAITS_PER_SECOND, WAITS_AT_ONCE = 50.0, 100
@@ -285,8 +285,9 @@ class _Awaited(_Served):
         data = await self.ingress.receiver.read(call, self.ingress.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        if Resource.WAITS in self.counted:
-            await asyncio.sleep(self.door.waits.pause(call.caller))
+        if Resource.WAITS in self.counted and (pause := self.door.waits.pause(call.caller)):
+            await asyncio.sleep(pause)
+            call.admit(self.door.admit)  # its credentials may have been revoked meanwhile
         answers = self.behaviour(self.method.parse(data), call)
         self.door.long_calls.add(call)
         try:

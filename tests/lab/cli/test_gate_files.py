@@ -127,3 +127,13 @@ def test_a_job_that_fails_is_an_error_of_the_file_too(
     assert (case[0].tag, case[0].text) == ("error", "DATA_LOSS: the dataset is gone")
     assert acpc(*SCORE, "--no-wait", "--junit", tmp_path / "gate.xml").exit_code == 2
     assert acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml").exit_code == 2
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
+    acpc: Callable[..., Any], counterparty: Counterparty
+) -> None:
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
+    answer = acpc(*SCORE, "--json", "--junit", "/proc/gate.xml")  # nobody may write there, nor root
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "cannot write /proc/gate.xml" in answer.stderr
+    assert len(counterparty.script) == 1

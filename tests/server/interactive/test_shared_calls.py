@@ -1,5 +1,6 @@
 """Pairs that share a device call are answered as they are alone, and fail alone."""
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -14,6 +15,7 @@ from acpc.contract import (
     GaussianBlur,
     GaussianNoise,
     Identity,
+    NumericMode,
     PairComparison,
     PairRequest,
     PerturbationSet,
@@ -23,11 +25,13 @@ from acpc.contract import (
 )
 from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.interactive import PairComparer
+from acpc_server.interactive import PairComparer, Planner
+from acpc_server.models import FrozenJepa, FrozenNetwork
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturbation
 from acpc_server.scheduling import Priority, RequestContext
+from planning_world import SEEDS, PlanningWorld, moment
 from public_checkpoint import public_config, write_checkpoint
 from pydantic import BaseModel
 from shared_call import calls, together
@@ -253,3 +257,26 @@ def test_a_pair_larger_than_a_call_is_answered_in_pieces(
         numbers(comparisons.alone(request)), numbers(whole), rtol=1e-4, atol=5e-6
     )
     assert comparisons.calls == before, "it has shared none"
+
+
+def test_reduced_weights_are_packed_in_no_device_call(
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of a process take most of a second, for which everybody would wait."""
+    threads: list[str] = []
+    prepare = FrozenNetwork._prepare
+
+    def noted(self: FrozenJepa, kind: torch.dtype) -> FrozenJepa | None:
+        threads.append(threading.current_thread().name)
+        return prepare(self, kind)
+
+    jobs, pairs, moments = (world.checkpoint(seed) for seed in SEEDS)
+    monkeypatch.setattr(FrozenNetwork, "_prepare", noted)
+    mode, job = NumericMode.BF16, RequestContext(Priority.JOB)
+    world.engine.encode(jobs.model, torch.zeros(1, 3, SIDE, SIDE), job, mode)
+    request = replace(pair(0), numeric_mode=mode)
+    PairComparer(world.engine, 1000).compare(pairs, request, RequestContext(Priority.INTERACTIVE))
+    Planner(world.engine, max_frames=1000, max_predictions=10**5).prepare(
+        moments, moment(numeric_mode=mode)
+    )
+    assert threads == [threading.current_thread().name] * 3

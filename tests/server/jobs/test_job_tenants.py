@@ -49,7 +49,6 @@ def test_another_tenants_job_is_as_one_that_never_was(either: Desk) -> None:
                     **missing.value.to_dict(),
                     "message": found.value.message,
                 }
-    assert len(service.list(0, 10, tenant=None)) == 3
     results = {
         json.dumps(service.get(job_id, tenant).result, sort_keys=True)
         for tenant, job_id in jobs.items()
@@ -58,7 +57,34 @@ def test_another_tenants_job_is_as_one_that_never_was(either: Desk) -> None:
     assert either.kind.run_for == {("", ""), ("a", "ann"), ("b", "ben")}
     for tenant, job_id in jobs.items():
         service.delete(job_id, tenant)
-    assert service.list(0, 10, tenant=None) == []
+        assert service.list(0, 10, tenant=tenant) == []
+
+
+def test_a_digest_is_needed_until_the_jobs_that_name_it_have_ended(either: Desk) -> None:
+    """However many others were submitted since."""
+    service = either.started()
+    ended(service, service.submit(counting_plan(3, checkpoint="over"), "").job_id)
+    either.kind.held_at = 2
+    runs = service.submit(counting_plan(3, checkpoint="runs"), "", ANN).job_id
+    wait_until(lambda: service.get(runs, "a").state is JobState.RUNNING)
+    service.submit(counting_plan(3, checkpoint="waits"), "", ANN)
+    for checkpoint in ("ours", "later"):
+        service.submit(counting_plan(3, checkpoint=checkpoint), "")
+    tenants = (None, "", "a", "b")
+    needed = {
+        digest: [service.need(digest, tenant) for tenant in tenants]
+        for digest in ("runs", "waits", "ours", "over", "%")
+    }
+    assert needed == {
+        "runs": [True, False, True, False],
+        "waits": [True, False, True, False],
+        "ours": [True, True, False, False],
+        "over": [False] * 4,
+        "%": [False] * 4,
+    }
+    either.kind.held_at = None
+    ended(service, runs, "a")
+    assert not service.need("runs")
 
 
 def test_a_job_of_nobody_needs_no_second_queue(desk: Desk) -> None:

@@ -16,9 +16,10 @@ import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.errors import NotFound
-from acpc_server.rpc import Call, HealthService, Reflection
-from acpc_server.scheduling import Quota
+from acpc_server.access import LOCAL, Principal
+from acpc_server.errors import NotFound, Unauthenticated
+from acpc_server.rpc import Call, Conversation, HealthService, ReadLimit, Reflection
+from acpc_server.scheduling import Pace, Quota, Resource
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -163,6 +164,33 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
     assert refused.code == "UNIMPLEMENTED"
 
 
+def test_a_wait_that_begins_later_is_admitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its credentials may have been revoked while it was in line."""
+    monkeypatch.setattr(Pace, "pause", lambda *_: 0.01)
+    admitted: list[str] = []
+
+    def admit(method: str, *_: object) -> Principal:
+        admitted.append(method)
+        if len(admitted) > 1:
+            raise Unauthenticated("revoked")
+        return LOCAL
+
+    class Waited:
+        async def Check(self, request: object, context: Call) -> object:
+            return health_pb2.HealthCheckResponse(status=SERVING)
+
+    with (
+        served({HEALTH: Waited()}, admit=admit, holds={"Check": Resource.WAITS}) as address,
+        channel(address) as opened,
+    ):
+        check = health_pb2_grpc.HealthStub(opened).Check
+        refused = wire.refusal(
+            lambda: check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
+        )
+    assert refused is not None
+    assert refused.code == "UNAUTHENTICATED"
+
+
 @pytest.mark.skipif("List" not in HEALTH.methods_by_name, reason="grpcio-health-checking < 1.85")
 def test_health_lists_every_service() -> None:
     health = HealthService()
@@ -225,6 +253,37 @@ def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
         with channel(address) as other:  # one caller does not take the last places
             assert next(ServerReflectionStub(other).ServerReflectionInfo(silent()))
         go_on.set()
+
+
+def test_a_last_step_that_does_not_end_holds_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One on a sick device may never end."""
+    monkeypatch.setattr("acpc_server.rpc.door.CLOSE_SECONDS", 0.1)
+    closing, free = threading.Event(), threading.Event()
+
+    def dialogue() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            closing.set()
+            free.wait(GENEROUS_SECONDS)
+
+    class Held:
+        def ServerReflectionInfo(self, _messages: None, call: Call) -> Conversation:
+            return Conversation(dialogue(), ReadLimit(0.1))
+
+    def silent() -> Iterator[Any]:
+        free.wait(GENEROUS_SECONDS)
+        yield from ()
+
+    with served({REFLECTION: Held()}) as address, channel(address) as opened:
+        ask = ServerReflectionStub(opened).ServerReflectionInfo
+        try:
+            refused = wire.refusal(lambda: next(ask(silent(), timeout=GENEROUS_SECONDS)))
+            assert refused is not None
+            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
+            assert closing.is_set()
+        finally:
+            free.set()
 
 
 @pytest.mark.parametrize("bug", [lambda *_: sys.exit(3), lambda *_: 1 / 0])
