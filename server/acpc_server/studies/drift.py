@@ -19,7 +19,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency, keyed_generator
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns, views_each
+from acpc_server.studies.measurement import Bench, Measurement, StudyTable, view_columns, views_each
 from acpc_server.studies.spec import StudySpec, views_of
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
@@ -168,7 +168,7 @@ class DriftMeasurement(Measurement[DriftStudy]):
                 "anchors come from no more than one each; ask for fewer groups or for more anchors",
             )
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """Rows of anchors [start, stop), anchor-major.
 
         Raises RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
@@ -222,7 +222,7 @@ class DriftMeasurement(Measurement[DriftStudy]):
             **named,
             **{name: values[:, :-1].flatten().numpy() for name, values in measured.items()},
         }
-        return Table(columns, {"identity_acpc": acpc[:, -1].numpy()})
+        return StudyTable(columns, {"identity_acpc": acpc[:, -1].numpy()})
 
     def _acpc(self, rollouts: Tensor) -> Tensor:
         steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
