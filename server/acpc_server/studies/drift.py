@@ -19,7 +19,13 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency, keyed_generator
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, StudyTable, view_columns, views_each
+from acpc_server.studies.measurement import (
+    Bench,
+    StudyMeasurement,
+    StudyTable,
+    view_columns,
+    views_each,
+)
 from acpc_server.studies.spec import StudySpec, views_of
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
@@ -127,7 +133,7 @@ def destroyed_windows(
     return fed
 
 
-class DriftMeasurement(Measurement[DriftStudy]):
+class DriftMeasurement(StudyMeasurement[DriftStudy]):
     """Encodes anchors, their views and their future, and rolls out under four action sequences."""
 
     def __init__(self, bench: Bench, study: DriftStudy) -> None:

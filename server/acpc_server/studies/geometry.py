@@ -10,13 +10,13 @@ from acpc_server.encoding import distinct_views
 from acpc_server.models import ModelCard
 from acpc_server.numerics import local_geometry, screening
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, StudyTable, views_each
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable, views_each
 from acpc_server.studies.spec import views_of
 
 SPACES = ("encoder", "rollout")
 
 
-class GeometryMeasurement(Measurement[GeometryStudy]):
+class GeometryMeasurement(StudyMeasurement[GeometryStudy]):
     """Clean and perturbed representations at the encoder and after the rollout.
 
     The encoder space is the projected embedding of the newest history frame, the rollout space the

@@ -28,14 +28,14 @@ from acpc_server.jobs import Json, Step
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, Measurement, StudyTable
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from acpc_server.studies.spec import StudySpec
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
-MEASUREMENTS: Mapping[type[Study], type[Measurement[Any]]] = {
+MEASUREMENTS: Mapping[type[Study], type[StudyMeasurement[Any]]] = {
     DriftStudy: DriftMeasurement,
     PlannerStudy: PlannerMeasurement,
     GeometryStudy: GeometryMeasurement,
@@ -43,7 +43,7 @@ MEASUREMENTS: Mapping[type[Study], type[Measurement[Any]]] = {
 }
 
 
-def _measures(spec: StudySpec) -> type[Measurement[Any]]:
+def _measures(spec: StudySpec) -> type[StudyMeasurement[Any]]:
     return MEASUREMENTS[type(spec.study)]
 
 
@@ -123,7 +123,7 @@ class StudyJobKind(AnchorJobKind):
         runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
         return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
 
-    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:
+    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> StudyMeasurement[Any]:
         history, horizon = self._window(spec)
         readers = self.readers.of(tenant)
         anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)

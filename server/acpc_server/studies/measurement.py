@@ -139,7 +139,7 @@ class Bench:
         return latents.reshape(*leading, *latents.shape[1:])
 
 
-class Measurement(ABC, Generic[S]):
+class StudyMeasurement(ABC, Generic[S]):
     """One study of one checkpoint on its anchors; part by part, then as a whole.
 
     What it asks of a checkpoint and of anchors is known before there are any: class methods.

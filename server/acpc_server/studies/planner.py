@@ -21,11 +21,17 @@ from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history
 from acpc_server.numerics import cost_bounds
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, StudyTable, view_columns, views_each
+from acpc_server.studies.measurement import (
+    Bench,
+    StudyMeasurement,
+    StudyTable,
+    view_columns,
+    views_each,
+)
 from acpc_server.studies.spec import StudySpec, goal_offset, views_of
 
 
-class PlannerMeasurement(Measurement[PlannerStudy]):
+class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
     """Paired CEM runs of every anchor, on latents encoded for the job alone."""
 
     def __init__(self, bench: Bench, study: PlannerStudy) -> None:

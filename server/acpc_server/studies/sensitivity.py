@@ -16,7 +16,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import horizon_weights, local
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, StudyTable
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
 from acpc_server.studies.spec import StudySpec
 
 JACOBIAN, DIFFERENCE = 0, 1
@@ -24,7 +24,7 @@ Draw: TypeAlias = Callable[..., Tensor]
 """A probe of a shape, by seed, anchor and probe."""
 
 
-class SensitivityMeasurement(Measurement[SensitivityStudy]):
+class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
     """Squared norms of the Jacobian of encoder and rollout along random or given directions."""
 
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
