@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from acpc.contract import EvidenceOptions, GaussianBlur, GaussianNoise, Look, Outcome, UntilDecided
 from acpc.datasets import ColumnStatistics, WindowIndex, action_blocks, median_split_labels
-from acpc_server.evidence import AnchorSample, take_look
+from acpc_server.evidence import CheckpointSample, take_look
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, pairing, screening, to_model_input
@@ -174,13 +174,13 @@ class Verdicts:
         self.sizes = LOOKS.sizes(self.anchors, EvidenceOptions().confidence)
         self._paired = {size: sweep.distances(measured, size) for size in self.sizes}
 
-    def samples(self, cell: Cell, size: int) -> tuple[AnchorSample, AnchorSample]:
+    def samples(self, cell: Cell, size: int) -> tuple[CheckpointSample, CheckpointSample]:
         """Checkpoint and reference on the first anchors."""
         partner, distance = self._paired[size]
 
-        def sample(name: str) -> AnchorSample:
+        def sample(name: str) -> CheckpointSample:
             radius = self._measured[f"{name}/{cell[1]}"][:size].mean(axis=1)
-            return AnchorSample(
+            return CheckpointSample(
                 radius, distance[name], partner, self._measured["trajectory"][:size]
             )
 

@@ -26,7 +26,7 @@ from acpc.contract import (
     severities_up_to,
 )
 from acpc_client.results import LimitSearch, SeverityLimit
-from acpc_server.evidence import AnchorSample
+from acpc_server.evidence import CheckpointSample
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
 from acpc_server.numerics.verdict import screen_score
@@ -112,8 +112,8 @@ def _held(found: SeverityLimit, limit: float) -> str:
 
 def _scored(
     sample: Score,
-    own: AnchorSample,
-    reference: AnchorSample,
+    own: CheckpointSample,
+    reference: CheckpointSample,
     limit: float,
     thresholds: Thresholds,
     options: EvidenceOptions,

@@ -22,7 +22,7 @@ from acpc.contract import (
     Thresholds,
     UntilDecided,
 )
-from acpc_server.evidence import AnchorSample, take_look
+from acpc_server.evidence import CheckpointSample, take_look
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
 from scipy import optimize, stats
@@ -106,7 +106,7 @@ class SampledWorld:
     chooses: np.ndarray
     bad: np.ndarray
 
-    def first(self, count: int) -> tuple[AnchorSample, AnchorSample]:
+    def first(self, count: int) -> tuple[CheckpointSample, CheckpointSample]:
         """Checkpoint and reference on the first anchors, paired among these."""
         partner = (self.chooses[:count] * count).astype(int)
         partner = np.where(partner == np.arange(count), (partner + 1) % count, partner)
@@ -118,8 +118,8 @@ class SampledWorld:
         partner, distance = np.where(skipped, -1, partner), np.where(skipped, np.nan, distance)
         trajectory = self.trajectory[:count]
         return (
-            AnchorSample(self.radius[:count], distance, partner, trajectory),
-            AnchorSample(self.reference[:count], distance, partner, trajectory),
+            CheckpointSample(self.radius[:count], distance, partner, trajectory),
+            CheckpointSample(self.reference[:count], distance, partner, trajectory),
         )
 
 
@@ -131,7 +131,9 @@ class Weighed(NamedTuple):
     p_failed: float
 
 
-def weighed(own: AnchorSample, reference: AnchorSample, options: EvidenceOptions) -> Weighed:
+def weighed(
+    own: CheckpointSample, reference: CheckpointSample, options: EvidenceOptions
+) -> Weighed:
     """As the server's ``judge`` decides it.
 
     The first resamples, which are the same however many follow, often show that none of the errors

@@ -37,7 +37,7 @@ from acpc_server.engine import device
 from acpc_server.engine.host import keep_freed_memory
 from acpc_server.jobs.runs import JobRun
 from acpc_server.scoring import score
-from acpc_server.scoring.measuring import Measurement
+from acpc_server.scoring.measuring import CheckpointMeasurement
 from acpc_server.scoring.run import ScoreRun
 from acpc_server.settings import Settings
 from common import ROUNDS, Spent, alternated, parser, publish, spent, spread
@@ -53,7 +53,7 @@ PARTS: list[tuple[Any, str, str]] = [
     (encoding.AnchorEncoder, "_prepare", "joining and comparing views"),
     (dataset_anchors.FileAnchors, "read_frames", "reading frames"),
     (dataset_anchors, "frame_digests", "digests"),
-    (Measurement, "_part", "distances and summaries"),
+    (CheckpointMeasurement, "_part", "distances and summaries"),
     (score, "summarise_checkpoint", "distances and summaries"),
     (score, "evidence_of", "distances and summaries"),
     (ScoreRun, "_open", "reading frames"),

@@ -34,7 +34,7 @@ from acpc_server.numerics.pixels import to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
 from common import ROUNDS, Spent, alternated, parser, publish, ratio, spent, spread
@@ -68,7 +68,7 @@ def server_path(
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
-    measurement = Measurement(engine, model, anchors, plan, context)
+    measurement = CheckpointMeasurement(engine, model, anchors, plan, context)
     record = ShardRecord.concatenate([measurement.shard(rows) for rows in plan.shards()])
     labels = torch.from_numpy(anchors.labels)
     pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)

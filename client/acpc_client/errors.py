@@ -129,9 +129,9 @@ _CLASSES: dict[str, type[AcpcError]] = {
 _NAMES: dict[int, str] = {status.value[0]: status.name for status in grpc.StatusCode}
 
 
-def from_status(status: status_pb2.Status, request_id: str = "") -> AcpcError:
+def from_status(status: status_pb2.Status) -> AcpcError:
     """The error that a ``google.rpc.Status`` stands for."""
-    return _build(_NAMES.get(status.code, "UNKNOWN"), status.message, status, request_id)
+    return _build(_NAMES.get(status.code, "UNKNOWN"), status.message, status, request_id="")
 
 
 def from_rpc_error(error: grpc.RpcError, request_id: str = "") -> AcpcError:

@@ -38,7 +38,7 @@ class Shard(NamedTuple):
     stop: int
 
 
-class Source:
+class ShardSource:
     """Where shards come from: whole arrays, again and again, or parts, which are read once.
 
     Args:
@@ -172,7 +172,7 @@ class Upload:
     def __init__(
         self, anchors: AnchorArrays | Iterable[AnchorArrays], options: UploadOptions, retries: bool
     ) -> None:
-        self._source = Source(anchors, options.count, options.compress)
+        self._source = ShardSource(anchors, options.count, options.compress)
         self._options = options
         policy = _UPLOAD_RETRIES if retries else RetryPolicy(attempts=1)
         self._attempts = Attempts(policy, options.timeout or TIMEOUT_S)

@@ -15,7 +15,7 @@ from acpc_lab.studies.collapse import collapse_bars
 from acpc_lab.studies.drift import drift_errors
 from acpc_lab.studies.horizons import horizon_ratios
 from acpc_lab.studies.shifts import shift_scatter
-from acpc_lab.studies.threshold_summary import splits
+from acpc_lab.studies.thresholds import splits
 
 HERE = Path(__file__).parent
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from acpc.arrays import NDArray
 from numpy.typing import ArrayLike
-from world import IMAGE_SIZE, PLAIN, Floats, Look, render
+from world import IMAGE_SIZE, PLAIN, Appearance, Floats, render
 
 _TILES = 8
 
@@ -23,41 +23,41 @@ def _hue(turn: Floats) -> Floats:
     return 0.5 + 0.5 * np.cos(2 * np.pi * (turn[..., None] - np.arange(3) / 3))
 
 
-def _agent_colour(look: Look, level: Floats, rng: np.random.Generator) -> Look:
+def _agent_colour(look: Appearance, level: Floats, rng: np.random.Generator) -> Appearance:
     other = PLAIN.agent.max() * _hue(rng.random(level.shape))
     return replace(look, agent=look.agent + level[..., None] * (other - look.agent))
 
 
-def _wall_colour(look: Look, level: Floats, rng: np.random.Generator) -> Look:
+def _wall_colour(look: Appearance, level: Floats, rng: np.random.Generator) -> Appearance:
     return replace(look, wall=look.wall + 0.5 * level[..., None] * _hue(rng.random(level.shape)))
 
 
-def _floor_colour(look: Look, level: Floats, rng: np.random.Generator) -> Look:
+def _floor_colour(look: Appearance, level: Floats, rng: np.random.Generator) -> Appearance:
     return replace(look, floor=look.floor - 0.3 * level[..., None] * _hue(rng.random(level.shape)))
 
 
-def _wall_thickness(look: Look, level: Floats, _: np.random.Generator) -> Look:
+def _wall_thickness(look: Appearance, level: Floats, _: np.random.Generator) -> Appearance:
     return replace(look, half_wall=look.half_wall * (1 + 2 * level))
 
 
-def _agent_size(look: Look, level: Floats, _: np.random.Generator) -> Look:
+def _agent_size(look: Appearance, level: Floats, _: np.random.Generator) -> Appearance:
     return replace(look, size=look.size * (1 + 0.6 * level))
 
 
-def _lighting(look: Look, level: Floats, rng: np.random.Generator) -> Look:
+def _lighting(look: Appearance, level: Floats, rng: np.random.Generator) -> Appearance:
     turn = 2 * np.pi * rng.random(level.shape)[..., None, None]
     y, x = np.mgrid[:IMAGE_SIZE, :IMAGE_SIZE] / (IMAGE_SIZE - 1) - 0.5
     far = 0.5 + (np.cos(turn) * x + np.sin(turn) * y) / np.sqrt(2)
     return replace(look, light=look.light * (1 - 0.6 * level[..., None, None] * far))
 
 
-def _floor_tiles(look: Look, level: Floats, rng: np.random.Generator) -> Look:
+def _floor_tiles(look: Appearance, level: Floats, rng: np.random.Generator) -> Appearance:
     tiles = rng.random((*level.shape, _TILES, _TILES)).repeat(IMAGE_SIZE // _TILES, axis=-1)
     tiles = tiles.repeat(IMAGE_SIZE // _TILES, axis=-2)
     return replace(look, pattern=look.pattern + 0.3 * level[..., None, None] * tiles)
 
 
-FACTORS: dict[str, Callable[[Look, Floats, np.random.Generator], Look]] = {
+FACTORS: dict[str, Callable[[Appearance, Floats, np.random.Generator], Appearance]] = {
     "agent_colour": _agent_colour,
     "wall_colour": _wall_colour,
     "floor_colour": _floor_colour,
@@ -69,7 +69,7 @@ FACTORS: dict[str, Callable[[Look, Floats, np.random.Generator], Look]] = {
 COLOURS = ("agent_colour", "wall_colour", "floor_colour")
 
 
-def varied(look: Look, factor: str, level: ArrayLike, rng: np.random.Generator) -> Look:
+def varied(look: Appearance, factor: str, level: ArrayLike, rng: np.random.Generator) -> Appearance:
     """A look with one more factor at a level (...): one for all frames, or one for each."""
     return FACTORS[factor](look, np.asarray(level, np.float64), rng)
 

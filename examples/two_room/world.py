@@ -117,7 +117,7 @@ def simulate(episodes: int, blocks: int, seed: int) -> Episodes:
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
     """What the world looks like; states and actions do not depend on it.
 
     Every field may have the leading axes of the positions that are drawn, (...), or none.
@@ -141,7 +141,7 @@ class Look:
     light: Floats
 
 
-PLAIN = Look(
+PLAIN = Appearance(
     agent=BLOB_CONTRAST * np.array([0.0, 1.0, 1.0]),  # green and blue only
     size=np.array(BLOB_STD),
     floor=np.full(3, BACKGROUND),
@@ -152,7 +152,7 @@ PLAIN = Look(
 )
 
 
-def render(positions: Floats, look: Look = PLAIN) -> NDArray[np.uint8]:
+def render(positions: Floats, look: Appearance = PLAIN) -> NDArray[np.uint8]:
     """Draw one frame per position.
 
     Args:

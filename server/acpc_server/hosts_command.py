@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import RECORD_ERRORS, Hosts, Record, first_line
+from acpc_server.listing import Printed, print_list
 
 
 def hosts(
@@ -25,6 +24,7 @@ def hosts(
     state_dir: Annotated[
         Path, typer.Option(help="the server's state folder", envvar="ACPC_STATE_DIR")
     ] = Path("acpc-state"),
+    printed: Printed = "table",
 ) -> None:
     """List the servers on a job record: since when, version, device and running jobs.
 
@@ -41,11 +41,11 @@ def hosts(
         raise FailedPrecondition(f"cannot read the job record ({first_line(error)})") from error
     finally:
         record.close()
-    table = Table("server", "since", "version", "device", "jobs", box=None)
+    records = []
     for name, host in found:
-        about = json.loads(host.about)
-        running = str(len(json.loads(host.running))) if host.session else "stopped"
-        table.add_row(
-            name, *(about.get(key, "?") for key in ("since", "version", "device")), running
-        )
-    Console(markup=False, emoji=False, soft_wrap=True).print(table)
+        about, running = json.loads(host.about), json.loads(host.running)
+        facts = {key: about.get(key) for key in ("since", "version", "device")}
+        records.append({"server": name, **facts, "jobs": len(running) if host.session else None})
+    columns = dict.fromkeys(("server", "since", "version", "device"), lambda fact: fact or "?")
+    jobs = {"jobs": lambda count: "stopped" if count is None else str(count)}
+    print_list(records, columns | jobs, printed)

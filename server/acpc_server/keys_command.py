@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from acpc_server.access import Role, create_key, last_uses, read_keys, revoke_key, rotate_key
+from acpc_server.listing import Printed, print_list
 
 keys = typer.Typer(
     no_args_is_help=True,
@@ -54,22 +54,45 @@ def list_keys(
     state_dir: Annotated[
         Path, typer.Option(help="the server's, which has the last uses", envvar="ACPC_STATE_DIR")
     ] = Path("acpc-state"),
+    printed: Printed = "table",
 ) -> None:
     """List keys: id, who has it, tenant, roles, when it was made, last used, and when it expires.
 
     The last use is that at the servers of --state-dir, to the minute; - where they know of none.
     """
     used = last_uses(state_dir)
-    table = Table("id", "name", "tenant", "roles", "created", "last used", "expires", box=None)
-    for key in read_keys(file).keys:
-        expires = f"{key.expires:%Y-%m-%d %H:%M}" if key.expires else "never"
-        if key.expires and key.expires <= datetime.now(UTC):
-            expires += " (over)"
-        roles = ", ".join(sorted(key.roles))
-        created = f"{key.created:%Y-%m-%d %H:%M}"
-        last = f"{used[key.id]:%Y-%m-%d %H:%M}" if key.id in used else "-"
-        table.add_row(key.id, key.principal, key.tenant or "-", roles, created, last, expires)
-    Console(width=max(Console().width, 180)).print(table, soft_wrap=True)
+    records = [
+        {
+            "id": key.id,
+            "name": key.principal,
+            "tenant": key.tenant,
+            "roles": sorted(key.roles),
+            "created": key.created,
+            "last_used": used.get(key.id),
+            "expires": key.expires,
+        }
+        for key in read_keys(file).keys
+    ]
+    columns: dict[str, Callable[[Any], str]] = {
+        "id": str,
+        "name": str,
+        "tenant": lambda tenant: tenant or "-",
+        "roles": ", ".join,
+        "created": _minute,
+        "last_used": lambda at: _minute(at) if at else "-",
+        "expires": _expiry,
+    }
+    print_list(records, columns, printed)
+
+
+def _minute(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def _expiry(at: datetime | None) -> str:
+    if at is None:
+        return "never"
+    return _minute(at) + " (over)" * (at <= datetime.now(UTC))
 
 
 KeyId = Annotated[str, typer.Argument(help="id of the key, from list or its second part")]

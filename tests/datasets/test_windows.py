@@ -96,7 +96,7 @@ def test_a_permutation_and_what_is_drawn_after_it(seed: int, count: int) -> None
     order = TorchOrder(seed)
     np.testing.assert_array_equal(np.concatenate(list(order.permutation(count))), wanted)
     for limit in (1, 7, 1000, 2**27, 2**28 - 1):
-        assert order.below(limit) == int(torch.randint(limit, (1,), generator=generator))
+        assert order.randint(limit) == int(torch.randint(limit, (1,), generator=generator))
 
 
 def test_nothing_to_permute_is_nothing() -> None:

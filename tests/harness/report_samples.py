@@ -21,7 +21,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.report.model import Measurement, Preview, ReportData
-from acpc_lab.sweeps import Cell, Plan, SweepFolder
+from acpc_lab.sweeps import Cell, SweepFolder, SweepPlan
 from client_messages import tensor
 
 HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
@@ -240,7 +240,7 @@ def kept_sweep(folder: Path) -> Path:
         "shifts": ["blur:15"],
     }
     with journal.writing():
-        disk.write_plan(Plan("by noise", "What it is about.", document, tuple(cells)))
+        disk.write_plan(SweepPlan("by noise", "What it is about.", document, tuple(cells)))
         for index, push in ((0, 2.0), (1, 0.5)):
             cell = cells[index]
             subject = side(cell.checkpoint.name, push, 2.0)

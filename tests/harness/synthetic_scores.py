@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from acpc_server.evidence import AnchorSample
+from acpc_server.evidence import CheckpointSample
 
 NEIGHBOURHOOD, QUANTILE, MARGIN, DRAWS = 0.35, 0.9, 0.1, 5
 
@@ -55,7 +55,7 @@ class Population:
 
 def experiment(
     population: Population, generator: np.random.Generator
-) -> tuple[AnchorSample, AnchorSample]:
+) -> tuple[CheckpointSample, CheckpointSample]:
     """One candidate and its reference on the same anchors."""
     count = population.anchors
     trajectory = np.arange(count) // population.per_trajectory
@@ -81,7 +81,7 @@ def experiment(
         draws = generator.standard_normal((count, DRAWS))
         radius = scale * np.exp(population.spread * heavy * log)
         radius = (radius[:, None] * np.exp(population.draw_spread * draws)).mean(axis=1)
-        samples.append(AnchorSample(radius, distance, partner, trajectory))
+        samples.append(CheckpointSample(radius, distance, partner, trajectory))
     own, reference = samples
     worse = np.where(bad, [[population.bad_radius], [population.bad_distance]], 1.0)
     own = replace(own, radius=own.radius * worse[0], distance=own.distance * worse[1])
@@ -149,14 +149,14 @@ def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:
 
 def trio(
     population: Population, generator: np.random.Generator
-) -> tuple[AnchorSample, AnchorSample, np.ndarray]:
+) -> tuple[CheckpointSample, CheckpointSample, np.ndarray]:
     """Two checkpoints on the same anchors, and the radii of the reference of both.
 
     The first has the reference's place in ``experiment``, so its median radius is 1.
     """
     second, first = experiment(population, generator)
 
-    def own(sample: AnchorSample) -> AnchorSample:
+    def own(sample: CheckpointSample) -> CheckpointSample:
         noise = population.own_distance * generator.standard_normal(population.anchors)
         return replace(sample, distance=sample.distance * np.exp(noise))
 

@@ -37,6 +37,12 @@ def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
 
     (tmp_path / "key-uses.json").write_text(json.dumps({found.id: 1e9}))
     assert "2001-09-09 01:46" in run("list", "--file", path, "--state-dir", tmp_path).stdout
+    (record,) = json.loads(run("list", "--file", path, "-o", "json").stdout)
+    assert record == {
+        "id": found.id, "name": "ci", "tenant": "lab", "roles": ["read", "score"],
+        "created": found.created.isoformat(), "last_used": None,
+        "expires": found.expires.isoformat(),
+    }  # fmt: skip
     rotated = run("rotate", found.id, "--file", path)
     assert f"key {found.id} counts until" in rotated.stderr
     assert read_keys(path).find(rotated.stdout.strip())

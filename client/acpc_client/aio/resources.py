@@ -19,7 +19,7 @@ from acpc.contract import (
 
 from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Call, Page, checkpoints, jobs
+from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
@@ -35,7 +35,7 @@ class Resource:
         self._transport = transport
 
     def _pages(
-        self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
+        self, page: Callable[[str], PreparedCall[Page[Item]]], timeout: float | None
     ) -> AsyncListing[Item]:
         async def fetch(token: str) -> tuple[Sequence[Item], str]:
             answer = await self._transport.run(page(token), timeout)

@@ -7,7 +7,7 @@ from typing import TypeVar
 import grpc
 
 from acpc_client.aio.wire import AsyncWire
-from acpc_client.calls import Call
+from acpc_client.calls import PreparedCall
 from acpc_client.errors import AcpcError
 
 Answer = TypeVar("Answer")
@@ -22,7 +22,7 @@ class AsyncTransport(AsyncWire):
         for channel in self._connections.channels:
             await channel.close()
 
-    async def run(self, call: Call[Answer], timeout: float | None) -> Answer:
+    async def run(self, call: PreparedCall[Answer], timeout: float | None) -> Answer:
         """Sends a call until it is answered, its retries are used up, or its deadline passes."""
         attempts = self.attempts(call.method, timeout)
         while True:
@@ -39,7 +39,7 @@ class AsyncTransport(AsyncWire):
             await self.rest(delay)
 
     async def submit(
-        self, call: Call[Answer], timeout: float | None, patience: float | None
+        self, call: PreparedCall[Answer], timeout: float | None, patience: float | None
     ) -> Answer:
         """``run`` for a call that outlasts an absence of the server, within the same deadline."""
         absence = self.absence(patience, timeout=timeout or self.timeout)

@@ -9,7 +9,6 @@ from acpc.faces import lazy_face
 if TYPE_CHECKING:
     from acpc_client.calls import anchors, checkpoints, diagnostics, jobs
     from acpc_client.calls.call import (
-        Call,
         CallOptions,
         CertifyOptions,
         Method,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         PairOptions,
         PlannerOptions,
         PoolOptions,
+        PreparedCall,
         ScoreOptions,
         ViewOptions,
         check_options,

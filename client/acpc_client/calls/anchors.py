@@ -19,7 +19,7 @@ from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls.call import Call, Method, Page, identity, list_call, send
+from acpc_client.calls.call import Method, Page, PreparedCall, identity, list_call, send
 from acpc_client.inputs import unsigned
 
 # One stream of an upload, of which there may be many.
@@ -70,9 +70,9 @@ def _large(array: Array, compress: bool) -> tuple[tensor_pb2.Tensor, pb.Compress
     return tensor, pb.COMPRESSION_ZLIB
 
 
-def progress(request_id: str) -> Call[pb.GetUploadResponse]:
+def progress(request_id: str) -> PreparedCall[pb.GetUploadResponse]:
     """The call that asks where an upload goes on."""
-    return Call(PROGRESS, pb.GetUploadRequest(request_id=request_id), _same, request_id)
+    return PreparedCall(PROGRESS, pb.GetUploadRequest(request_id=request_id), _same, request_id)
 
 
 def create(
@@ -82,36 +82,36 @@ def create(
     description: str,
     reading: Reading,
     request_id: str | None,
-) -> Call[AnchorSet]:
+) -> PreparedCall[AnchorSet]:
     """The call that makes a set from a dataset."""
     asked = CreateRequest(source, history, horizon, description, identity(request_id), reading)
     return send(CREATE, asked, _set)
 
 
-def get(anchor_set: AnchorSet | str) -> Call[AnchorSet]:
+def get(anchor_set: AnchorSet | str) -> PreparedCall[AnchorSet]:
     """The call that reads one set."""
-    return Call(GET, pb.GetAnchorSetRequest(digest=digest_of(anchor_set)), _set)
+    return PreparedCall(GET, pb.GetAnchorSetRequest(digest=digest_of(anchor_set)), _set)
 
 
-def contents(anchor_set: AnchorSet | str, neighbourhood: float) -> Call[AnchorContents]:
+def contents(anchor_set: AnchorSet | str, neighbourhood: float) -> PreparedCall[AnchorContents]:
     """The call that reads the states and labels of one set."""
     request = pb.GetAnchorSetRequest(
         digest=digest_of(anchor_set), contents=True, neighbourhood=neighbourhood
     )
-    return Call(GET, request, lambda answer: AnchorContents.from_message(answer.contents))
+    return PreparedCall(GET, request, lambda answer: AnchorContents.from_message(answer.contents))
 
 
-def list_page(page_size: int, token: str) -> Call[Page[AnchorSet]]:
+def list_page(page_size: int, token: str) -> PreparedCall[Page[AnchorSet]]:
     """The call that reads one page of sets."""
     size = unsigned(page_size, "page_size")
     request = pb.ListAnchorSetsRequest(page_size=size, page_token=token)
     return list_call(LIST, request, "anchor_sets", AnchorSet.from_message)
 
 
-def delete(anchor_set: AnchorSet | str) -> Call[None]:
+def delete(anchor_set: AnchorSet | str) -> PreparedCall[None]:
     """The call that removes a set."""
     request = pb.DeleteAnchorSetRequest(digest=digest_of(anchor_set))
-    return Call(DELETE, request, lambda _: None)
+    return PreparedCall(DELETE, request, lambda _: None)
 
 
 def digest_of(anchor_set: AnchorSet | str) -> str:

@@ -66,7 +66,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Call(Generic[Answer]):
+class PreparedCall(Generic[Answer]):
     """A request ready to be sent, as often as the retries need.
 
     Attributes:
@@ -321,16 +321,18 @@ _droppable: Callable[[type], list[tuple[str, str, object, bool]]] = cache(_find_
 
 def list_call(
     method: Method, request: Message, field: str, read: Callable[[Any], Answer]
-) -> Call[Page[Answer]]:
+) -> PreparedCall[Page[Answer]]:
     """The call that reads one page of a list, whose records the answer's ``field`` holds."""
 
     def parse(answer: Any) -> Page[Answer]:  # noqa: ANN401 - a generated message
         return Page(tuple(map(read, getattr(answer, field))), answer.next_page_token)
 
-    return Call(method, request, parse)
+    return PreparedCall(method, request, parse)
 
 
-def send(method: Method, request: Wire[Any], parse: Callable[[Any], Answer]) -> Call[Answer]:
+def send(
+    method: Method, request: Wire[Any], parse: Callable[[Any], Answer]
+) -> PreparedCall[Answer]:
     """The call that sends a request; raises as ``message``."""
     sent: Any = message(request)
-    return Call(method, sent, parse, sent.request_id)
+    return PreparedCall(method, sent, parse, sent.request_id)

@@ -31,13 +31,13 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 
 from acpc_client.calls.call import (
-    Call,
     CertifyOptions,
     Method,
     PairedOptions,
     PairOptions,
     PlannerOptions,
     PoolOptions,
+    PreparedCall,
     ViewOptions,
     check_options,
     common,
@@ -128,7 +128,7 @@ def compare_pair(
     history: Array,
     action_blocks: Array,
     **options: Unpack[PairOptions],
-) -> Call[PairComparison]:
+) -> PreparedCall[PairComparison]:
     """The call that compares one pair.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
@@ -154,7 +154,7 @@ def certify_pool(
     candidates: Array,
     goal: Array,
     **options: Unpack[PoolOptions],
-) -> Call[PoolCertificate]:
+) -> PreparedCall[PoolCertificate]:
     """Makes the call that certifies one pool.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
@@ -266,7 +266,7 @@ def plan_paired(
     goal: Array,
     budget: CemBudget,
     **options: Unpack[PairedOptions],
-) -> Call[PairedPlans]:
+) -> PreparedCall[PairedPlans]:
     """The call that plans twice with common random numbers.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.

@@ -25,10 +25,10 @@ from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
 from acpc_client.calls.call import (
-    Call,
     CallOptions,
     Method,
     Page,
+    PreparedCall,
     ScoreOptions,
     check_options,
     common,
@@ -60,7 +60,7 @@ def score_checkpoint(
     anchors: DatasetAnchors | AnchorSet | str,
     shift: Perturbation,
     **options: Unpack[ScoreOptions],
-) -> Call[Operation]:
+) -> PreparedCall[Operation]:
     """The call that submits a scoring job.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
@@ -106,7 +106,7 @@ class Named(Protocol):
 
 def preview_anchors(
     job: str | Named, anchors: Sequence[int], draw: int
-) -> Call[tuple[AnchorPreview, ...]]:
+) -> PreparedCall[tuple[AnchorPreview, ...]]:
     """The call that asks what the model saw at some anchors of a job.
 
     Raises ArgumentError: An index or the draw cannot be sent as it is.
@@ -116,22 +116,22 @@ def preview_anchors(
         anchors=[unsigned(int(index), "anchors") for index in anchors],
         draw=unsigned(draw, "draw"),
     )
-    return Call(PREVIEW, request, _previews)
+    return PreparedCall(PREVIEW, request, _previews)
 
 
-def watch(name: str) -> Call[Operation]:
+def watch(name: str) -> PreparedCall[Operation]:
     """The call that streams an operation."""
     request = pb.WatchOperationRequest(name=name)
-    return Call(WATCH, request, lambda answer: Operation.from_message(answer.operation))
+    return PreparedCall(WATCH, request, lambda answer: Operation.from_message(answer.operation))
 
 
-def get(name: str) -> Call[Operation]:
+def get(name: str) -> PreparedCall[Operation]:
     """The call that reads an operation."""
     request = operations_pb2.GetOperationRequest(name=name)
-    return Call(GET, request, Operation.from_message)
+    return PreparedCall(GET, request, Operation.from_message)
 
 
-def list_page(condition: str, page_size: int, token: str) -> Call[Page[Operation]]:
+def list_page(condition: str, page_size: int, token: str) -> PreparedCall[Page[Operation]]:
     """The call that reads one page of operations."""
     request = operations_pb2.ListOperationsRequest(
         name="operations",
@@ -142,22 +142,22 @@ def list_page(condition: str, page_size: int, token: str) -> Call[Page[Operation
     return list_call(LIST, request, "operations", Operation.from_message)
 
 
-def wait(name: str, timeout: float) -> Call[Operation]:
+def wait(name: str, timeout: float) -> PreparedCall[Operation]:
     """The call that waits at the server, for ``timeout`` seconds at most."""
     whole = int(timeout)
     limit = duration_pb2.Duration(seconds=whole, nanos=int((timeout - whole) * 1e9))
     request = operations_pb2.WaitOperationRequest(name=name, timeout=limit)
-    return Call(WAIT, request, Operation.from_message)
+    return PreparedCall(WAIT, request, Operation.from_message)
 
 
-def cancel(name: str) -> Call[None]:
+def cancel(name: str) -> PreparedCall[None]:
     """The call that asks for a job to be cancelled."""
-    return Call(CANCEL, operations_pb2.CancelOperationRequest(name=name), _nothing)
+    return PreparedCall(CANCEL, operations_pb2.CancelOperationRequest(name=name), _nothing)
 
 
-def delete(name: str) -> Call[None]:
+def delete(name: str) -> PreparedCall[None]:
     """The call that forgets an operation."""
-    return Call(DELETE, operations_pb2.DeleteOperationRequest(name=name), _nothing)
+    return PreparedCall(DELETE, operations_pb2.DeleteOperationRequest(name=name), _nothing)
 
 
 def _previews(answer: pb.PreviewAnchorsResponse) -> tuple[AnchorPreview, ...]:
@@ -176,7 +176,7 @@ def run_study(
     anchors: DatasetAnchors | AnchorSet | str,
     study: Study,
     **options: Unpack[CallOptions],
-) -> Call[Operation]:
+) -> PreparedCall[Operation]:
     """The call that submits a study.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.

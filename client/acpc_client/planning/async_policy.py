@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from acpc_client.aio import AsyncPlanSession
 from acpc_client.errors import AcpcError
-from acpc_client.planning.rule import Command, Control, ControlStep, Look, PolicyRule, Pools
+from acpc_client.planning.rule import Command, Control, ControlStep, OpenSession, PolicyRule, Pools
 
 Frame = TypeVar("Frame")
 
@@ -70,12 +70,12 @@ class AsyncPolicy(PolicyRule):
             while True:
                 answer = None
                 try:
-                    if isinstance(command, Look):
+                    if isinstance(command, OpenSession):
                         if command.fresh:
                             frame = observe()
                         session = await self._enter(look(frame, **command.options), session)
                     else:
-                        assert session is not None  # noqa: S101 - a look comes first
+                        assert session is not None  # noqa: S101 - a session is opened first
                         answer = await session.certify(command.pool, timeout=command.timeout)
                 except AcpcError as error:
                     command = steps.throw(error)

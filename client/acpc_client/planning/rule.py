@@ -176,7 +176,7 @@ its own yields that pool alone."""
 
 
 @dataclass(frozen=True)
-class Look:
+class OpenSession:
     """Open a session, on a new frame or on the one before."""
 
     fresh: bool
@@ -191,7 +191,7 @@ class Ask:
     timeout: float
 
 
-Command = Look | Ask
+Command = OpenSession | Ask
 _Asking = Generator[Command, Any, bool]
 _Asked = tuple[Candidates, PoolCertificate]
 
@@ -210,7 +210,7 @@ class Control:
         self._chosen: _Asked | None = None
 
     def steps(self) -> Generator[Command, Any, ControlStep]:
-        """The step, from its first look to its record."""
+        """The step, from its first session to its record."""
         error = None
         try:
             yield from self._remedied()
@@ -255,7 +255,7 @@ class Control:
     def _planned(self) -> Generator[Command, Any, None]:
         """Has the planner make one plan, its pools certified as they come."""
         self._plan = []
-        yield self._look(fresh=True)
+        yield self._open(fresh=True)
         pools = self._pools()
         pool = next(pools, None)
         while pool is not None:
@@ -277,11 +277,11 @@ class Control:
             return False
         fewer = pool[kept]
         if len(fewer) <= len(answer.clean_elites):  # too few for the session's elite set
-            yield self._look(fresh=False, elite_count=0)
+            yield self._open(fresh=False, elite_count=0)
         return self._judge(Decision.SHRINK, [(fewer, (yield from self._ask(fewer)))])
 
     def _refined(self) -> _Asking:
-        yield self._look(fresh=False, **(self._rule.closer or {}))
+        yield self._open(fresh=False, **(self._rule.closer or {}))
         again = []
         for pool, _ in self._decisive(self._plan):
             again.append((pool, (yield from self._ask(pool))))
@@ -310,9 +310,9 @@ class Control:
             self._chosen = pool, answer
         return certified
 
-    def _look(self, *, fresh: bool, **options: object) -> Look:
+    def _open(self, *, fresh: bool, **options: object) -> OpenSession:
         left = self._left()
-        return Look(fresh, {"timeout": left, "message_timeout": left, **options})
+        return OpenSession(fresh, {"timeout": left, "message_timeout": left, **options})
 
     def _ask(self, pool: Candidates) -> Generator[Command, Any, PoolCertificate]:
         answer: PoolCertificate = yield Ask(pool, self._left())

@@ -25,7 +25,7 @@ from acpc_client.results.answers import Operation
 from acpc_client.results.documents import Result, score_of
 
 if TYPE_CHECKING:
-    from acpc.evidence import AnchorSample
+    from acpc.evidence import CheckpointSample
 
 _DECIDING = (
     "draws", "seed", "horizon", "quantile", "margin", "weights", "reading", "partner_past",
@@ -176,9 +176,9 @@ def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[
     }
 
 
-def _sample(side: CheckpointScore) -> AnchorSample:
+def _sample(side: CheckpointScore) -> CheckpointSample:
     """The values of one side, which are known to be there."""
-    from acpc.evidence import AnchorSample  # noqa: PLC0415  loads scipy
+    from acpc.evidence import CheckpointSample  # noqa: PLC0415  loads scipy
 
     values = side.anchor_values
     assert values is not None  # noqa: S101 - one of the reasons not to compare
@@ -186,7 +186,7 @@ def _sample(side: CheckpointScore) -> AnchorSample:
     if trajectory is None:
         trajectory = np.arange(len(values.radius))
     distance = values.different_state_distance
-    return AnchorSample(values.radius, distance, values.partner, trajectory)
+    return CheckpointSample(values.radius, distance, values.partner, trajectory)
 
 
 def _reasons(first: Score, second: Score) -> Iterator[str]:

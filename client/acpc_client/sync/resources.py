@@ -18,7 +18,7 @@ from acpc.contract import (
     TaskSummary,
 )
 
-from acpc_client.calls import Call, Page, checkpoints, jobs
+from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
 from acpc_client.retries import WatchPlan
 from acpc_client.sync.listing import Listing
@@ -36,7 +36,7 @@ class Resource:
         self._transport = transport
 
     def _pages(
-        self, page: Callable[[str], Call[Page[Item]]], timeout: float | None
+        self, page: Callable[[str], PreparedCall[Page[Item]]], timeout: float | None
     ) -> Listing[Item]:
         def fetch(token: str) -> tuple[Sequence[Item], str]:
             answer = self._transport.run(page(token), timeout)

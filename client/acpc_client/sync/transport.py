@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import grpc
 
-from acpc_client.calls import Call
+from acpc_client.calls import PreparedCall
 from acpc_client.errors import AcpcError
 from acpc_client.sync.wire import SyncWire
 
@@ -23,7 +23,7 @@ class SyncTransport(SyncWire):
         for channel in self._connections.channels:
             channel.close()
 
-    def run(self, call: Call[Answer], timeout: float | None) -> Answer:
+    def run(self, call: PreparedCall[Answer], timeout: float | None) -> Answer:
         """Sends a call until it is answered, its retries are used up, or its deadline passes."""
         attempts = self.attempts(call.method, timeout)
         while True:
@@ -39,7 +39,9 @@ class SyncTransport(SyncWire):
                     raise error from None
             self.rest(delay)
 
-    def submit(self, call: Call[Answer], timeout: float | None, patience: float | None) -> Answer:
+    def submit(
+        self, call: PreparedCall[Answer], timeout: float | None, patience: float | None
+    ) -> Answer:
         """``run`` for a call that outlasts an absence of the server, within the same deadline."""
         absence = self.absence(patience, timeout=timeout or self.timeout)
         while True:

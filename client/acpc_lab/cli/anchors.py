@@ -18,7 +18,7 @@ from rich.progress import TimeRemainingColumn
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Group, command
 from acpc_lab.cli.options import Answered, Followed, Server, Shown, given, interruptible
-from acpc_lab.cli.parameters import DrawnAnchors, sets
+from acpc_lab.cli.parameters import AnchorDraw, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
@@ -44,7 +44,7 @@ RequestId = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowDraw(DrawnAnchors):
+class WindowDraw(AnchorDraw):
     """How windows are drawn from a dataset, here or at the server."""
 
     anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--count")] = None

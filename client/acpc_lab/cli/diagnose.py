@@ -18,9 +18,9 @@ from acpc_lab.cli.options import Answered, Exit, Server
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
+    CheckpointChoice,
     CoverageChoice,
     PlannerChoice,
-    Predictor,
     SummaryWeights,
     ViewChoice,
     Weights,
@@ -49,7 +49,7 @@ MOMENT = ("past_blocks", "proprio", "goal_proprio")
 def compare(
     *,
     input: Input,
-    predictor: Predictor,
+    predictor: CheckpointChoice,
     views: ViewChoice,
     weights: Weights = None,
     server: Server,
@@ -82,7 +82,7 @@ def compare(
 def certify(
     *,
     input: Input,
-    predictor: Predictor,
+    predictor: CheckpointChoice,
     views: ViewChoice,
     planner: PlannerChoice,
     coverage: CoverageChoice,
@@ -163,7 +163,7 @@ def certify(
 def plan_paired(
     *,
     input: Input,
-    predictor: Predictor,
+    predictor: CheckpointChoice,
     views: ViewChoice,
     planner: PlannerChoice,
     cem: CemChoice,

@@ -12,7 +12,7 @@ from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, case_of, publish, reason
-from acpc_lab.cli.options import Answered, Exit, Gate
+from acpc_lab.cli.options import Answered, Exit, Gate, interruptible
 from acpc_lab.cli.progress import counted
 
 
@@ -24,10 +24,8 @@ def submitting(request_id: str) -> Iterator[str]:
     """
     again = f"it may have the job: give the same command with --request-id {request_id}"
     try:
-        yield request_id
-    except KeyboardInterrupt as interrupt:
-        render.note(f"interrupted before the server answered; {again}")
-        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        with interruptible(f"interrupted before the server answered; {again}"):
+            yield request_id
     except ServerAway as away:
         if away.sent:
             raise extended(away, again) from None

@@ -22,7 +22,7 @@ from acpc_lab.cli.options import (
     output_option,
 )
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.score import Judged, Measures, Source
+from acpc_lab.cli.score import AnchorChoice, Judged, MeasureChoice
 
 _LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
 Strongest = Annotated[
@@ -39,8 +39,8 @@ def limit(
     *,
     judged: Judged,
     shift: Strongest,
-    source: Source,
-    measures: Measures,
+    source: AnchorChoice,
+    measures: MeasureChoice,
     steps: Annotated[
         int, typer.Option(min=1, max=256, help="Even steps up to the strongest.")
     ] = 20,

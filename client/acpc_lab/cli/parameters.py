@@ -131,7 +131,7 @@ def sets_fields(
 Mode = Annotated[Any, sets(ScoreRequest, "numeric_mode")]
 Weights = Annotated[Any, sets(PairRequest, "weights")]
 SummaryWeights = Annotated[Any, sets(PlanStart, "weights")]
-WeightsFile = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
+WeightsOption = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
 
@@ -142,7 +142,7 @@ Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
     one_per_episode="--one-per-episode/--many-per-episode",
     last=True,
 )
-class DrawnAnchors:
+class AnchorDraw:
     """How anchors are drawn from a dataset."""
 
     anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
@@ -154,17 +154,17 @@ class DrawnAnchors:
         return given(**{names.get(f.name, f.name): getattr(self, f.name) for f in _DRAWN})
 
 
-_DRAWN = fields(DrawnAnchors)  # of a subclass too, which may hold more
+_DRAWN = fields(AnchorDraw)  # of a subclass too, which may hold more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predictor:
+class CheckpointChoice:
     """The checkpoint that an interactive command asks, and its arithmetic."""
 
     checkpoint: Annotated[
         str, typer.Option(metavar="NAME", help="Checkpoint at the server: its folder.")
     ]
-    weights_file: WeightsFile = ""
+    weights_file: WeightsOption = ""
     digest: Digest = ""
     numeric_mode: Mode = None
 

@@ -37,7 +37,7 @@ def be_quiet(wanted: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class View(Generic[T]):
+class ProgressView(Generic[T]):
     """How tasks of one kind are shown.
 
     Attributes:
@@ -63,7 +63,7 @@ class View(Generic[T]):
 
 
 @contextmanager
-def shown(view: View[T], *, live: bool) -> Iterator[OnUpdate[T]]:
+def shown(view: ProgressView[T], *, live: bool) -> Iterator[OnUpdate[T]]:
     """A listener that draws a campaign on stderr: in place on a terminal, otherwise in lines."""
     console = render.console()
     if _quiet.get():
@@ -135,7 +135,7 @@ class _Due:
 class _Lines(Generic[T]):
     """A line for each task that ends or waits for its server, and one a minute for the others."""
 
-    def __init__(self, view: View[T]) -> None:
+    def __init__(self, view: ProgressView[T]) -> None:
         self._view = view
         self._due = _Due()
         self._known: dict[str, TaskState] = {}
@@ -170,7 +170,7 @@ class _Lines(Generic[T]):
 class _InPlace(Generic[T]):
     """The tasks that move and the last ones that ended, drawn in place."""
 
-    def __init__(self, view: View[T], width: int) -> None:
+    def __init__(self, view: ProgressView[T], width: int) -> None:
         self._view = view
         self._width = width
         self._now: CampaignProgress[T] | None = None

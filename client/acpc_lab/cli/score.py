@@ -41,7 +41,7 @@ from acpc_lab.cli.options import (
     given,
     read_grid,
 )
-from acpc_lab.cli.parameters import Digest, DrawnAnchors, Mode, WeightsFile, sets, sets_fields
+from acpc_lab.cli.parameters import AnchorDraw, Digest, Mode, WeightsOption, sets, sets_fields
 from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.integrations import EpochScore
 
@@ -52,7 +52,7 @@ _PROTOCOL = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(DrawnAnchors):
+class AnchorChoice(AnchorDraw):
     """Where the anchors of a score come from."""
 
     dataset: Annotated[
@@ -88,7 +88,7 @@ class Source(DrawnAnchors):
 
 @dataclass(frozen=True, kw_only=True)
 @sets_fields(ScoreProtocol, *_PROTOCOL, reading="--protocol")
-class Measures:
+class MeasureChoice:
     """How IR and SR are measured, and what passes."""
 
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
@@ -152,13 +152,13 @@ class Judged:
     """The checkpoint that is scored, and the one it is compared with."""
 
     checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
-    weights_file: WeightsFile = ""
+    weights_file: WeightsOption = ""
     digest: Digest = ""
     reference: Annotated[
         str | None,
         typer.Option(help="Unaugmented checkpoint of the same task; without it none can pass."),
     ] = None
-    reference_weights_file: WeightsFile = ""
+    reference_weights_file: WeightsOption = ""
     reference_digest: Digest = ""
 
     def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
@@ -180,8 +180,8 @@ def score(
     *,
     judged: Judged,
     shift: Shift,
-    source: Source,
-    measures: Measures,
+    source: AnchorChoice,
+    measures: MeasureChoice,
     request_id: Annotated[
         str | None, typer.Option(help="The same id gives the same job, however often it is sent.")
     ] = None,

@@ -18,8 +18,8 @@ from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Command, Group, command, single_options
 from acpc_lab.cli.options import Answered, Exit, Followed, Server, given, output_option, reported
-from acpc_lab.cli.parameters import DrawnAnchors, Mode
-from acpc_lab.cli.progress import View, shown, state_of
+from acpc_lab.cli.parameters import AnchorDraw, Mode
+from acpc_lab.cli.progress import ProgressView, shown, state_of
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
 from acpc_lab.cli.table import Column
 from acpc_lab.studies import bundle
@@ -98,7 +98,7 @@ class Output(Followed):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(DrawnAnchors):
+class RowChoice(AnchorDraw):
     """Where the rows of a study come from; how a dataset's anchors are drawn, and measured."""
 
     checkpoints: Annotated[
@@ -207,7 +207,7 @@ def _shifts(
 def _measured(study: studies.Study) -> Callable[..., None]:
     """Makes a study from rows or from checkpoints, prints it, and writes the bundle."""
 
-    def run(*, chosen: Any, source: Source, output: Output, server: Server) -> None:  # noqa: ANN401 - options
+    def run(*, chosen: Any, source: RowChoice, output: Output, server: Server) -> None:  # noqa: ANN401 - options
         if (source.checkpoints is None) == (source.rows is None):
             found = "neither" if source.rows is None else "both"
             raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
@@ -242,7 +242,7 @@ def _measured(study: studies.Study) -> Callable[..., None]:
     return run
 
 
-_VIEW: View[studies.MeasuringTask] = View(
+_VIEW: ProgressView[studies.MeasuringTask] = ProgressView(
     noun="checkpoints",
     before="submitting",
     columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),

@@ -8,7 +8,7 @@ from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
-from acpc_lab.cli.progress import View, state_of
+from acpc_lab.cli.progress import ProgressView, state_of
 from acpc_lab.cli.table import Column, Format, prose
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
@@ -132,7 +132,7 @@ def _live(column: Column) -> Column:
     return column._replace(value=lambda status: column.cell(_so_far(status)))
 
 
-VIEW: View[CellTask] = View(
+VIEW: ProgressView[CellTask] = ProgressView(
     noun="cells",
     before="asking the server for its checkpoints",
     columns=tuple(map(_live, COLUMNS)),

@@ -83,8 +83,7 @@ def evaluate_all(
     """
     columns: dict[str, list[Any]] = {field.name: [] for field in SuccessRows.fields()}
     if path.exists():
-        held = read_rows(path, SuccessRows)
-        columns = {name: values.tolist() for name, values in held.columns().items()}
+        columns = read_rows(path, SuccessRows).columns()
     done = set(zip(*list(columns.values())[:-1], strict=True))  # all but the successes
     for row in checkpoints:
         name = "/".join(part for part in (row.checkpoint.name, row.checkpoint.weights) if part)
@@ -205,8 +204,8 @@ def _rates(success: SuccessRows) -> _Rates:
     """Success by checkpoint and shift. Raises ArgumentError: A seed was evaluated twice."""
     success.require_unique("task", "run", "level", "checkpoint", "shift", "seed")
     held: dict[_Key, list[tuple[int, int]]] = {}
-    columns = {name: values.tolist() for name, values in success.columns().items()}
-    for task, run, level, _, shift, _, episodes, successes in zip(*columns.values(), strict=True):
+    rows = zip(*success.columns().values(), strict=True)
+    for task, run, level, _, shift, _, episodes, successes in rows:
         held.setdefault((task, run, level, shift), []).append((successes, episodes))
     return {
         key: _Rate(

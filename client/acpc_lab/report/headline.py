@@ -238,7 +238,7 @@ def _passing(data: ReportData, downwards: Iterable[list[int]]) -> int:
 
 
 @dataclass(frozen=True)
-class Tally:
+class OutcomeCounts:
     """Outcomes of one task under one shift, references not counted.
 
     Attributes:
@@ -256,16 +256,16 @@ class Tally:
     alone: int
 
 
-def tallies(data: ReportData) -> list[list[Tally]]:
+def tallies(data: ReportData) -> list[list[OutcomeCounts]]:
     """Counts by task and shift, a row per task; none for a report of a few cells."""
     if not data.has_levels:
         return []
     found = onsets(data)
 
-    def tally(task: str, shift: str) -> Tally:
+    def tally(task: str, shift: str) -> OutcomeCounts:
         cells = [c for c in data.candidates if (c.task, c.shift) == (task, shift)]
         among = [c.among for c in cells if c.among is not None]
-        return Tally(
+        return OutcomeCounts(
             task,
             shift,
             passed=sum(verdict_of(cell) is PASSES for cell in cells),

@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 from acpc_client import Reading
 
-from acpc_lab.report.model import Measurement, ReportData
+from acpc_lab.report.model import Measurement, ReportData, some
 
 # float64 sums in another order.
 _ROUNDING = 1e-9
@@ -77,7 +77,7 @@ def checks(data: ReportData) -> list[Check]:
         one = group == "task" and len(data.tasks) < 2
         text = f"The same {what} {'everywhere' if one else where}."
         if mixed:
-            text = f"Different {what} in {_some(mixed)}: compare those rows with care."
+            text = f"Different {what} in {some(mixed)}: compare those rows with care."
         found.append(Check(not mixed, text))
     return found
 
@@ -92,7 +92,7 @@ def _recomputed(cells: Iterable[Measurement]) -> Check:
     wrong = [f"{cell.name} under {cell.shift}" for cell, result in known if not result.agrees]
     text = "IR and SR recomputed from the per-anchor values: "
     text += f"{len(known) - len(wrong)} of {len(known)} agree."
-    return Check(not wrong, text + (f" Not: {_some(wrong)}." if wrong else ""))
+    return Check(not wrong, text + (f" Not: {some(wrong)}." if wrong else ""))
 
 
 def _rounded(cells: Iterable[Measurement]) -> list[Check]:
@@ -102,15 +102,9 @@ def _rounded(cells: Iterable[Measurement]) -> list[Check]:
         return []
     notes = list(dict.fromkeys(note for score in scores for note in score.rounding_notes))
     if notes:
-        text = f"Rounding reaches the third digit of a raw IR: {_some(notes)}."
+        text = f"Rounding reaches the third digit of a raw IR: {some(notes)}."
         return [Check(False, text)]
     return [Check(True, "Every raw IR is above ten rounding floors.")]
-
-
-def _some(names: Iterable[str], most: int = 5) -> str:
-    listed = list(names)
-    rest = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + rest
 
 
 _COMMON = {

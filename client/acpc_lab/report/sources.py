@@ -25,7 +25,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
 from acpc_lab.factors import CertifiedShare
-from acpc_lab.report.model import Measurement, ReportData, Share, dotted
+from acpc_lab.report.model import Measurement, ReportData, Share, dotted, some
 from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, again, read_spec, recipe
 
 if TYPE_CHECKING:
@@ -222,9 +222,8 @@ def _under_way(results: SweepResults) -> Iterator[str]:
     for state in states:
         found = [item.cell for item in results if item.state is state]
         if found:
-            names = [f"{_called(results, cell)} under {cell.shift}" for cell in found[:_NAMED]]
-            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            yield f"{state.value.capitalize()}: {', '.join(names)}{more}."
+            names = [f"{_called(results, cell)} under {cell.shift}" for cell in found]
+            yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
 
 
 def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:

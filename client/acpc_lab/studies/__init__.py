@@ -22,7 +22,6 @@ from acpc_lab.studies.measuring import (
     read_checkpoints,
 )
 from acpc_lab.studies.paper import PAPER_ROWS
-from acpc_lab.studies.recovery import SweepRows
 from acpc_lab.studies.shifts import ShiftRows, chosen_elsewhere
 from acpc_lab.studies.statistics import gain_interval, success_interval
-from acpc_lab.studies.thresholds import calibrated
+from acpc_lab.studies.thresholds import SweepRows, calibrated

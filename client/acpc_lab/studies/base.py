@@ -98,6 +98,11 @@ CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))
 """The columns that name a checkpoint."""
 
 
+def family_column(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """The column of the model family, where an item names one."""
+    return (("family", "family"),) * any(item.family for item in items)
+
+
 Answers = Sequence[tuple[StudyCheckpoint, Any]]
 """The checkpoints that were measured, each with the answer of its job."""
 Kind = TypeVar("Kind", bound=Rows)

@@ -14,7 +14,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.plotting import light, panels, swatch
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
 from acpc_lab.studies.measuring import AskScore
-from acpc_lab.studies.statistics import clean_success, or_none, records
+from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
 if TYPE_CHECKING:
@@ -34,9 +34,7 @@ class CollapseRows(Rows):
     success_clean: Annotated[
         Numbers, Column("success on clean views, in %", low=0, high=100, optional=True)
     ]
-    success_clean_seeds: Annotated[
-        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
-    ]
+    success_clean_seeds: CleanSeeds
 
 
 @dataclass(frozen=True)

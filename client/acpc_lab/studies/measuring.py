@@ -38,6 +38,7 @@ from acpc_lab.campaigns import (
     Options,
     TaskState,
 )
+from acpc_lab.studies.statistics import CleanSeeds
 from acpc_lab.tables import Column, Numbers, Rows, Texts, write_whole
 
 JOURNAL = "measuring.json"
@@ -65,9 +66,7 @@ class CheckpointRows(Rows):
     success_clean: Annotated[
         Numbers, Column("clean success in %, shown by collapse", 0, 100, optional=True)
     ]
-    success_clean_seeds: Annotated[
-        Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
-    ]
+    success_clean_seeds: CleanSeeds
 
 
 @dataclass(frozen=True)

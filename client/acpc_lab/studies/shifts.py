@@ -13,10 +13,11 @@ from acpc.contract import Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, hue, marker, panels, swatch, zero_line
-from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study
+from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study, family_column
 from acpc_lab.studies.statistics import (
     SLACK,
     Confusion,
+    Episodes,
     Interval,
     Mask,
     as_float,
@@ -61,9 +62,7 @@ class ShiftRows(RunRows):
         Numbers,
         Column("success of the augmented checkpoint under the shift, in %", 0, 100, optional=True),
     ]
-    episodes: Annotated[
-        Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
-    ]
+    episodes: Episodes
 
 
 @dataclass(frozen=True)
@@ -253,11 +252,10 @@ def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
 
 def shown(summary: ShiftSummary) -> Iterator[str | Listing]:
     """The pairs, and how far the change of S agrees with the behaviour, by shift."""
-    family = (("family", "family"),) * any(pair.family for pair in summary.pairs)
     yield Listing(
         summary.pairs,
         (
-            *family,
+            *family_column(summary.pairs),
             ("task", "task"),
             ("run", "run"),
             ("shift", "shift"),

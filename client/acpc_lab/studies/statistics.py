@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -14,10 +14,16 @@ from acpc.contract import Record
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.evidence import wilson
-from acpc_lab.tables import Numbers, Texts
+from acpc_lab.tables import Column, Numbers, Texts
 from acpc_lab.tables import groups as groups_of
 
 Mask = NDArray[np.bool_]
+CleanSeeds = Annotated[
+    Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
+]
+Episodes = Annotated[
+    Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
+]
 Item = TypeVar("Item")
 Ratio = TypeVar("Ratio", Fraction, float)
 SLACK = 1e-9

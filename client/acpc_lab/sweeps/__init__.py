@@ -8,7 +8,7 @@ from acpc_client.errors import RunEnded, ServerAway
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
 from acpc_lab.sweeps.anchors import Store
 from acpc_lab.sweeps.cells import Cell, again, recipe
-from acpc_lab.sweeps.plan import GroupNames, Plan, cells_of, is_named
+from acpc_lab.sweeps.plan import GroupNames, SweepPlan, cells_of, is_named
 from acpc_lab.sweeps.reading import Label, Node, SweepFileError
 from acpc_lab.sweeps.results import SweepResults, kept_at
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, MeasuredRow, Quantity

@@ -20,8 +20,8 @@ from acpc_lab.tables import HISTORY, load_anchors
 
 SEED_LIMIT = 2**63 - 1
 # What a cell is scored on.
-Source = DatasetAnchors | str
-Store = Callable[["AnchorPlace"], Source]
+CellAnchors = DatasetAnchors | str
+Store = Callable[["AnchorPlace"], CellAnchors]
 _DRAWN = (
     "dataset", "task", "count", "seed", "frameskip", "one_per_episode",
     "window_future_frames", "freeze", "history",
@@ -100,7 +100,7 @@ class Depot:
     horizon: int
     reading: Reading = Reading.SERVER_DEFAULT
 
-    def store(self, anchors: AnchorPlace) -> Source:
+    def store(self, anchors: AnchorPlace) -> CellAnchors:
         """Returns what to score on; the same anchors give the same set, however often."""
         about, source = f"sweep {self.sweep}", anchors.dataset
         if anchors.upload:
@@ -137,7 +137,7 @@ class Depot:
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 
 
-def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Source:
+def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> CellAnchors:
     """Returns what ``Depot.store`` would, storing nothing; of a frozen dataset, the dataset.
 
     A set may be named by the beginning of its digest or by an alias, which the server resolves.

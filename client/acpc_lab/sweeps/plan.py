@@ -30,7 +30,7 @@ GroupNames = Callable[[AnchorPlace], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep in full: what ``plan.json`` holds."""
 
     name: str
@@ -49,7 +49,7 @@ class Plan:
         }
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Plan:
+    def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
         """Reads what ``to_document`` returned."""
         cells = tuple(Cell.from_document(item) for item in document["cells"])
         return cls(document["name"], document["description"], document["sweep"], cells)
@@ -60,7 +60,7 @@ def make_plan(
     checkpoints: Sequence[Checkpoint],
     store: Store,
     groups: GroupNames = lambda _: (),
-) -> Plan:
+) -> SweepPlan:
     """Makes every cell of a sweep.
 
     Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
@@ -78,7 +78,7 @@ def make_plan(
                 )
             owners[checkpoint] = group.node.path
             cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
-    return Plan(spec.name, spec.description, spec.document, tuple(cells))
+    return SweepPlan(spec.name, spec.description, spec.document, tuple(cells))
 
 
 def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
@@ -234,7 +234,9 @@ def _near(name: str, listing: Listing) -> str:
     return f", which has {', '.join(near)}{more}"
 
 
-def check_dropped(before: Plan, after: Plan, entries: Mapping[str, Entry], folder: Path) -> None:
+def check_dropped(
+    before: SweepPlan, after: SweepPlan, entries: Mapping[str, Entry], folder: Path
+) -> None:
     """Checks that no submitted cell is dropped.
 
     Raises:

@@ -14,7 +14,7 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
 from acpc_lab.sweeps.anchors import Depot, groups_of, named
-from acpc_lab.sweeps.plan import Plan, check_dropped, make_plan
+from acpc_lab.sweeps.plan import SweepPlan, check_dropped, make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
@@ -165,7 +165,7 @@ class Sweep:
                 client.operations.cancel(entries[cell].operation)
         return len(flying)
 
-    def preview(self, client: AcpcClient) -> Plan:
+    def preview(self, client: AcpcClient) -> SweepPlan:
         """Makes the cells that the file means at this server; submits nothing, keeps nothing.
 
         Raises SweepFileError: A name fits no checkpoint at the server.
@@ -185,7 +185,7 @@ class Sweep:
         """
         return SweepResults.open(self.folder)
 
-    def _planned(self) -> Plan:
+    def _planned(self) -> SweepPlan:
         plan = self._disk.read_plan()
         if plan is None:
             raise FailedPrecondition(
@@ -223,7 +223,7 @@ class Sweep:
                 campaign.run()
         return self.results()
 
-    def _plan(self, client: AcpcClient, link: Link, options: Mapping[str, Any]) -> Plan:
+    def _plan(self, client: AcpcClient, link: Link, options: Mapping[str, Any]) -> SweepPlan:
         """Returns the plan on disk while the file says the same; else replaces it."""
         before = self._disk.read_plan()
         same = before is not None and before.document == self.spec.document

@@ -14,7 +14,7 @@ from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.plan import Plan
+from acpc_lab.sweeps.plan import SweepPlan
 from acpc_lab.tables import write_whole
 
 
@@ -107,7 +107,7 @@ class SweepFolder:
         """Returns where the score of a cell is, or will be."""
         return self._results / f"{cell.id}.npz"
 
-    def read_plan(self) -> Plan | None:
+    def read_plan(self) -> SweepPlan | None:
         """Reads the plan; None before there is one.
 
         Raises FailedPrecondition: The file is no plan of this release.
@@ -116,7 +116,7 @@ class SweepFolder:
             document = json.loads(self._plan.read_bytes())
             if document["format"] != 1:
                 raise ValueError(f"its format is {document['format']}, wanted 1")
-            plan = Plan.from_document(document)
+            plan = SweepPlan.from_document(document)
             later = [
                 Cell.from_document(item)
                 for event in self.journal.events()
@@ -134,7 +134,7 @@ class SweepFolder:
         """Adds cells to the plan, by an event of whatever they belong to."""
         self.journal.append("planned", what, cells=[cell.to_document() for cell in cells])
 
-    def write_plan(self, plan: Plan) -> None:
+    def write_plan(self, plan: SweepPlan) -> None:
         """Replaces the plan."""
         text = json.dumps(plan.to_document(), indent=1)
         write_whole(self._plan, f"{text}\n".encode())

@@ -184,13 +184,13 @@ class Rows:
             }
         )
 
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The columns by name; optional columns that are wholly absent are left out."""
-        held = {field.name: getattr(self, field.name) for field in self.fields()}
+    def columns(self) -> dict[str, list[Any]]:
+        """Plain values by column; optional columns that are wholly absent are left out."""
+        held = {field: getattr(self, field.name) for field in self.fields()}
         return {
-            field.name: held[field.name]
-            for field in self.fields()
-            if not (field.column.optional and _is_absent(held[field.name]))
+            field.name: values.tolist()
+            for field, values in held.items()
+            if not (field.column.optional and _is_absent(values))
         }
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
@@ -301,12 +301,12 @@ def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
 
 def to_csv(rows: Rows) -> str:
     """The rows as CSV; every float64 reads back as the same number."""
-    return csv_of({name: column.tolist() for name, column in rows.columns().items()})
+    return csv_of(rows.columns())
 
 
 def to_parquet(rows: Rows) -> bytes:
     """The rows as Parquet. Raises FailedPrecondition: pyarrow is not installed."""
-    return parquet_of({name: column.tolist() for name, column in rows.columns().items()})
+    return parquet_of(rows.columns())
 
 
 def _read_parquet(path: Path, kind: type[Kind]) -> Kind:

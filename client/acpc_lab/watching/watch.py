@@ -21,10 +21,10 @@ from acpc_lab.sweeps import (
     CellTask,
     GroupNames,
     Label,
-    Plan,
     Store,
     SweepFileError,
     SweepFolder,
+    SweepPlan,
     SweepProgress,
     SweepResults,
     SweepSpec,
@@ -166,8 +166,8 @@ class Watch:
         self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
         self._open = {key: None for key in self._cells if key not in reported}
 
-    def _plan(self, cells: tuple[Cell, ...]) -> Plan:
-        return Plan(self.spec.name, self.spec.description, self.spec.document, cells)
+    def _plan(self, cells: tuple[Cell, ...]) -> SweepPlan:
+        return SweepPlan(self.spec.name, self.spec.description, self.spec.document, cells)
 
     def _note(self, arrival: Arrival) -> None:
         self._arrivals[arrival.id] = self._latest[arrival.ref] = arrival

@@ -76,7 +76,7 @@ class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
 
 
 Values = NDArray[np.float64]
-Plan = NDArray[np.float32]
+ActionBlocks = NDArray[np.float32]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -310,7 +310,7 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
 
     spec_index: int
     draw: int
-    perturbed_plan: Plan
+    perturbed_plan: ActionBlocks
     iterations: tuple[PairedIteration, ...]
     first_divergence: int | None
     certified: bool
@@ -329,7 +329,7 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     """
 
     request_id: str = field(default="", kw_only=True)
-    clean_plan: Plan
+    clean_plan: ActionBlocks
     views: tuple[PairedPlan, ...]
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)

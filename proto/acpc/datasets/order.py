@@ -38,6 +38,6 @@ class TorchOrder:
                 view[at], view[at + ahead] = view[at + ahead], view[at]
             yield order[start:stop].copy()
 
-    def below(self, limit: int) -> int:
+    def randint(self, limit: int) -> int:
         """``torch.randint(limit, (1,))``; ``limit`` is below 2**28."""
         return int(self._take(1)[0]) % limit

@@ -89,7 +89,7 @@ class WindowIndex:
         sizes = np.diff(self._ends, prepend=0)
         episodes = np.flatnonzero(sizes)
         order = np.concatenate(list(random.permutation(len(episodes))))[:count]
-        starts = [random.below(int(sizes[episode])) for episode in episodes[order]]
+        starts = [random.randint(int(sizes[episode])) for episode in episodes[order]]
         first: np.ndarray = (self._ends - sizes)[episodes[order]]
         return first + np.array(starts, np.int64)
 

@@ -7,4 +7,4 @@ from acpc.evidence.estimates import Resampled
 from acpc.evidence.paired import paired_differences
 from acpc.evidence.pairs import dyadic_variance
 from acpc.evidence.resampling import draw_weights, effective_groups
-from acpc.evidence.sample import AnchorSample, groups
+from acpc.evidence.sample import CheckpointSample, groups

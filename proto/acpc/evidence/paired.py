@@ -12,7 +12,7 @@ from acpc.contract import EvidenceOptions, Interval, ScoreProtocol
 from acpc.evidence.estimates import MIN_GROUPS, Resampled, allowance
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
-from acpc.evidence.sample import AnchorSample, groups
+from acpc.evidence.sample import CheckpointSample, groups
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
 PAIRED_SHARES = "adjusted Wald bounds of paired shares, effective sample size"
@@ -22,8 +22,8 @@ Change = tuple[float, Interval]
 
 
 def paired_differences(
-    first: AnchorSample,
-    second: AnchorSample,
+    first: CheckpointSample,
+    second: CheckpointSample,
     reference: Float64[np.ndarray, "n"] | None,
     protocol: ScoreProtocol,
     options: EvidenceOptions,
@@ -72,8 +72,8 @@ def paired_differences(
 
 
 def _sr(
-    first: AnchorSample,
-    second: AnchorSample,
+    first: CheckpointSample,
+    second: CheckpointSample,
     group: Int64[np.ndarray, "n"],
     values: Float64[np.ndarray, "samples resamples"],
     protocol: ScoreProtocol,

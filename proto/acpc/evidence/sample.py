@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float64, Int64
 
 
 @dataclass(frozen=True)
-class AnchorSample:
+class CheckpointSample:
     """What one checkpoint gave on n anchors.
 
     Attributes:
@@ -32,6 +32,6 @@ class AnchorSample:
         return self.partner >= 0
 
 
-def groups(sample: AnchorSample) -> Int64[np.ndarray, "n"]:
+def groups(sample: CheckpointSample) -> Int64[np.ndarray, "n"]:
     """Number of each anchor's trajectory, from 0, whatever the order of the anchors."""
     return np.asarray(np.unique(sample.trajectory, return_inverse=True)[1], np.int64)

@@ -239,10 +239,10 @@ def flops(work: Callable[[], object]) -> int:
     return int(counter.get_total_flops())
 
 
-def best_seconds(work: Callable[[], object], device: torch.device, rounds: int = 5) -> float:
-    """Measure the shortest of some rounds, after one that does not count."""
+def best_seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Measure the shortest of five rounds, after one that does not count."""
     seconds = []
-    for _ in range(rounds + 1):
+    for _ in range(6):
         started = time.perf_counter()
         work()
         synchronise(device)

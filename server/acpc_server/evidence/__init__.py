@@ -1,6 +1,6 @@
 """Tells how sure a score or a certificate is, by intervals, p-values and verdicts; and drift."""
 
-from acpc.evidence import AnchorSample
+from acpc.evidence import CheckpointSample
 
 from acpc_server.evidence.coverage import CoverageSequence, CoverageTest, error_share
 from acpc_server.evidence.drift import DriftTerms, DriftWatch, Reference, clipped

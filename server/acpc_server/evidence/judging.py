@@ -22,7 +22,7 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc.evidence import AnchorSample, Resampled
+from acpc.evidence import CheckpointSample, Resampled
 
 from acpc_server.evidence.confident import ConfidentVerdict, least_trajectories
 from acpc_server.evidence.numbers import FEW_PAIRS, Numbers
@@ -37,8 +37,8 @@ _IN_TAILS = 4
 
 
 def judge(
-    checkpoint: AnchorSample,
-    reference: AnchorSample | None,
+    checkpoint: CheckpointSample,
+    reference: CheckpointSample | None,
     protocol: ScoreProtocol,
     thresholds: Thresholds,
     options: EvidenceOptions,
@@ -81,7 +81,9 @@ def judge(
     )
 
 
-def _notes(sample: AnchorSample, numbers: Numbers, quantile: float, confidence: float) -> list[str]:
+def _notes(
+    sample: CheckpointSample, numbers: Numbers, quantile: float, confidence: float
+) -> list[str]:
     eligible, found = int(sample.eligible.sum()), len(np.unique(sample.trajectory))
     notes = []
     if eligible < FEW_PAIRS:

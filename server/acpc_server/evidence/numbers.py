@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from acpc.contract import EvidenceOptions, ScoreProtocol
 from acpc.evidence import (
-    AnchorSample,
+    CheckpointSample,
     Resampled,
     draw_weights,
     dyadic_variance,
@@ -46,8 +46,8 @@ class Numbers:
     @classmethod
     def of(
         cls,
-        checkpoint: AnchorSample,
-        reference: AnchorSample | None,
+        checkpoint: CheckpointSample,
+        reference: CheckpointSample | None,
         protocol: ScoreProtocol,
         options: EvidenceOptions,
         check: Check = go_on,
@@ -83,7 +83,7 @@ class _Side:
 
     def __init__(
         self,
-        sample: AnchorSample,
+        sample: CheckpointSample,
         group: Int64[np.ndarray, "n"],
         protocol: ScoreProtocol,
         resamples: int,

@@ -4,7 +4,7 @@
 and writes a folder lies in :mod:`acpc_server.importing.writing`, which loads it.
 """
 
-from acpc_server.importing.reading import WeightsFile, read_run
+from acpc_server.importing.reading import RunFile, read_run
 from acpc_server.importing.sources import Run, find_run, find_runs
 
-__all__ = ["Run", "WeightsFile", "find_run", "find_runs", "read_run", "writing"]
+__all__ = ["Run", "RunFile", "find_run", "find_runs", "read_run", "writing"]

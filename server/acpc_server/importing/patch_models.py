@@ -25,7 +25,7 @@ from acpc_server.importing.facts import (
     modules,
     plain_number,
 )
-from acpc_server.importing.reading import WeightsFile
+from acpc_server.importing.reading import RunFile
 from acpc_server.importing.run_config import lookup
 from acpc_server.importing.world_model import Module
 from acpc_server.models import JsonObject, StateReader
@@ -57,14 +57,14 @@ DINOV2_KEYS = (
 Finish = Callable[[State], State]
 
 
-def is_patch_model(file: WeightsFile) -> bool:
+def is_patch_model(file: RunFile) -> bool:
     """Whether a file describes a model with slots beside its patches."""
     root = file.found.root if file.found is not None else None
     return root is not None and "extra_encoders" in root.children
 
 
 def plan_patches(
-    files: Sequence[WeightsFile], numbers: Numbers, tree: JsonObject, origin: str, backbone: str
+    files: Sequence[RunFile], numbers: Numbers, tree: JsonObject, origin: str, backbone: str
 ) -> tuple[bytes, Finish]:
     """The config of a patch model, and what makes the tensors of a file those to be stored.
 

@@ -12,7 +12,7 @@ from acpc_server.importing.world_model import Found, find
 
 
 @dataclass(frozen=True)
-class WeightsFile:
+class RunFile:
     """A weights file that was looked through, and the name of what it becomes.
 
     ``archive`` and ``found`` are None for safetensors, which hold nothing but tensors.
@@ -25,7 +25,7 @@ class WeightsFile:
     target: str
 
 
-def read_run(run: Run) -> list[WeightsFile]:
+def read_run(run: Run) -> list[RunFile]:
     """Look through every file of a run; close each file's ``archive`` in the end.
 
     Raises UnsafeCheckpoint: A file is damaged, hostile, or holds something else.
@@ -36,12 +36,12 @@ def read_run(run: Run) -> list[WeightsFile]:
     return files
 
 
-def _read(path: Path) -> WeightsFile:
+def _read(path: Path) -> RunFile:
     epoch = epoch_in(path.name)
     plain = "".join(x if x.isalnum() or x in "-_." else "_" for x in path.stem)[:100]
     target = f"weights_{plain}.pt" if epoch is None else f"weights_epoch_{epoch}.pt"
     if path.suffix == ".safetensors":
-        return WeightsFile(path, None, None, epoch, target)
+        return RunFile(path, None, None, epoch, target)
     archive = Archive(path)
     try:
         found = find(read_inert(archive), path.name)
@@ -51,4 +51,4 @@ def _read(path: Path) -> WeightsFile:
     except BaseException:
         archive.close()
         raise
-    return WeightsFile(path, archive, found, epoch, target)
+    return RunFile(path, archive, found, epoch, target)

@@ -25,7 +25,7 @@ from acpc_server.importing.facts import (
     from_tensors,
 )
 from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patches
-from acpc_server.importing.reading import WeightsFile
+from acpc_server.importing.reading import RunFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
 from acpc_server.importing.sources import Run
 from acpc_server.models import (
@@ -58,7 +58,7 @@ class ImportPlan:
 
 
 def plan_import(
-    run: Run, files: Sequence[WeightsFile], asked: Mapping[str, int | str | None]
+    run: Run, files: Sequence[RunFile], asked: Mapping[str, int | str | None]
 ) -> ImportPlan:
     """Put together what objects, tensors, config and options say.
 
@@ -109,7 +109,7 @@ def plan_import(
 
 def write_import(
     run: Run,
-    files: Sequence[WeightsFile],
+    files: Sequence[RunFile],
     plan: ImportPlan,
     target: Path,
     report: Callable[[str], object],
@@ -169,7 +169,7 @@ def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonO
     }  # fmt: skip
 
 
-def _read(file: WeightsFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
+def _read(file: RunFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors of a file, and what is recorded of it."""
     if file.archive is None or file.found is None:
         data = file.path.read_bytes()
@@ -190,7 +190,7 @@ def _read(file: WeightsFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonO
     return state, record
 
 
-def _tensor(file: WeightsFile, stored: StoredTensor) -> Tensor:
+def _tensor(file: RunFile, stored: StoredTensor) -> Tensor:
     assert file.archive is not None  # noqa: S101 - as its caller saw
     tensor = torch.from_numpy(file.archive.array(stored))
     return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor

@@ -83,6 +83,6 @@ class Draws(np.random.Generator):
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
 
 
-def below(number: float, stop: int) -> int:
+def to_index(number: float, stop: int) -> int:
     """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
     return int(number * stop)

@@ -6,7 +6,7 @@ import torch
 from acpc.contract import Cutout, Distractor, Occlusion
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
-from acpc_server.perturb.draws import Draws, below
+from acpc_server.perturb.draws import Draws, to_index
 from acpc_server.perturb.registry import Frames, built_in
 
 
@@ -64,7 +64,7 @@ def _covered(frames: Frames, size: float, patches: int, draws: Draws) -> Frames:
     parts = torch.split(view, len(view) // draws.views)
     for seen, numbers in zip(parts, draws.numbers(2 * patches).tolist(), strict=True):
         for row, column in zip(numbers[::2], numbers[1::2], strict=True):
-            top, left = below(row, height - tall + 1), below(column, width - wide + 1)
+            top, left = to_index(row, height - tall + 1), to_index(column, width - wide + 1)
             seen[:, :, top : top + tall, left : left + wide] = grey
     return view
 

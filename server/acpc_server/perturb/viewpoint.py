@@ -8,7 +8,7 @@ from acpc.contract import KnockedCamera, RandomShift, Zoom
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb.draws import Draws, below
+from acpc_server.perturb.draws import Draws, to_index
 from acpc_server.perturb.registry import Frames, built_in
 
 Homography = Sequence[Sequence[float]]
@@ -28,7 +28,7 @@ def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frame
             f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
             f"{shorter - 1}",
         )
-    by = [[below(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
+    by = [[to_index(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
     parts = torch.split(frames, len(frames) // draws.views)
     return torch.cat([_shifted(part, shift) for part, shift in zip(parts, by, strict=True)])
 

@@ -24,7 +24,7 @@ from acpc_server.errors import (
     UnknownName,
     shortage,
 )
-from acpc_server.rpc.record import CallRecord, Metadata, Method
+from acpc_server.rpc.record import CallRecord, Metadata, ServedMethod
 from acpc_server.rpc.request import CALL_ID, plain_status, to_status
 from acpc_server.scheduling import RETRY_SECONDS, WorkerPool
 
@@ -206,7 +206,7 @@ class Call:
     Limits count by ``caller``: the principal, or the connection of an unknown one.
     """
 
-    def __init__(self, method: Method, context: Any, workers: WorkerPool) -> None:  # noqa: ANN401
+    def __init__(self, method: ServedMethod, context: Any, workers: WorkerPool) -> None:  # noqa: ANN401
         self.method = method
         self.principal = LOCAL
         self.record = CallRecord(method, context)

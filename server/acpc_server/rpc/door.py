@@ -30,7 +30,7 @@ from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
 from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all, sender
 from acpc_server.rpc.receiving import Receiver
-from acpc_server.rpc.record import Method
+from acpc_server.rpc.record import ServedMethod
 from acpc_server.scheduling import CallerLimits, Pace, Resource, WorkerPool
 
 log = structlog.get_logger("acpc.door")
@@ -116,7 +116,7 @@ class Door(grpc.GenericRpcHandler):
         chosen = ingress or self._ingress
         self._receivers.add(chosen.receiver)
         for descriptor in service.methods:
-            method = Method(descriptor, self._metrics)
+            method = ServedMethod(descriptor, self._metrics)
             if (behaviour := getattr(servicer, method.name, None)) is None:
                 continue
             streams = Resource.STREAMS if method.streams else None
@@ -197,7 +197,7 @@ class _Served(ABC):
     """Serves one method; how, is up to the subclass."""
 
     door: Door
-    method: Method
+    method: ServedMethod
     behaviour: Callable[..., Any]
     ingress: Ingress
     counted: tuple[Resource, ...]

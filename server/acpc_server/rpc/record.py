@@ -39,7 +39,7 @@ KINDS = {
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
 
 
-class Method:
+class ServedMethod:
     """One method of a service: its messages, and its series in the metrics."""
 
     def __init__(self, descriptor: MethodDescriptor, metrics: Metrics) -> None:
@@ -77,7 +77,7 @@ class CallRecord:
     known, and stays when the credentials end.
     """
 
-    def __init__(self, method: Method, context: Any) -> None:  # noqa: ANN401
+    def __init__(self, method: ServedMethod, context: Any) -> None:  # noqa: ANN401
         self.metadata: Metadata = context.invocation_metadata()
         self.peer: str = context.peer()
         self.budget: float | None = context.time_remaining()

@@ -109,7 +109,7 @@ def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CheckpointMeasurement:
     """A checkpoint, the anchors it is measured on, and the job that asks for it."""
 
     engine: DeviceClient

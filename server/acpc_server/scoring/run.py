@@ -13,7 +13,7 @@ from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import series_name
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.spec import Role, ScoreSpec
 
 
@@ -95,13 +95,13 @@ class ScoreRun:
 
         self._opened = self._step("reading anchors", read)
 
-    def _measurement(self, spec: ScoreSpec, role: Role) -> Measurement:
+    def _measurement(self, spec: ScoreSpec, role: Role) -> CheckpointMeasurement:
         """Return what measures one checkpoint on the anchors that there are by now."""
         model, horizon = self._kind.loaded(spec.named(role)).model, spec.protocol.horizon
         anchors = self._readers.reopen(
             spec.anchors, self._opened["anchors"], history=model.card.history, horizon=horizon
         )
-        return Measurement(
+        return CheckpointMeasurement(
             self._kind.engine, model, anchors.at_horizon(horizon), spec, self._context
         )
 

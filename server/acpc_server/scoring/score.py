@@ -129,8 +129,8 @@ def evidence_of(
     return replace(weigh(spec, scores, check, seen[-1].options), looks=looks)
 
 
-def _sample(score: Mapping[str, Any]) -> evidence.AnchorSample:
-    return evidence.AnchorSample(
+def _sample(score: Mapping[str, Any]) -> evidence.CheckpointSample:
+    return evidence.CheckpointSample(
         radius=unpack(score["radius"]),
         distance=unpack(score["different_state_distance"]),
         partner=unpack(score["partner"]),

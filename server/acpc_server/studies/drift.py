@@ -19,7 +19,13 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency, keyed_generator
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns, views_each
+from acpc_server.studies.measurement import (
+    Bench,
+    StudyMeasurement,
+    StudyTable,
+    view_columns,
+    views_each,
+)
 from acpc_server.studies.spec import StudySpec, views_of
 
 CONTROLS = ("acpc_zeroed", "acpc_swapped", "acpc_shuffled")
@@ -127,7 +133,7 @@ def destroyed_windows(
     return fed
 
 
-class DriftMeasurement(Measurement[DriftStudy]):
+class DriftMeasurement(StudyMeasurement[DriftStudy]):
     """Encodes anchors, their views and their future, and rolls out under four action sequences."""
 
     def __init__(self, bench: Bench, study: DriftStudy) -> None:
@@ -168,7 +174,7 @@ class DriftMeasurement(Measurement[DriftStudy]):
                 "anchors come from no more than one each; ask for fewer groups or for more anchors",
             )
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """Rows of anchors [start, stop), anchor-major.
 
         Raises RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
@@ -222,7 +228,7 @@ class DriftMeasurement(Measurement[DriftStudy]):
             **named,
             **{name: values[:, :-1].flatten().numpy() for name, values in measured.items()},
         }
-        return Table(columns, {"identity_acpc": acpc[:, -1].numpy()})
+        return StudyTable(columns, {"identity_acpc": acpc[:, -1].numpy()})
 
     def _acpc(self, rollouts: Tensor) -> Tensor:
         steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])

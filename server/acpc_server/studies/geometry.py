@@ -10,13 +10,13 @@ from acpc_server.encoding import distinct_views
 from acpc_server.models import ModelCard
 from acpc_server.numerics import local_geometry, screening
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table, views_each
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable, views_each
 from acpc_server.studies.spec import views_of
 
 SPACES = ("encoder", "rollout")
 
 
-class GeometryMeasurement(Measurement[GeometryStudy]):
+class GeometryMeasurement(StudyMeasurement[GeometryStudy]):
     """Clean and perturbed representations at the encoder and after the rollout.
 
     The encoder space is the projected embedding of the newest history frame, the rollout space the
@@ -33,7 +33,7 @@ class GeometryMeasurement(Measurement[GeometryStudy]):
         observed = study.motion * (8 + 4 * card.latent_dim * (study.horizon + 1))
         return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views_each(study)) + observed
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """Representations of anchors [start, stop)."""
         bench, study = self._bench, self._study
         future = range(study.horizon) if study.motion else ()
@@ -53,9 +53,9 @@ class GeometryMeasurement(Measurement[GeometryStudy]):
             observed = latents.clean[:, self._history - 1 :]  # (n, H + 1, dim)
             scale = screening.motion_scale(screening.transitions(observed))
             columns["motion_scale"], arrays["observed"] = scale.numpy(), observed.numpy()
-        return Table(columns, arrays)
+        return StudyTable(columns, arrays)
 
-    def conclude(self, table: Table) -> Table:
+    def conclude(self, table: StudyTable) -> StudyTable:
         """Radius, nearest neighbour and disjointness of every anchor among all anchors."""
         columns = dict(table.columns)
         for space in SPACES:
@@ -70,4 +70,4 @@ class GeometryMeasurement(Measurement[GeometryStudy]):
             "view_shift": np.array([view.spec_index for view in distinct], np.int64),
             "view_draw": np.array([view.draw for view in distinct], np.int64),
         }
-        return Table(columns, {**table.arrays, **named})
+        return StudyTable(columns, {**table.arrays, **named})

@@ -28,14 +28,14 @@ from acpc_server.jobs import Json, Step
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, Measurement, Table
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from acpc_server.studies.spec import StudySpec
 
 # A result travels in one message, of which the default limit is 64 MiB.
 RESULT_BYTES = 2**25
-MEASUREMENTS: Mapping[type[Study], type[Measurement[Any]]] = {
+MEASUREMENTS: Mapping[type[Study], type[StudyMeasurement[Any]]] = {
     DriftStudy: DriftMeasurement,
     PlannerStudy: PlannerMeasurement,
     GeometryStudy: GeometryMeasurement,
@@ -43,7 +43,7 @@ MEASUREMENTS: Mapping[type[Study], type[Measurement[Any]]] = {
 }
 
 
-def _measures(spec: StudySpec) -> type[Measurement[Any]]:
+def _measures(spec: StudySpec) -> type[StudyMeasurement[Any]]:
     return MEASUREMENTS[type(spec.study)]
 
 
@@ -79,7 +79,7 @@ class StudyJobKind(AnchorJobKind):
 
     def answer(self, spec: StudySpec, result: Mapping[str, Any]) -> StudyRows:
         """The rows of a study that succeeded, from its record."""
-        table = Table.from_json(result)
+        table = StudyTable.from_json(result)
         receipt = receipt_from_json(result["receipt"])
         return StudyRows(spec.checkpoint, table.columns, table.arrays, receipt, spec.request())
 
@@ -92,9 +92,9 @@ class StudyJobKind(AnchorJobKind):
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
         measure = partial(self._shard, spec, opened, context)
         measured = step.each(f"measuring {spec.study.kind}", measure, spec.shards())
-        parts = [Table.from_json(part) for part in measured]
+        parts = [StudyTable.from_json(part) for part in measured]
         measurement = self._measurement(spec, opened, context.tenant)
-        table = measurement.conclude(Table.join(parts))
+        table = measurement.conclude(StudyTable.join(parts))
         return {
             **table.to_json(),
             "receipt": spec.receipt(opened["digest"], self.engine.device).to_dict(),
@@ -121,9 +121,9 @@ class StudyJobKind(AnchorJobKind):
         card = self.loaded(spec.checkpoint).model.card
         size = held_rows(card, measurement.latents_each(spec.study, card))
         runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
-        return Table.join([measurement.measure(*run, context) for run in runs]).to_json()
+        return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
 
-    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> Measurement[Any]:
+    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> StudyMeasurement[Any]:
         history, horizon = self._window(spec)
         readers = self.readers.of(tenant)
         anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)

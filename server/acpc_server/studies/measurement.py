@@ -42,7 +42,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     """A part of a study, or all of it.
 
     Attributes:
@@ -54,7 +54,7 @@ class Table:
     arrays: Arrays = field(default_factory=dict)
 
     @classmethod
-    def join(cls, parts: Sequence[Table]) -> Table:
+    def join(cls, parts: Sequence[StudyTable]) -> StudyTable:
         """The parts, one after the other."""
         return cls(
             {name: np.concatenate([p.columns[name] for p in parts]) for name in parts[0].columns},
@@ -69,7 +69,7 @@ class Table:
         }
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Table:
+    def from_json(cls, record: Mapping[str, Any]) -> StudyTable:
         """Inverse of :meth:`to_json`."""
         return cls(
             {name: unpack(values) for name, values in record["columns"]},
@@ -139,7 +139,7 @@ class Bench:
         return latents.reshape(*leading, *latents.shape[1:])
 
 
-class Measurement(ABC, Generic[S]):
+class StudyMeasurement(ABC, Generic[S]):
     """One study of one checkpoint on its anchors; part by part, then as a whole.
 
     What it asks of a checkpoint and of anchors is known before there are any: class methods.
@@ -196,10 +196,10 @@ class Measurement(ABC, Generic[S]):
             raise InvalidArgument(field, error.description, reason=error.reason) from error
 
     @abstractmethod
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """The part of anchors [start, stop)."""
 
-    def conclude(self, table: Table) -> Table:
+    def conclude(self, table: StudyTable) -> StudyTable:
         """The whole study from its joined parts: the rows, as they are."""
         return table
 

@@ -21,11 +21,17 @@ from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history
 from acpc_server.numerics import cost_bounds
 from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table, view_columns, views_each
+from acpc_server.studies.measurement import (
+    Bench,
+    StudyMeasurement,
+    StudyTable,
+    view_columns,
+    views_each,
+)
 from acpc_server.studies.spec import StudySpec, goal_offset, views_of
 
 
-class PlannerMeasurement(Measurement[PlannerStudy]):
+class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
     """Paired CEM runs of every anchor, on latents encoded for the job alone."""
 
     def __init__(self, bench: Bench, study: PlannerStudy) -> None:
@@ -55,7 +61,7 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         super().check(study, card, spec)
         check_history(card, study.history)
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """Rows of anchors [start, stop), anchor-major."""
         bench, study = self._bench, self._study
         goal = goal_offset(study) - 1
@@ -85,7 +91,7 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
             if self._widens:
                 gaps = self._exact_gaps(start + row, cem.leaders, wide[row], context)
             parts.append(self._rows(start + row, plans, gaps))
-        return Table.join(parts)
+        return StudyTable.join(parts)
 
     @property
     def _widens(self) -> bool:
@@ -126,7 +132,7 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
         seed = (study.sampling_seed + identity) % 2**64
         return PairedCem(moment.with_latents(latents), study.budget, seed, RETURNS[study.returns])
 
-    def _rows(self, anchor: int, answer: PairedPlans, gaps: np.ndarray) -> Table:
+    def _rows(self, anchor: int, answer: PairedPlans, gaps: np.ndarray) -> StudyTable:
         # A deterministic shift has one draw; the answer repeats it.
         plans = [p for p in answer.views if View(p.spec_index, p.draw) in self._views]
         summaries = ("acpc_one_step_q90", "acpc_q90", "displacement_q90")
@@ -154,4 +160,4 @@ class PlannerMeasurement(Measurement[PlannerStudy]):
             "candidate_pairs": np.full(len(plans), budget.candidates * budget.iterations, np.int64),
             "bound_violations": np.array(violations, np.int64),
         }
-        return Table(columns, arrays)
+        return StudyTable(columns, arrays)

@@ -16,7 +16,7 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import horizon_weights, local
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.studies.measurement import Bench, Measurement, Table
+from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
 from acpc_server.studies.spec import StudySpec
 
 JACOBIAN, DIFFERENCE = 0, 1
@@ -24,7 +24,7 @@ Draw: TypeAlias = Callable[..., Tensor]
 """A probe of a shape, by seed, anchor and probe."""
 
 
-class SensitivityMeasurement(Measurement[SensitivityStudy]):
+class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
     """Squared norms of the Jacobian of encoder and rollout along random or given directions."""
 
     def __init__(self, bench: Bench, study: SensitivityStudy) -> None:
@@ -62,7 +62,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
     def check(cls, study: SensitivityStudy, card: ModelCard, spec: StudySpec) -> None:
         """There are no views to check."""
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> Table:
+    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
         """Rows of anchors [start, stop): anchor-major, then by method, then by probe."""
         bench, h, probes = self._bench, self._history, self._study.probes
         now, n = bench.anchors.history, stop - start
@@ -92,7 +92,7 @@ class SensitivityMeasurement(Measurement[SensitivityStudy]):
             "probe": np.tile(np.arange(probes), 2 * n),
             "squared_norm": by_method.flatten().numpy(),
         }
-        return Table(columns)
+        return StudyTable(columns)
 
     def _directions(
         self, anchors: Tensor, probes: Tensor, image: Sequence[int]

@@ -17,7 +17,7 @@ from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.cli import app
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.report import from_sweep, render
-from acpc_lab.sweeps import Plan, SweepFolder
+from acpc_lab.sweeps import SweepFolder, SweepPlan
 from report_samples import judged, kept_sweep, side
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS, wait_until
@@ -32,7 +32,7 @@ def disk(tmp_path: Path) -> SweepFolder:
     return SweepFolder(kept_sweep(tmp_path / "by noise.sweep"))
 
 
-def plan_of(disk: SweepFolder) -> Plan:
+def plan_of(disk: SweepFolder) -> SweepPlan:
     plan = disk.read_plan()
     assert plan is not None
     return plan

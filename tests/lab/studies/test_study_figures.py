@@ -20,7 +20,7 @@ from acpc_lab.studies.sensitivity import (
     sensitivity_ratios,
 )
 from acpc_lab.studies.statistics import Spread
-from acpc_lab.studies.threshold_summary import splits
+from acpc_lab.studies.thresholds import splits
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D

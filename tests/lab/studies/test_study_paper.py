@@ -12,9 +12,9 @@ import pytest
 from acpc_lab.studies import STUDIES, Evidence, paper
 from acpc_lab.studies.collapse import CollapseSummary
 from acpc_lab.studies.drift import DriftCell, reduction
-from acpc_lab.studies.recovery import Agreement, sources
 from acpc_lab.studies.shifts import ShiftSummary
-from acpc_lab.studies.thresholds import mean_of
+from acpc_lab.studies.thresholds.selection import Agreement, sources
+from acpc_lab.studies.thresholds.study import mean_of
 from scipy import stats
 
 THOUSANDTH = 0.0005

@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import paper
-from acpc_lab.studies.recovery import (
-    Judgement,
-    SweepRows,
-    ThresholdPair,
+from acpc_lab.studies.statistics import Confusion
+from acpc_lab.studies.thresholds import SweepRows, ThresholdParameters
+from acpc_lab.studies.thresholds.selection import Judgement, ThresholdPair, select
+from acpc_lab.studies.thresholds.selection import ThresholdPair as Pair
+from acpc_lab.studies.thresholds.sweep import (
     meets_criterion,
     read_training_sweep,
-    select,
+    required_success,
 )
-from acpc_lab.studies.recovery import ThresholdPair as Pair
-from acpc_lab.studies.statistics import Confusion
-from acpc_lab.studies.thresholds import ThresholdParameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_examples import LEVELS, SWEEP, joined, summary, sweep_columns
@@ -156,7 +154,8 @@ def test_a_made_up_sweep_gives_the_printed_table() -> None:
 def test_the_criterion_is_met_exactly_at_its_edges() -> None:
     noisy = np.array([20.0, 84.0, 83.99, 100.0, 100.0])  # 20 + 0.8 (100 - 20) = 84
     clean = np.array([90.0, 85.0, 90.0, 84.99, 85.0])
-    found = meets_criterion(noisy, clean, recovery=0.8, clean_loss=5)
+    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
+    found = meets_criterion(noisy, clean, required)
     assert found.tolist() == [False, True, False, False, True]
 
 
@@ -165,9 +164,9 @@ def test_a_cutoff_that_is_hit_exactly_is_met(low: int, gain: int, parts: int) ->
     """Rounding of success rates, which are counts over episodes, never decides."""
     best = low + gain
     hit = float(Fraction(low, parts) + Fraction(4, 5) * Fraction(gain, parts))
-    noisy = np.array([low / parts, best / parts, hit])
-    found = meets_criterion(noisy, np.full(3, 50.0), recovery=0.8, clean_loss=5)
-    assert found[2]
+    noisy, clean = np.array([low / parts, best / parts, hit]), np.full(3, 50.0)
+    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
+    assert meets_criterion(noisy, clean, required)[2]
 
 
 def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:

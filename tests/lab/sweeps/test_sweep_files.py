@@ -28,7 +28,7 @@ from acpc.contract import (
 )
 from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
-from acpc_lab.sweeps.plan import Plan, make_plan
+from acpc_lab.sweeps.plan import SweepPlan, make_plan
 from acpc_lab.sweeps.spec import SweepSpec
 
 WHOLE = """\
@@ -339,7 +339,7 @@ def test_a_pattern_means_the_groups_of_views_that_the_anchors_have(
     listed = [Checkpoint("x", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
     plan = make_plan(spec, listed, lambda place: place.digest, lambda _: GROUPS)
     assert [str(cell.shift) for cell in plan.cells] == [f"given_views:{name}" for name in found]
-    again = Plan.from_document(json.loads(json.dumps(plan.to_document())))
+    again = SweepPlan.from_document(json.loads(json.dumps(plan.to_document())))
     assert again.cells == plan.cells
 
 

@@ -12,7 +12,7 @@ from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import Cell, Node, Sweep, SweepFolder
 from acpc_lab.sweeps.anchors import Depot, read_anchors
-from acpc_lab.sweeps.plan import Plan
+from acpc_lab.sweeps.plan import SweepPlan
 from test_sweep_plans import planned
 
 Make = Callable[..., Sweep]
@@ -73,7 +73,7 @@ APART: list[dict[str, Any]] = [
 
 def cell_of(sweep: Sweep) -> Cell:
     plan = planned(sweep, [*"ab"])
-    kept = Plan.from_document(json.loads(json.dumps(plan.to_document())))
+    kept = SweepPlan.from_document(json.loads(json.dumps(plan.to_document())))
     assert kept == plan
     (cell,) = kept.cells
     return cell

@@ -18,7 +18,7 @@ from acpc.contract import (
 from acpc_client import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
 from acpc_lab.sweeps.anchors import AnchorPlace
-from acpc_lab.sweeps.plan import Plan, make_plan
+from acpc_lab.sweeps.plan import SweepPlan, make_plan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def listed(names: dict[str, list[str]] | list[str]) -> list[Checkpoint]:
     ]
 
 
-def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> Plan:
+def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> SweepPlan:
     return make_plan(sweep.spec, listed(names), lambda anchors: anchors.dataset or anchors.digest)
 
 
@@ -98,7 +98,7 @@ def test_labels_name_references_and_anchors(sweep_of: Make) -> None:
         assert cell.anchors == DatasetAnchors("rooms.h5", "rooms.yaml")
     assert [cell.labels["level"] for cell in plan.cells] == [0.0, 0.04, 0.16] * 2
     assert [cell.of_reference for cell in plan.cells] == [True, False, False] * 2
-    assert Plan.from_document(json.loads(json.dumps(plan.to_document()))) == plan
+    assert SweepPlan.from_document(json.loads(json.dumps(plan.to_document()))) == plan
 
 
 def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:

@@ -15,7 +15,7 @@ from acpc.contract import (
 )
 from acpc.contract.errors import ArgumentError
 from acpc_server.errors import Cancelled
-from acpc_server.evidence import AnchorSample, judge
+from acpc_server.evidence import CheckpointSample, judge
 from hypothesis import given
 from hypothesis import strategies as st
 from interval_series import NUMBERS, POPULATIONS, measured
@@ -78,7 +78,7 @@ def test_a_bootstrap_of_anchors_on_their_own_would_not() -> None:
 PROTOCOL = ScoreProtocol()
 
 
-def drawn(trajectories: int, seed: int = 3) -> tuple[AnchorSample, AnchorSample]:
+def drawn(trajectories: int, seed: int = 3) -> tuple[CheckpointSample, CheckpointSample]:
     population = Population(60, per_trajectory=60 // trajectories, within=0.6)
     generator = np.random.default_rng(seed)
     while not (pair := experiment(population, generator))[0].eligible.any():
@@ -96,7 +96,7 @@ def test_odd_samples_give_no_nan_and_no_contradiction(
     partner = np.where(places < eligible, (places + 1) % count, -1)
     distance = np.where(partner < 0, np.nan, np.round(generator.gamma(3, 0.5, count), 1))
     own, other = (
-        AnchorSample(
+        CheckpointSample(
             np.round(generator.gamma(2, scale, count), 1) + floor,
             distance,
             partner,

@@ -8,7 +8,7 @@ import pytest
 from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresholds
 from acpc.evidence import dyadic_variance, groups
 from acpc_server.errors import FailedPrecondition
-from acpc_server.evidence import AnchorSample, judge
+from acpc_server.evidence import CheckpointSample, judge
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_scores import Population, experiment
@@ -20,11 +20,13 @@ SEEDS = st.integers(0, 10_000)
 NAMES = ("ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score")
 
 
-def drawn(seed: int, population: Population = POPULATION) -> tuple[AnchorSample, AnchorSample]:
+def drawn(
+    seed: int, population: Population = POPULATION
+) -> tuple[CheckpointSample, CheckpointSample]:
     return experiment(population, np.random.default_rng(seed))
 
 
-def points(own: AnchorSample, other: AnchorSample) -> dict[str, float]:
+def points(own: CheckpointSample, other: CheckpointSample) -> dict[str, float]:
     ir, against = (float(np.quantile(side.radius, 0.9)) for side in (own, other))
     srs = [
         float((side.distance[side.eligible] > raw + 0.1).mean())
@@ -105,11 +107,11 @@ def test_the_order_of_the_anchors_does_not_matter(seed: int) -> None:
     order = np.random.default_rng(seed).permutation(POPULATION.anchors)
     place = np.argsort(order)
 
-    def shuffled(sample: AnchorSample) -> AnchorSample:
+    def shuffled(sample: CheckpointSample) -> CheckpointSample:
         moved = np.where(sample.partner < 0, -1, place[sample.partner])
         parts = {"radius": sample.radius, "distance": sample.distance}
         parts |= {"partner": moved, "trajectory": sample.trajectory}
-        return AnchorSample(**{name: part[order] for name, part in parts.items()})
+        return CheckpointSample(**{name: part[order] for name, part in parts.items()})
 
     found = judge(own, other, PROTOCOL, Thresholds(), FEW)
     again = judge(shuffled(own), shuffled(other), PROTOCOL, Thresholds(), FEW)

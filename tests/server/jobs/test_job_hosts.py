@@ -1,5 +1,6 @@
 """The table of hosts on both kinds of database, and the count of missed beats."""
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -75,6 +76,12 @@ def test_operators_are_told_who_is_on_the_record(hosts: Hosts, record_url: str) 
     assert old == ["a", "?", "?", "?", "0"]
     assert (new[0], *new[2:]) == ("b", "0.9", "cuda:1", "stopped")
     assert abs(datetime.fromisoformat(new[1]) - datetime.now(UTC)) < timedelta(hours=1)
+    printed = CliRunner().invoke(app, ["hosts", "--jobs-url", record_url, "-o", "json"])
+    unknown = dict.fromkeys(("since", "version", "device"))
+    assert json.loads(printed.stdout) == [
+        {"server": "a", **unknown, "jobs": 0},
+        {"server": "b", "since": new[1], "version": "0.9", "device": "cuda:1", "jobs": None},
+    ]
 
 
 def test_a_record_that_is_not_there_is_not_made(tmp_path: Path) -> None:

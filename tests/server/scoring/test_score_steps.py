@@ -31,7 +31,7 @@ from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import measuring, score
-from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 from float32_model import Float32Model
 from public_checkpoint import public_config
@@ -69,9 +69,9 @@ def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
     )
 
 
-def of(*given: Any) -> Measurement:  # noqa: ANN401
+def of(*given: Any) -> CheckpointMeasurement:  # noqa: ANN401
     """The measurement of an engine, a model, anchors and a spec, by default in a new context."""
-    return Measurement(*given, *[RequestContext(Priority.JOB)][len(given) - 4 :])
+    return CheckpointMeasurement(*given, *[RequestContext(Priority.JOB)][len(given) - 4 :])
 
 
 def measured(
@@ -123,7 +123,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     try:
         asked = plan(shift)
         record = measured(engine, model, anchors, asked)
-        distances = Measurement(
+        distances = CheckpointMeasurement(
             engine, model, anchors, asked, RequestContext(Priority.JOB)
         ).different_state_distances(record, PARTNER)
     finally:
@@ -157,7 +157,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
     record = measured(engine, model, anchors, asked)
     anchors.reads.clear()
-    found = Measurement(
+    found = CheckpointMeasurement(
         engine, model, anchors, asked, RequestContext(Priority.JOB)
     ).different_state_distances(record, PARTNER)
     reference = ReferenceModel.of(public_config(), 4, loops=False)
@@ -228,7 +228,7 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
     wide = NotFinite(cast(FrozenJepa, model).in_float64())
     narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
     with structlog.testing.capture_logs() as lines:
-        floor = Measurement(
+        floor = CheckpointMeasurement(
             engine, narrow, anchors, asked, RequestContext(Priority.JOB)
         ).rounding_floor(found)
     assert floor is None
@@ -243,7 +243,7 @@ def test_a_withdrawn_job_ends_between_chunks(
     record = measured(engine, model, anchors, asked)
     context.cancel()
     with pytest.raises(Cancelled):
-        Measurement(engine, model, anchors, asked, context).different_state_distances(
+        CheckpointMeasurement(engine, model, anchors, asked, context).different_state_distances(
             record, PARTNER
         )
     with pytest.raises(Cancelled):

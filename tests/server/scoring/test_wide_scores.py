@@ -15,7 +15,7 @@ from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.measuring import Measurement, ShardRecord
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 
 COUNT, HISTORY, HORIZON, DRAWS, DIM = 12, 3, 2, 2, 16
@@ -38,7 +38,7 @@ def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> AnchorBatch:
 def scored(
     engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> tuple[ShardRecord, dict[str, object]]:
-    measurement = Measurement(engine, model, anchors, SPEC, CONTEXT)
+    measurement = CheckpointMeasurement(engine, model, anchors, SPEC, CONTEXT)
     measured = ShardRecord.concatenate([measurement.shard(rows) for rows in SPEC.shards()])
     distances = measurement.different_state_distances(measured, PARTNER)
     record = measurement.with_endpoints(measured)
@@ -76,7 +76,7 @@ def test_a_record_without_latents_restores(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 0)
-    record = Measurement(engine, model, anchors, SPEC, CONTEXT).shard((0, 10))
+    record = CheckpointMeasurement(engine, model, anchors, SPEC, CONTEXT).shard((0, 10))
     again = ShardRecord.from_json(json.loads(json.dumps(record.to_json())))
     assert again.history_latents.shape == (10, HISTORY, 0)
     assert np.array_equal(again.draw_radius, record.draw_radius)
@@ -87,7 +87,7 @@ def test_endpoints_are_known_in_the_arithmetic_of_the_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     exact = replace(SPEC, **{"numeric_mode": NumericMode.FP64})
-    measurement = Measurement(engine, model, anchors, exact, CONTEXT)
+    measurement = CheckpointMeasurement(engine, model, anchors, exact, CONTEXT)
     kept = measurement.shard((0, COUNT))
     monkeypatch.setattr("acpc_server.scoring.measuring.KEPT_LATENTS", 0)
     none = measurement.shard((0, COUNT))

@@ -25,7 +25,7 @@ from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, Table
+from acpc_server.studies.measurement import Bench, StudyTable
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from plain_model import PlainModel
@@ -103,12 +103,12 @@ def test_parts_from_the_record_join_to_the_whole(engine: DeviceClient) -> None:
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
     measurement = GeometryMeasurement(bench(engine, PlainModel()), study)
     parts = [measurement.measure(start, start + 2, context()) for start in range(0, N, 2)]
-    kept = [Table.from_json(part.to_json()) for part in parts]
+    kept = [StudyTable.from_json(part.to_json()) for part in parts]
     for part, restored in zip(parts, kept, strict=True):
         for name, values in part.arrays.items():
             assert restored.arrays[name].dtype == values.dtype
             assert restored.arrays[name].tobytes() == values.tobytes()
-    joined = measurement.conclude(Table.join(kept))
+    joined = measurement.conclude(StudyTable.join(kept))
     whole = measurement.conclude(measurement.measure(0, N, context()))
     assert joined.columns.keys() == whole.columns.keys()
     for name, values in whole.columns.items():

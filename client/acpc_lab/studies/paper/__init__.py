@@ -20,7 +20,7 @@ from acpc_lab.studies.drift import DriftCell
 from acpc_lab.studies.horizons import IrReduction
 from acpc_lab.studies.shifts import ShiftRows
 from acpc_lab.studies.statistics import records
-from acpc_lab.studies.threshold_summary import Split
+from acpc_lab.studies.thresholds import Split
 from acpc_lab.tables import Rows
 
 Kind = TypeVar("Kind", bound=Rows)

@@ -1,0 +1,240 @@
+"""Says where tasks and runs of a training sweep recover: records, listing and figure."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from acpc.contract import Record
+
+from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
+from acpc_lab.studies.base import Listing, family_column
+from acpc_lab.studies.statistics import SLACK, Interval, Mask, Spread, success_intervals
+from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TaskRecovery(Record):
+    """Where a task recovers; means are over its runs.
+
+    Attributes:
+        base_success: Success of the unaugmented checkpoint under the shift, in %.
+        best_level: Level with the highest mean success under the shift; the lowest of equals.
+        clean_success: Clean success of the unaugmented checkpoint, in %.
+        recovered_levels: Levels at which two of three runs meet the success-rate criterion.
+        loss: Points of success that the unaugmented checkpoint loses under the shift, over runs.
+        recovered_clean: Lowest and highest clean success of the recovered augmented levels, in %;
+            None where there is none.
+        clean_rises: At a recovered level clean success is higher, too, by ``clean_gain`` points or
+            more: recovery cannot be attributed to robustness alone.
+        different_label_distance: Median distance of different-label pairs by level; None where a
+            row lacks it.
+    """
+
+    task: str
+    base_success: float
+    best_level: float
+    best_success: float
+    best_ir_rel: float
+    base_sr: float
+    best_sr: float
+    clean_success: float
+    recovered_levels: tuple[float, ...]
+    family: str
+    loss: Spread
+    recovered_clean: tuple[float, float] | None
+    clean_rises: bool
+    different_label_distance: tuple[float, ...] | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RunRecovery(Record):
+    """Which levels of one run meet the success-rate criterion, and what it asks for, in %.
+
+    Attributes:
+        loss: Points of success that the unaugmented checkpoint loses under the shift.
+        clean_success: By level, in %.
+        clean_success_sd: Its deviation over evaluation seeds, by level, in points; None where no
+            row has success by seed.
+        success_interval: 95 % interval of success under the shift, by level, in %; None where
+            rows lack episodes.
+        clean_success_interval: Of clean success, likewise.
+        undecided_levels: Augmented levels whose intervals do not tell whether they meet the
+            criterion, its cutoffs taken as they are; none without intervals.
+    """
+
+    task: str
+    run: str
+    required_success: float
+    required_clean: float
+    recovered_levels: tuple[float, ...]
+    family: str
+    loss: float
+    clean_success: tuple[float, ...]
+    clean_success_sd: tuple[float, ...] | None
+    success_interval: tuple[Interval, ...] | None
+    clean_success_interval: tuple[Interval, ...] | None
+    undecided_levels: tuple[float, ...]
+
+
+def recovered_levels(runs: tuple[Run, ...]) -> Mask:
+    """Levels at which two thirds of a task's runs, rounded up, are recovered: two of three."""
+    wanted = math.ceil(2 * len(runs) / 3)
+    level: Mask = np.sum([run.recovered for run in runs], axis=0) >= wanted
+    return level
+
+
+def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
+    """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
+    levels = runs[0].rows.level
+    noisy = np.mean([run.rows.success_noisy for run in runs], axis=0)
+    clean = np.mean([run.clean for run in runs], axis=0)
+    ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
+    sr = np.mean([run.rows.sr for run in runs], axis=0)
+    apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
+    best = int(np.argmax(noisy >= noisy.max() - SLACK))
+    recovered = recovered_levels(runs)
+    after = clean[recovered & (levels > 0)]
+    return TaskRecovery(
+        task=task,
+        base_success=float(noisy[0]),
+        best_level=float(levels[best]),
+        best_success=float(noisy[best]),
+        best_ir_rel=float(ir_rel[best]),
+        base_sr=float(sr[0]),
+        best_sr=float(sr[best]),
+        clean_success=float(clean[0]),
+        recovered_levels=tuple(levels[recovered].tolist()),
+        family=runs[0].family,
+        loss=Spread.of(run.loss for run in runs),
+        recovered_clean=(float(after.min()), float(after.max())) if after.size else None,
+        clean_rises=bool((after >= clean[0] + clean_gain - SLACK).any()),
+        different_label_distance=None if np.isnan(apart).any() else tuple(apart.tolist()),
+    )
+
+
+def of_run(run: Run) -> RunRecovery:
+    """What the criterion asks for in a run, and which levels have it."""
+    levels = run.rows.level
+    noisy = success_intervals(run.rows.success_noisy, run.rows.episodes)
+    clean = success_intervals(run.clean, run.rows.episodes)
+    undecided = np.zeros(len(levels), dtype=bool)
+    if noisy is not None and clean is not None:
+        ends = zip(noisy[1:], clean[1:], strict=True)
+        undecided[1:] = [_is_undecided(both, run.required) for both in ends]
+    return RunRecovery(
+        task=run.task,
+        run=run.run,
+        required_success=run.required[0],
+        required_clean=run.required[1],
+        recovered_levels=tuple(levels[run.recovered].tolist()),
+        family=run.family,
+        loss=run.loss,
+        clean_success=tuple(run.clean.tolist()),
+        clean_success_sd=None if np.isnan(run.clean_sd).all() else tuple(run.clean_sd.tolist()),
+        success_interval=noisy,
+        clean_success_interval=clean,
+        undecided_levels=tuple(levels[undecided].tolist()),
+    )
+
+
+def _is_undecided(intervals: tuple[Interval, Interval], required: tuple[float, float]) -> bool:
+    """Whether two rates may, but need not, both reach what is required."""
+    pairs = [(at, cutoff - SLACK) for at, cutoff in zip(intervals, required, strict=True)]
+    possible = all(high >= cutoff for (_, high), cutoff in pairs)
+    return possible and not all(low >= cutoff for (low, _), cutoff in pairs)
+
+
+def shown(
+    tasks: Sequence[TaskRecovery], runs: Sequence[RunRecovery], levels: Sequence[float]
+) -> Iterator[str | Listing]:
+    """Lists where tasks recover and what else changes, for the terminal."""
+    yield Listing(
+        tasks,
+        (
+            *family_column(tasks),
+            ("task", "task"),
+            ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
+            ("loses", lambda task: task.loss.shown()),
+            ("best", lambda task: f"{task.best_success:.1f}%"),
+            ("at", "best_level", "g"),
+            ("relative IR", "best_ir_rel", ".2f"),
+            ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
+            ("recovered levels", lambda task: _ranges(task.recovered_levels, levels)),
+        ),
+    )
+    yield "loses: points of success under the shift, unaugmented, over runs"
+    for task in tasks:
+        if task.clean_rises and task.recovered_clean is not None:
+            ends = "-".join(dict.fromkeys(f"{end:.1f}" for end in task.recovered_clean))
+            yield (
+                f"{of_family(task, task.task)}: clean success rises too, from "
+                f"{task.clean_success:.1f}% to {ends}% at the recovered levels, so recovery is not "
+                "robustness alone"
+            )
+    if any(run.success_interval is not None for run in runs):
+        undecided = sum(len(run.undecided_levels) for run in runs)
+        of = f"{undecided} of {len(runs) * (len(levels) - 1)} augmented checkpoints"
+        yield f"95 % intervals of success leave open whether {of} meet the criterion"
+    held = [task for task in tasks if task.different_label_distance is not None]
+    if held:
+
+        def distance(place: int, level: float) -> tuple[Any, ...]:
+            return f"{level:g}", lambda task: task.different_label_distance[place], ".3g"
+
+        title = ("different-label distance", lambda task: of_family(task, task.task))
+        yield Listing(held, (title, *itertools.starmap(distance, enumerate(levels))))
+
+
+def of_family(item: Any, name: str) -> str:  # noqa: ANN401 - a record with a family
+    """The name behind the item's model family, where it has one."""
+    return f"{item.family} {name}".strip()
+
+
+def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
+    """Levels as ranges of neighbours in the grid, for example ``0.03-0.07``."""
+    places = [levels.index(level) for level in held]
+    starts = [f"{levels[place]:g}" for place in places if place - 1 not in places]
+    ends = [f"{levels[place]:g}" for place in places if place + 1 not in places]
+    pairs = zip(starts, ends, strict=True)
+    return ", ".join("-".join(dict.fromkeys(pair)) for pair in pairs) or "-"
+
+
+def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
+    """Success, relative IR and SR over the levels, a column per task; recovered levels shaded."""
+    tasks = held.by_task()
+    columns = len(tasks)
+    figure, axes = panels(columns, rows=3, height=1.35)
+    half = min(np.diff(held.levels)) / 2
+    shade: dict[str, Any] = {"color": hue(2), "alpha": 0.12, "linewidth": 0}
+    for column, (task, runs) in enumerate(tasks.items()):
+        noisy = np.stack([run.rows.success_noisy for run in runs])
+        ir_rel = np.stack([run.ir_rel for run in runs])
+        by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
+        for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
+            for level in np.array(held.levels)[recovered_levels(runs)]:
+                axis.axvspan(level - half, level + half, **shade)
+            mean = values.mean(axis=0)
+            axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)
+        success, ir, sr = axes[column::columns]
+        success.set_title(task)
+        mean = noisy.mean(axis=0)
+        reach = np.stack([mean - noisy.min(axis=0), noisy.max(axis=0) - mean])
+        success.errorbar(held.levels, mean, reach, color=hue(0), linewidth=0, elinewidth=0.8)
+        clean = float(np.mean([run.clean[0] for run in runs]))
+        success.axhline(clean, color=SOFT, linewidth=0.8, linestyle="--")
+        zero_line(ir, t_ir)
+        zero_line(sr, t_sr)
+        ir.set_ylim(bottom=0)
+        sr.set_ylim(0, 1.05)
+        sr.set_xlabel("augmentation level")
+    for row, label in enumerate(("success (%)", "relative IR", "SR")):
+        axes[row * columns].set_ylabel(label)
+    return figure

@@ -1,0 +1,236 @@
+"""Judges pairs of thresholds on a training sweep, and selects one on some of its tasks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import mean
+from typing import NamedTuple
+
+import numpy as np
+from acpc.contract import bounded
+from acpc_client import SelectionStep
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.studies.base import Parameters, by_reading
+from acpc_lab.studies.statistics import Confusion, Mask, mean_defined
+from acpc_lab.studies.thresholds.sweep import (
+    Run,
+    SweepRows,
+    TrainingSweep,
+    read_training_sweep,
+)
+
+MAX_TASKS = 10
+PAST = "past"
+
+
+class ThresholdPair(NamedTuple):
+    """Thresholds of relative IR and of SR."""
+
+    ir: float
+    sr: float
+
+
+@dataclass(frozen=True)
+class ThresholdParameters(Parameters):
+    """The search, section "Threshold grids" in the paper.
+
+    Attributes:
+        ir_grid: Thresholds of relative IR to try.
+        sr_grid: Thresholds of SR to try.
+        recovery: Share of the possible improvement that counts as recovered.
+        clean_loss: Points of clean success that may be lost.
+        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
+            checkpoint's where recovery is not robustness alone.
+        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
+            the two below where they are None.
+        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
+            accepted below the first recovered level, and recovered but rejected (the released
+            code). In a run that recovers nowhere no checkpoint is early.
+        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
+            paper does not say), or a distance in units of the level, in which all onsets then
+            differ (the released code: 1.0).
+    """
+
+    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
+    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
+    recovery: float = bounded(0.8, gt=0, le=1)
+    clean_loss: float = bounded(5.0, ge=0)
+    clean_gain: float = bounded(5.0, gt=0)
+    reading: str = "paper"
+    ties: str | None = by_reading(paper="runs", released="checkpoints")
+    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
+
+    def check_rules(self) -> None:
+        """A grid holds something, and a distance is positive."""
+        for name in ("ir_grid", "sr_grid"):
+            if not getattr(self, name):
+                raise ArgumentError(name, "is empty, wanted at least one number")
+        given = self.no_onset
+        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
+            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
+
+    def onset(self, run: Run, passed: Mask) -> Fraction:
+        """From the first recovered level to the first accepted one; negative: accepted early."""
+        first, wanted, past = _first(passed), _first(run.recovered), len(passed)
+        if self.no_onset == PAST:
+            return Fraction(first - wanted)
+        if past in (first, wanted):
+            return Fraction(str(self.no_onset)) * ((first == past) - (wanted == past))
+        levels = run.rows.level.tolist()
+        return Fraction(str(levels[first])) - Fraction(str(levels[wanted]))  # as written
+
+    def sweep(self, rows: SweepRows) -> TrainingSweep:
+        """The sweep behind the rows, with what counts as recovered."""
+        return read_training_sweep(rows, recovery=self.recovery, clean_loss=self.clean_loss)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How the screen does on one task and run.
+
+    Attributes:
+        onset: As ``ThresholdParameters.onset``.
+        early: Runs (this one or none) or checkpoints that are accepted early; no checkpoint of a
+            run that recovers nowhere.
+    """
+
+    onset: Fraction
+    agreement: Confusion
+    early: int
+    late: int
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Averages: over the runs of a task, or over tasks that weigh alike.
+
+    Attributes:
+        mismatch: Mean of |onset|.
+        worst: Largest |onset| of any run.
+        balanced_accuracy: Of the nine checkpoints of each run, averaged.
+        precision: Averaged over the runs that accept anything; None when none does.
+        recall: Averaged over the runs in which anything is recovered; None when none is.
+    """
+
+    mismatch: Fraction
+    worst: Fraction
+    balanced_accuracy: Fraction
+    precision: Fraction | None
+    recall: Fraction | None
+
+    @classmethod
+    def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
+        """A task, from its runs."""
+        return cls.of_tasks(
+            cls(step, step, found.balanced_accuracy, found.precision, found.recall)
+            for step, found in ((abs(item.onset), item.agreement) for item in judgements)
+        )
+
+    @classmethod
+    def of_tasks(cls, tasks: Iterable[Agreement]) -> Agreement:
+        """Tasks weigh alike."""
+        items = list(tasks)
+        return cls(
+            mean([item.mismatch for item in items]),
+            max(item.worst for item in items),
+            mean([item.balanced_accuracy for item in items]),
+            mean_defined([item.precision for item in items]),
+            mean_defined([item.recall for item in items]),
+        )
+
+
+def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
+    """Levels that pass the screen: relative IR at most t_IR and SR at least t_SR."""
+    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
+    return passed
+
+
+def judge(run: Run, thresholds: ThresholdPair, parameters: ThresholdParameters) -> Judgement:
+    """The screen on one task and run."""
+    passed = accepted(run, thresholds)
+    onset = parameters.onset(run, passed)
+    early, late = int(onset < 0), int(onset > 0)
+    if parameters.ties == "checkpoints":
+        before = np.arange(len(passed)) < _first(run.recovered)
+        early = int((passed & before).sum()) if run.recovered.any() else 0
+        late = int((run.recovered & ~passed).sum())
+    return Judgement(onset, Confusion.of(passed, run.recovered), early, late)
+
+
+def _first(mask: Mask) -> int:
+    return int(np.argmax(mask)) if mask.any() else len(mask)
+
+
+Judged = dict[ThresholdPair, dict[str, list[Judgement]]]
+"""The judgements of each pair on the runs of each task."""
+
+
+def judge_grid(family: str, sweep: TrainingSweep, parameters: ThresholdParameters) -> Judged:
+    """Judges every pair of the grid on the sweep of a family.
+
+    Raises ArgumentError: It has one task only, or too many.
+    """
+    tasks = sweep.by_task()
+    if not 2 <= len(tasks) <= MAX_TASKS:
+        of = f" of family {family}" if family else ""
+        raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
+    grid = itertools.product(parameters.ir_grid, parameters.sr_grid)
+    return {
+        pair: {task: [judge(run, pair, parameters) for run in runs] for task, runs in tasks.items()}
+        for pair in itertools.starmap(ThresholdPair, grid)
+    }
+
+
+def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
+    """Every nonempty proper subset, small ones first: 14 of four tasks."""
+    return [
+        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
+    ]
+
+
+_CRITERIA = {
+    "smallest mean onset mismatch": 1,
+    "fewest early acceptances": 1,
+    "fewest late acceptances": 1,
+    "highest balanced accuracy": -1,
+    "smallest t_IR": 1,
+    "largest t_SR": -1,
+}
+"""What decides, in order, and the sign by which the smallest value is the best."""
+
+
+def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
+    """Picks the best pair on the source tasks, section "Threshold grids" in the paper."""
+    return narrowed(judged, list(source))[0]
+
+
+def narrowed(
+    judged: Judged, tasks: Sequence[str]
+) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
+    """Applies criterion after criterion until one pair is left; returns it and the steps."""
+    ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
+    for pair, judgements in judged.items():
+        seen, early, late = agreement_on(judgements, tasks)
+        ranks[pair] = (seen.mismatch, early, late, -seen.balanced_accuracy, pair.ir, -pair.sr)
+    left, steps = list(judged), []
+    for index, (criterion, sign) in enumerate(_CRITERIA.items()):
+        best = min(ranks[pair][index] for pair in left)
+        left = [pair for pair in left if ranks[pair][index] == best]
+        steps.append(SelectionStep(criterion, float(sign * best), len(left)))
+        if len(left) == 1:
+            break
+    return left[0], tuple(steps)
+
+
+def agreement_on(
+    judgements: dict[str, list[Judgement]], tasks: Sequence[str]
+) -> tuple[Agreement, int, int]:
+    """Averages over some tasks, with the number of early and of late runs or checkpoints."""
+    items = [item for task in tasks for item in judgements[task]]
+    averages = Agreement.of_tasks(Agreement.of_runs(judgements[task]) for task in tasks)
+    return averages, sum(item.early for item in items), sum(item.late for item in items)

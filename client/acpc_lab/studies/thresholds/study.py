@@ -1,0 +1,349 @@
+"""Selects thresholds on some tasks and tests them on the others, for every choice of tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from acpc.contract import Record, cell
+from acpc_client import CalibratedThresholds, CalibrationScore
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.plotting import INK, SOFT, hue, marker, panels
+from acpc_lab.studies.base import Evidence, Listing, Study, family_column
+from acpc_lab.studies.statistics import as_float, mean_defined, records
+from acpc_lab.studies.thresholds import recovery, selection
+from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
+from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair, ThresholdParameters
+from acpc_lab.studies.thresholds.sweep import SweepRows, TrainingSweep
+from acpc_lab.tables import Arrays
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Split(Record):
+    """Thresholds chosen on the source tasks, and how they do on the test tasks.
+
+    Attributes:
+        source_mismatch: Mean onset mismatch on the source tasks, in the summary's ``onset_unit``.
+        source_early: Source runs whose first accepted level comes before the first recovered one;
+            or source checkpoints that are accepted before it, as ``ties`` says.
+        source_late: Source runs whose first accepted level comes after it; or source checkpoints
+            that are recovered and rejected.
+        precision: None when the screen accepts nothing in any test run.
+        recall: None when nothing is recovered in any test run.
+    """
+
+    source: tuple[str, ...]
+    test: tuple[str, ...]
+    t_ir: float
+    t_sr: float
+    source_mismatch: float
+    source_early: int
+    source_late: int
+    source_balanced_accuracy: float
+    balanced_accuracy: float
+    precision: float | None
+    recall: float | None
+    mismatch: float
+    worst_mismatch: float
+    family: str = ""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class SplitMean(Record):
+    """Plain averages over splits with a number of source tasks in one range."""
+
+    splits: int
+    balanced_accuracy: float
+    lowest_balanced_accuracy: float
+    highest_balanced_accuracy: float
+    precision: float | None
+    recall: float | None
+    mismatch: float
+    worst_mismatch: float
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Choice(Record):
+    """A pair of thresholds that some split chose.
+
+    Attributes:
+        rows_below_ir: Checkpoints of the family whose relative IR passes.
+        rows_accepted: Checkpoints of the family that pass both.
+    """
+
+    t_ir: float
+    t_sr: float
+    splits: int
+    rows_below_ir: int
+    rows_accepted: int
+    family: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class FamilyMean(Record):
+    """Averages over the splits of one model family.
+
+    Attributes:
+        single_source: Over the splits with one source task.
+        several_sources: Over the splits with more; None with two tasks.
+    """
+
+    family: str
+    single_source: SplitMean
+    several_sources: SplitMean | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class ThresholdSummary(Record):
+    """The answer of the threshold study.
+
+    Thresholds are chosen in each model family by itself; rows that name none are one family.
+
+    Attributes:
+        choices: Most frequent first, family by family.
+        families: Averages over the splits of each family.
+        onset_unit: Of mismatches: ``"grid steps"``, or ``"levels"``, differences of levels.
+    """
+
+    checkpoints: int
+    levels: tuple[float, ...]
+    tasks: tuple[TaskRecovery, ...]
+    runs: tuple[RunRecovery, ...]
+    splits: tuple[Split, ...]
+    choices: tuple[Choice, ...]
+    families: tuple[FamilyMean, ...]
+    onset_unit: str
+
+
+def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) -> ThresholdSummary:
+    """Section "Threshold Protocol" in the paper, in each model family by itself.
+
+    Averages and ties are decided exactly. Raises ArgumentError: A family has one task only, or too
+    many, or a run lacks a level.
+    """
+    sweep = parameters.sweep(rows)
+    tasks: list[TaskRecovery] = []
+    splits: list[Split] = []
+    choices: list[Choice] = []
+    means: list[FamilyMean] = []
+    for family, held in sweep.by_family().items():
+        by_task, judged = held.by_task(), selection.judge_grid(family, held, parameters)
+        mine = [_split(family, source, judged) for source in selection.sources(list(by_task))]
+        several = [split for split in mine if len(split.source) > 1]
+        single = mean_of([split for split in mine if len(split.source) == 1])
+        means.append(FamilyMean(family, single, mean_of(several) if several else None))
+        tasks += [recovery.of_task(k, runs, parameters.clean_gain) for k, runs in by_task.items()]
+        splits += mine
+        choices += _choices(family, mine, held)
+    return ThresholdSummary(
+        checkpoints=len(rows),
+        levels=sweep.levels,
+        tasks=tuple(tasks),
+        runs=tuple(map(recovery.of_run, sweep.runs)),
+        splits=tuple(splits),
+        choices=tuple(choices),
+        families=tuple(means),
+        onset_unit="grid steps" if parameters.no_onset == selection.PAST else "levels",
+    )
+
+
+def calibrated(
+    rows: SweepRows, parameters: ThresholdParameters, family: str = ""
+) -> CalibratedThresholds:
+    """The thresholds that do best on all tasks of a family, for checkpoints that come later.
+
+    ``family`` may be left out where the rows have one only. Raises ArgumentError: As ``summarise``;
+    or the rows have no such family, or several.
+    """
+    families = parameters.sweep(rows).by_family()
+    if family not in families and (family or len(families) > 1):
+        wanted = f"wanted one of {', '.join(filter(None, families)) or 'none: rows name none'}"
+        raise ArgumentError("family", f"found {family or 'none'}, {wanted}")
+    name = family if family in families else next(iter(families))
+    judged = selection.judge_grid(name, families[name], parameters)
+    tasks = list(families[name].by_task())
+    chosen, steps = selection.narrowed(judged, tasks)
+    held = rows.where(rows.family == name)
+    kept = [getattr(held, field.name) for field in dataclasses.fields(CalibrationScore)]
+    splits = [selection.select(judged, source) for source in selection.sources(tasks)]
+    return CalibratedThresholds(
+        ir=chosen.ir,
+        sr=chosen.sr,
+        family=name,
+        tasks=tuple(tasks),
+        runs=len(families[name].runs),
+        selection=steps,
+        splits=len(splits),
+        agreeing=splits.count(chosen),
+        warnings=tuple(_edges(chosen, parameters)),
+        scores=records(CalibrationScore, *kept),
+    )
+
+
+def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[str]:
+    """A sentence for each threshold that the grid may have held back."""
+    for name, grid in (("ir", parameters.ir_grid), ("sr", parameters.sr_grid)):
+        value = getattr(chosen, name)
+        for edge, other in ((min(grid), "smaller"), (max(grid), "larger")):
+            if value == edge and (name, value, other) != ("sr", 1.0, "larger"):
+                yield (
+                    f"t_{name.upper()} {value:g} lies at the edge of its grid: a {other} one was "
+                    f"not tried and may do better; add {other} ones with --t-{name}"
+                )
+
+
+def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
+    chosen = selection.select(judged, source)
+    test = tuple(task for task in judged[chosen] if task not in source)
+    seen, early, late = selection.agreement_on(judged[chosen], source)
+    unseen, _, _ = selection.agreement_on(judged[chosen], test)
+    return Split(
+        source=source,
+        test=test,
+        t_ir=chosen.ir,
+        t_sr=chosen.sr,
+        source_mismatch=float(seen.mismatch),
+        source_early=early,
+        source_late=late,
+        source_balanced_accuracy=float(seen.balanced_accuracy),
+        balanced_accuracy=float(unseen.balanced_accuracy),
+        precision=as_float(unseen.precision),
+        recall=as_float(unseen.recall),
+        mismatch=float(unseen.mismatch),
+        worst_mismatch=float(unseen.worst),
+        family=family,
+    )
+
+
+def mean_of(splits: Sequence[Split]) -> SplitMean:
+    """Plain averages over splits; precision and recall over the splits that have them."""
+    accuracies = [split.balanced_accuracy for split in splits]
+    return SplitMean(
+        splits=len(splits),
+        balanced_accuracy=sum(accuracies) / len(splits),
+        lowest_balanced_accuracy=min(accuracies),
+        highest_balanced_accuracy=max(accuracies),
+        precision=mean_defined([split.precision for split in splits]),
+        recall=mean_defined([split.recall for split in splits]),
+        mismatch=sum(split.mismatch for split in splits) / len(splits),
+        worst_mismatch=max(split.worst_mismatch for split in splits),
+    )
+
+
+def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
+    chosen = [ThresholdPair(split.t_ir, split.t_sr) for split in splits]
+    return [
+        Choice(
+            t_ir=pair.ir,
+            t_sr=pair.sr,
+            splits=chosen.count(pair),
+            rows_below_ir=sum(int((run.ir_rel <= pair.ir).sum()) for run in sweep.runs),
+            rows_accepted=sum(int(selection.accepted(run, pair).sum()) for run in sweep.runs),
+            family=family,
+        )
+        for pair in sorted(set(chosen), key=lambda pair: (-chosen.count(pair), pair))
+    ]
+
+
+def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
+    """Lists where tasks recover, what each split chose, and the averages."""
+    yield from recovery.shown(summary.tasks, summary.runs, summary.levels)
+    yield Listing(
+        summary.splits,
+        (
+            *family_column(summary.splits),
+            ("chosen on", lambda split: " + ".join(split.source)),
+            ("t_IR", "t_ir", "g"),
+            ("t_SR", "t_sr", "g"),
+            ("BA", "balanced_accuracy", ".3f"),
+            ("precision", "precision", ".3f"),
+            ("recall", "recall", ".3f"),
+            ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}"),
+        ),
+    )
+    if summary.onset_unit == "levels":
+        yield "onsets differ by levels, not by steps of the grid"
+    for mean in summary.families:
+        yield _mean(of_family(mean, "one source task"), mean.single_source)
+        if mean.several_sources is not None:
+            yield _mean(of_family(mean, "several source tasks"), mean.several_sources)
+    tried = Counter(split.family for split in summary.splits)
+    runs = Counter(run.family for run in summary.runs)
+    for choice in summary.choices:
+        pair = of_family(choice, f"({choice.t_ir:g}, {choice.t_sr:g})")
+        yield (
+            f"{pair} chosen by {choice.splits} of {tried[choice.family]} splits; accepts "
+            f"{choice.rows_accepted} of {len(summary.levels) * runs[choice.family]} checkpoints "
+            f"({choice.rows_below_ir} by IR alone)"
+        )
+
+
+def _mean(name: str, mean: SplitMean) -> str:
+    return (
+        f"{name}: BA {mean.balanced_accuracy:.3f} "
+        f"({mean.lowest_balanced_accuracy:.3f} to {mean.highest_balanced_accuracy:.3f}), "
+        f"precision {cell(mean.precision, '.3f')}, recall {cell(mean.recall, '.3f')}, "
+        f"onset mismatch {mean.mismatch:.2f}, worst {mean.worst_mismatch:g}"
+    )
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The sweep with the commonest thresholds, and the splits, of each family."""
+    summary, figures = evidence.summary, {}
+    for family, held in evidence.parameters.sweep(evidence.rows).by_family().items():
+        mine = [split for split in summary.splits if split.family == family]
+        commonest = next(choice for choice in summary.choices if choice.family == family)
+        suffix = f"-{family}" if len(summary.families) > 1 else ""
+        figures[f"sweep{suffix}"] = recovery.curves(held, commonest.t_ir, commonest.t_sr)
+        figures[f"splits{suffix}"] = splits(mine, summary.onset_unit)
+    return figures
+
+
+def splits(held: Sequence[Split], onset_unit: str = "grid steps") -> Figure:
+    """A line per split: balanced accuracy, precision and recall, and onset mismatch."""
+    figure, (left, right) = panels(2, width=3.3, height=0.19 * len(held) + 0.9)
+    places = range(len(held), 0, -1)
+    key: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    for index, name in enumerate(("balanced_accuracy", "precision", "recall")):
+        values = [getattr(split, name) for split in held]
+        at = [pair for pair in zip(values, places, strict=True) if pair[0] is not None]
+        look: dict[str, Any] = {"color": hue(index), "label": name.replace("_", " ")}
+        left.plot(*zip(*at, strict=True), marker(index), markersize=4.5, **look)
+    left.set_yticks(list(places), [" + ".join(split.source) for split in held])
+    left.set_xlabel("on the other tasks")
+    left.set_xlim(right=1.03)
+    left.legend(ncols=3, columnspacing=0.8, **key)
+    right.barh(places, [split.mismatch for split in held], color=hue(0), height=0.6, label="mean")
+    worst = [split.worst_mismatch for split in held]
+    right.plot(worst, places, "|", color=INK, markersize=8, label="worst")
+    right.set_yticks(list(places), [f"{s.t_ir:g} / {s.t_sr:g}" for s in held])
+    right.set_xlabel(f"onset mismatch ({onset_unit})")
+    right.legend(ncols=2, **key)
+    figure.supylabel("chosen on (left); thresholds of IR / SR (right)", fontsize=7, color=SOFT)
+    return figure
+
+
+STUDY = Study(
+    "thresholds",
+    "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
+    summarise,
+    shown,
+    draw,
+    (
+        "acpc study thresholds sweep.csv --out thresholds/",
+        "acpc study thresholds sweep.csv --t-ir 0.2,0.3,0.5 --json",
+        "acpc study thresholds sweep.csv --output thresholds.json",
+    ),
+    about="Tries the 6 x 4 grid of the paper on every nonempty proper subset of the tasks and "
+    "tests each choice on the other tasks. A row is a checkpoint of a training sweep under one "
+    "visual shift. With a column `family` it does so in each model family by itself. With "
+    "`--output` it also writes the pair that does best on all tasks, for checkpoints that come "
+    "later: `acpc score --thresholds`.",
+)
