@@ -188,6 +188,8 @@ class DeviceClient:
 
         Rows with equal histories and blocks get equal predictions.
         """
+        if context.priority is Priority.JOB:
+            self.prepare(model, mode)
         steps = blocks.shape[1]
         size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
         compute = by_work(

@@ -20,7 +20,6 @@ Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
 # What autocast computes in bfloat16 here, and so casts the weights of.
 PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d)
-_PREPARING = threading.Lock()
 
 
 @runtime_checkable
@@ -83,6 +82,7 @@ class FrozenNetwork(Generic[Network]):
         self.card = card
         self.device = device  # on which inputs must lie
         self._prepared: dict[torch.dtype, FrozenNetwork[Network] | None] = {}
+        self._preparing = threading.Lock()
         self.prepared_bytes = 0  # that prepared weights take now, beside the model's own
 
     def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
@@ -92,7 +92,7 @@ class FrozenNetwork(Generic[Network]):
         then kept; the model itself where nothing is gained.
         """
         if kind not in self._prepared:  # once there, nobody waits for another kind
-            with _PREPARING:
+            with self._preparing:
                 if kind not in self._prepared:
                     self._prepared[kind] = self._prepare(kind)
         return cast("Frozen", self._prepared[kind] or self)

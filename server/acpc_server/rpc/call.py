@@ -44,12 +44,6 @@ def admit_all(
     return LOCAL
 
 
-def sender(context: Any) -> str:  # noqa: ANN401
-    """Return who sends a call, before its caller is identified: its credentials, or its host."""
-    given = (value for key, value in context.invocation_metadata() if key == "authorization")
-    return str(next(given, "")) or str(context.peer()).rpartition(":")[0]
-
-
 class Rejected(Exception):
     """A call that has ended with a status; its metrics and log line are written."""
 

@@ -28,7 +28,7 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all, sender
+from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
 from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.record import ServedMethod
 from acpc_server.scheduling import CallerLimits, Pace, Resource, WorkerPool
@@ -41,14 +41,12 @@ READMIT_SWEEPS = 20
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
-# Calls of a sender that begin in a second, and at once; further ones begin up to so much later.
-# gRPC accepts calls one by one, so that each waits for what those before it do at once.
-CALLS_PER_SECOND, CALLS_AT_ONCE, MAX_PAUSE_SECONDS = 1000.0, 32, 0.25
-# The same of waits; one that ends at once is made again at once, and would cost others a core.
-WAITS_PER_SECOND, WAITS_AT_ONCE = 50.0, 100
+# Waits of a caller that begin in a second, and at once; further ones begin up to so much later. One
+# that ends at once is made again at once, and would cost others a core.
+WAITS_PER_SECOND, WAITS_AT_ONCE, MAX_PAUSE_SECONDS = 50.0, 100, 30.0
 # How long the end of a stream waits for its last step; one on a sick device may never end.
 CLOSE_SECONDS = 5.0
-# Late reads that end in one pass of the event loop; what else has come waits for them, 0.2 ms each.
+# Late reads that end in one pass of the event loop; what else has come waits for them.
 MAX_A_PASS = 4
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
@@ -85,8 +83,7 @@ class Door(grpc.GenericRpcHandler):
         self.admit = admit
         self.long_calls: set[Call] = set()
         self.sending: dict[Call, float] = {}
-        self.calls = Pace(CALLS_PER_SECOND, CALLS_AT_ONCE, MAX_PAUSE_SECONDS)
-        self.waits = Pace(WAITS_PER_SECOND, WAITS_AT_ONCE)
+        self.waits = Pace(WAITS_PER_SECOND, WAITS_AT_ONCE, MAX_PAUSE_SECONDS)
         self._metrics = metrics
         self._ingress = ingress
         self._receivers = {ingress.receiver}
@@ -207,8 +204,6 @@ class _Served(ABC):
 
     async def serve(self, _messages: object, context: Any) -> Any:  # noqa: ANN401
         """Serve a call; gRPC awaits this for each."""
-        if pause := self.door.calls.pause(sender(context)):
-            await asyncio.sleep(pause)
         call = Call(self.method, context, self.door.workers)
         try:
             call.admit(self.door.admit)

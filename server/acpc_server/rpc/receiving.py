@@ -148,11 +148,15 @@ class Receiver:
         self._has[caller] -= 1
         self._has = +self._has
         waiting = [read for read in self._line if read.turn is not None and not read.turn.done()]
-        while able := [read for read in waiting if self._may(read.call.caller)]:
-            worth = {read: (-self._has[read.call.caller], self._conduct_of(read)) for read in able}
-            most = max(worth.values())
-            best = [read for read in able if worth[read] == most]
-            chosen = best[0 if most[1] == GOOD else -1]
+        while waiting and self._has.total() < self._slots:
+            has = {read.call.caller: self._has[read.call.caller] for read in waiting}
+            fewest = min(has.values())
+            if not self._may(next(caller for caller in has if has[caller] == fewest)):
+                break
+            best = [read for read in waiting if has[read.call.caller] == fewest]
+            conduct = max(map(self._conduct_of, best))
+            best = [read for read in best if self._conduct_of(read) == conduct]
+            chosen = best[0 if conduct == GOOD else -1]
             waiting.remove(chosen)
             del self._line[chosen]
             self._has[chosen.call.caller] += 1
@@ -175,7 +179,8 @@ class Receiver:
         has = self._has.copy()
         waiting = {read.call.caller for read in self._line}
         share = max(1, self._slots // len(waiting | has.keys()))
-        wanted = len(self._line)
+        # Where one is free, who waits has its share, and has to wait for its own.
+        wanted = len(self._line) if has.total() >= self._slots else 0
         for read in list(self._reads):  # the oldest first
             caller = read.call.caller
             others = bool(waiting - {caller})

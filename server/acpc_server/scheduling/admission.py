@@ -36,6 +36,8 @@ START_MARGIN = 2.0
 # A caller whose requests have ended still shares the device while its next one may come: for the
 # first of these seconds and twice its latest pause between two, never longer than the second.
 RETURN_SECONDS, MAX_RETURN_SECONDS = 0.05, 2.0
+# For one that paused no longer than this, the device is kept from callers over their share.
+SOON_SECONDS = 0.01
 # Until its price is known, a request is taken for the cheapest that its caller sent within so long.
 USUAL_SECONDS = 1.0
 
@@ -51,20 +53,22 @@ class _Returning:
     """Callers that have nothing under way but are expected back, judged by their latest pause."""
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # when, and until when
+        # When, until when, and until when at any moment.
+        self._left: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
         self._pauses: dict[str, float] = {}  # of callers that came back in time, seconds
 
     def leaves(self, caller: str) -> None:
         """Note that a caller's last request has ended."""
         now = time.monotonic()
         pause = self._pauses.pop(caller, 0.0)
-        self._left[caller] = (now, now + RETURN_SECONDS + 2 * pause)
+        soon = now + 2 * pause if pause <= SOON_SECONDS else now
+        self._left[caller] = (now, now + RETURN_SECONDS + 2 * pause, soon)
         while now - next(iter(self._left.values()))[0] > MAX_RETURN_SECONDS:
             self._left.popitem(last=False)
 
     def comes(self, caller: str) -> None:
         """Note that a caller has a request under way."""
-        left, _ = self._left.pop(caller, (-math.inf, 0.0))
+        left, *_ = self._left.pop(caller, (-math.inf, 0.0, 0.0))
         pause = time.monotonic() - left
         if pause <= MAX_RETURN_SECONDS:
             self._pauses[caller] = pause
@@ -73,8 +77,14 @@ class _Returning:
         """Count the callers that are expected."""
         now = time.monotonic()
         return sum(
-            now <= until and now - left <= MAX_RETURN_SECONDS for left, until in self._left.values()
+            now <= until and now - left <= MAX_RETURN_SECONDS
+            for left, until, _ in self._left.values()
         )
+
+    def soon(self) -> bool:
+        """Tell whether a caller that paused for a moment may come back at any."""
+        now = time.monotonic()
+        return any(now < soon for *_, soon in self._left.values())
 
 
 class _Usual:
@@ -202,6 +212,11 @@ class AdmissionController:
             share = math.ceil(self._total / max(1, active))
             over = frozenset(caller for caller, count in counts.items() if count > share)
             return Shares(over, self._total - sum(counts[caller] for caller in over))
+
+    def expects_one(self) -> bool:
+        """Tell whether a caller that has nothing under way is expected back at any moment."""
+        with self._lock:
+            return self._returning.soon()
 
     def _admit(self, one: _UnderWay, doublings: int) -> None:
         """Count a request; one that is counted already as of another kind."""

@@ -82,7 +82,7 @@ class Pace:
         self,
         rate: float,
         burst: int,
-        most: float = math.inf,
+        most: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._interval, self._burst, self._most = 1.0 / rate, burst / rate, most

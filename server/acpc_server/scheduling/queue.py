@@ -199,9 +199,14 @@ class BatchQueue:
         return None
 
     def _next_interactive(self, now: float) -> str | None:
-        """Return whose turn it is; None while all that wait are over their share and yield."""
+        """Return whose turn it is; None while all that wait are over their share and yield.
+
+        They yield to requests under way, and to one that follows another at once, as a planner's
+        do: the device would have begun with theirs when it comes.
+        """
         shares = self._admission.shares()
-        yields = now < self._yield_until and shares.modest and not self._closed
+        yields = now < self._yield_until and not self._closed
+        yields = yields and bool(shares.modest or self._admission.expects_one())
         return self._waiting[Priority.INTERACTIVE].next_caller(
             lambda caller: not (yields and caller in shares.over)
         )

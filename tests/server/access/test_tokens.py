@@ -22,6 +22,7 @@ from acpc_server.access.tokens import (
     address,
 )
 from acpc_server.errors import FailedPrecondition, ResourceExhausted, Unauthenticated, Unavailable
+from clocks import Clock
 from credentials import AUDIENCE, ISSUER, jwk, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
@@ -31,16 +32,6 @@ EC_KEY = ec.generate_private_key(ec.SECP256R1())
 OTHER_KEY = ec.generate_private_key(ec.SECP256R1())
 RSA_KEY = rsa.generate_private_key(65537, 2048)
 NOW = 1_800_000_000.0
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def source(*entries: dict[str, Any]) -> KeySource:

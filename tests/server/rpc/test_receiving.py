@@ -77,6 +77,27 @@ def test_the_last_slots_are_for_callers_that_have_few() -> None:
     asyncio.run(asyncio.wait_for(run(), GENEROUS_SECONDS))
 
 
+@pytest.mark.parametrize("beside", [0, 1])
+def test_nobody_is_crowded_out_while_a_slot_is_free(beside: int) -> None:
+    """Who waits then has its share, and waits for its own reads, however slow."""
+
+    async def run() -> None:
+        receiver = Receiver(8, grace=0.01)
+        reads = [Caller(None, "other").reads(receiver) for _ in range(beside)]
+        reads += [Caller(None, "many").reads(receiver) for _ in range(12)]
+        await asyncio.sleep(0.1)
+        assert not any(task.done() for task in reads)
+        last = [Caller(None, name).reads(receiver) for name in ("new", "newer", "newest")]
+        first = asyncio.FIRST_COMPLETED
+        done, _ = await asyncio.wait(reads, timeout=GENEROUS_SECONDS, return_when=first)
+        assert done, "once none is free somebody has to yield"
+        for task in (*reads, *last):
+            task.cancel()
+        await asyncio.gather(*reads, *last, return_exceptions=True)
+
+    asyncio.run(run())
+
+
 def test_late_reads_end_one_by_one() -> None:
     """A read that ends meanwhile, because of the one before, is left alone."""
 

@@ -28,6 +28,7 @@ from acpc_server.scheduling import (
     Work,
     WorkerPool,
 )
+from clocks import Clock
 from waiting import GENEROUS_SECONDS
 
 SHORT, LONG = "ComparePair", "PlanPaired"
@@ -36,16 +37,6 @@ Asks = tuple[str, float, str]  # method, seconds, caller
 
 def context(seconds: float | None = None, caller: str = "") -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def knowing(**alone: float) -> AdmissionController:

@@ -9,18 +9,9 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from acpc_server.errors import ResourceExhausted
 from acpc_server.scheduling import CallerLimits, Pace, Quota, Resource, callers
+from clocks import Clock
 
 CALLS, STREAMS = Resource.CALLS, Resource.STREAMS
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @contextmanager
@@ -94,7 +85,7 @@ def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken
 
 
 def test_calls_above_the_rate_are_told_when_to_come_again() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     limits = CallerLimits(each=Quota(calls_per_second=10.0), clock=clock)
     assert [reason(limits, "a", CALLS) for _ in range(11)] == [""] * 10 + ["CALL_RATE"]
     assert reason(limits, "b", CALLS) == "", "another caller's rate is its own"
@@ -108,7 +99,7 @@ def test_calls_above_the_rate_are_told_when_to_come_again() -> None:
 
 
 def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     limits = CallerLimits(each=Quota(calls_per_second=0.1), clock=clock)
     assert [reason(limits, "a", CALLS) for _ in range(2)] == ["", "CALL_RATE"]
     clock.now += 10.0
@@ -116,7 +107,7 @@ def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
 
 
 def test_what_is_paced_begins_later_up_to_a_limit_and_is_forgotten_in_time() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     pace = Pace(50.0, burst=100, most=0.8, clock=clock)
     pauses = [pace.pause("a") for _ in range(150)]
     assert pauses[:100] == [0.0] * 100
@@ -135,14 +126,14 @@ def test_of_many_callers_that_are_paced_the_oldest_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(callers, "MAX_RESTING", 10)
-    pace = Pace(1.0, burst=1, clock=Clock())
+    pace = Pace(1.0, burst=1, most=1.0, clock=Clock(100.0))
     for number in range(100):
         pace.pause(str(number))
     assert len(pace) <= 11
 
 
 def test_callers_that_have_left_are_forgotten() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     plain = CallerLimits(Quota(calls=8))
     rated = CallerLimits(each=Quota(calls_per_second=2.0), clock=clock)
     for number in range(1000):
@@ -158,7 +149,7 @@ def test_callers_that_have_left_are_forgotten() -> None:
 
 def test_callers_without_end_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callers, "MAX_RESTING", 10)
-    limits = CallerLimits(each=Quota(calls_per_second=2.0), clock=Clock())
+    limits = CallerLimits(each=Quota(calls_per_second=2.0), clock=Clock(100.0))
     with entered(limits, "stays", CALLS):
         for number in range(1000):
             assert reason(limits, str(number), CALLS) == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from threading import Thread
 
 import pytest
 from acpc_server.observe import Metrics
@@ -17,6 +18,8 @@ from acpc_server.scheduling import (
     Turns,
     Work,
 )
+from clocks import Clock
+from waiting import GENEROUS_SECONDS
 
 JOB = Priority.JOB
 
@@ -128,6 +131,46 @@ def test_jobs_of_several_tenants_take_turns(caller_queue: CallerQueue) -> None:
     chunks = [caller_queue.put(caller, priority=JOB) for caller in "aaab"]
     order = [caller_queue.queue.take()[0] for _ in chunks]
     assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
+
+
+def test_a_caller_over_its_share_yields_to_one_that_comes_back_at_once(
+    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the other is under way, but its last request came right after the one before."""
+    monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
+    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
+    monkeypatch.setattr("acpc_server.scheduling.admission.RETURN_SECONDS", 1e9)
+    for _ in range(200):
+        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)
+    many = [caller_queue.put("many") for _ in range(4)]
+    context = RequestContext(Priority.INTERACTIVE, caller="few")
+
+    def visit() -> None:
+        with caller_queue.admission.request("ComparePair", context):
+            pass
+
+    clock = Clock()
+    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
+    visit()
+    clock.now += 0.004
+    visit()
+    clock.now += 0.007
+    assert caller_queue.admission.expects_one()
+    clock.now += 0.005
+    assert not caller_queue.admission.expects_one(), "twice its pause has passed"
+    visit()
+    assert not caller_queue.admission.expects_one(), "its pause was long"
+    clock.now += 0.004
+    visit()
+    assert caller_queue.queue.take() == many[:1], "it has not had a call yet"
+    waits = Thread(target=lambda: later.append(caller_queue.queue.take()), daemon=True)
+    later = list[list[Chunk]]()
+    waits.start()
+    waits.join(0.05)
+    assert not later
+    clock.now += 0.1
+    waits.join(GENEROUS_SECONDS)
+    assert later == [many[1:2]], "it has stayed away"
 
 
 def test_a_caller_over_its_share_yields_to_a_request_at_work(
