@@ -31,6 +31,8 @@ from google.protobuf import duration_pb2
 SUBMITTERS = 8
 PAUSE_SECONDS = 0.05
 HALF_OPEN_SECONDS = 5.0
+# Streams are open by then; later its half-open calls would be in their way, too.
+SETTLE_SECONDS = 2.0
 
 
 class Adversary:
@@ -142,9 +144,10 @@ def main() -> None:
     adversary = Adversary(given.address, given.key)
     started = time.monotonic()
     name = adversary.submit(given.jobs)
-    adversary.connect(given.connections)
-    adversary.wait(given.waits, name)
     adversary.stream(given.streams)
+    adversary.wait(given.waits, name)
+    time.sleep(SETTLE_SECONDS if given.streams else 0.0)
+    adversary.connect(given.connections)
     seconds = round(time.monotonic() - started, 1)
     print(json.dumps({"seconds": seconds, **adversary.seen}), flush=True)
     sys.stdin.read()
