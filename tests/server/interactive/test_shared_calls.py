@@ -274,9 +274,15 @@ def test_reduced_weights_are_packed_in_no_device_call(
     monkeypatch.setattr(FrozenNetwork, "_prepare", noted)
     mode, job = NumericMode.BF16, RequestContext(Priority.JOB)
     world.engine.encode(jobs.model, torch.zeros(1, 3, SIDE, SIDE), job, mode)
+    # A job whose latents are known begins with a rollout.
+    other = type(jobs.model)(jobs.model.network, jobs.model.card, jobs.model.device)
+    width = other.card.action_block_dim
+    world.engine.rollout(
+        other, torch.zeros(1, 1, other.card.latent_dim), torch.zeros(1, 2, width), job, mode
+    )
     request = replace(pair(0), numeric_mode=mode)
     PairComparer(world.engine, 1000).compare(pairs, request, RequestContext(Priority.INTERACTIVE))
     Planner(world.engine, max_frames=1000, max_predictions=10**5).prepare(
         moments, moment(numeric_mode=mode)
     )
-    assert threads == [threading.current_thread().name] * 3
+    assert threads == [threading.current_thread().name] * 4
