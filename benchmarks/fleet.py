@@ -30,6 +30,7 @@ from typing import Any
 import common
 import psycopg
 import structlog
+from acpc.contract import Unavailable
 from acpc_server.jobs import JobOptions, JobService, Json, LeaseTerms, Owner
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
@@ -89,9 +90,13 @@ def host(url: str, folder: Path, pipe: Connection) -> None:
     pipe.send(None)
     with suppress(EOFError):
         while True:
-            plan, request, owner = pipe.recv()
-            began = time.perf_counter()
-            job_id = service.submit(plan, request, owner).job_id
+            asked, began = pipe.recv(), time.perf_counter()
+            while True:
+                try:
+                    job_id = service.submit(*asked).job_id
+                    break
+                except Unavailable as error:  # as a client does
+                    time.sleep(error.retry_after or 1.0)
             pipe.send((job_id, time.perf_counter() - began))
     service.stop()
 
