@@ -35,7 +35,7 @@ _WANTED: dict[str, tuple[type, str]] = {
 
 
 class Frames(Protocol):
-    """What frames must offer: NumPy arrays and memory maps do, and so may a reader of yours."""
+    """The interface of frames; NumPy arrays and memory maps have it, a reader of yours may too."""
 
     @property
     def dtype(self) -> np.dtype[np.generic]:

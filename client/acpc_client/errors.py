@@ -99,7 +99,7 @@ class ServerAway(RunEnded, Unavailable):
 
 
 class TlsMismatch(ServerAway):
-    """One side speaks TLS and the other does not, or a certificate does not count."""
+    """One side speaks TLS and the other does not, or a certificate is not accepted."""
 
     default_reason = "TLS_MISMATCH"
 

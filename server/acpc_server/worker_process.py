@@ -32,7 +32,7 @@ LEAST_LOAD = 0.1
 
 
 class Pulse:
-    """How long a process has been silent: since it last spoke, or until it is first ready."""
+    """Time since a process last reported, or since its start until it is first ready."""
 
     def __init__(self, pid: int, patience: tuple[float, float]) -> None:
         self._pid = pid

@@ -74,7 +74,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
 
     @property
     def target(self) -> str:
-        """Where the server is."""
+        """The server's address."""
         return self._transport.target
 
     async def __aenter__(self) -> Self:

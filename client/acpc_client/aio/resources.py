@@ -206,7 +206,7 @@ class _Job(Generic[Answer]):
         return await self._operations.get(self.name, timeout=timeout)
 
     async def progress(self, *, timeout: float | None = None) -> Progress:
-        """How far the job is now."""
+        """The job's progress."""
         operation = await self.operation(timeout=timeout)
         return operation.progress
 

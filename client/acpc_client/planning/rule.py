@@ -21,7 +21,7 @@ Candidates = NDArray[np.float32]
 
 
 class Decision(StrEnum):
-    """What a control step ended with.
+    """The outcome of a control step.
 
     Attributes:
         ACCEPT: The choice was certified at once.
@@ -63,7 +63,7 @@ class Attempt(Record):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ControlStep(Record):
-    """What a policy decided at one control step, and what that took.
+    """A policy's decision at one control step, its attempts and its time.
 
     Attributes:
         decision: How the step ended; that of the attempt that was certified.
@@ -92,7 +92,7 @@ _REMEDIES = {*Decision} - {Decision.ACCEPT, Decision.BRAKE}
 
 @dataclass
 class Episode:
-    """What a ``with`` block around control steps keeps from one to the next.
+    """State that a ``with`` block around control steps carries from one to the next.
 
     Attributes:
         lasts: Whether one is under way.

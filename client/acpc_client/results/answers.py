@@ -89,7 +89,7 @@ class PairOutcome(Record):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class UploadProgress(Record):
-    """How far an upload is.
+    """Progress of an upload.
 
     Attributes:
         stored: Anchors that are at the server for good.

@@ -9,7 +9,7 @@ from acpc.contract import Record, Thresholds
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SelectionStep(Record):
-    """One criterion of a selection; the criteria decide in order.
+    """A criterion of a selection; criteria are applied in order.
 
     Attributes:
         criterion: What is compared, in words.
@@ -73,5 +73,5 @@ class CalibratedThresholds(Record):
 
     @property
     def thresholds(self) -> Thresholds:
-        """What ``score_checkpoint`` takes."""
+        """Thresholds, as ``score_checkpoint`` takes them."""
         return Thresholds(self.ir, self.sr, self.source_digest, self.family)

@@ -35,7 +35,7 @@ _DECIDING = (
 
 @dataclass(frozen=True, repr=False)
 class Difference(Record):
-    """One number of two scores.
+    """The difference of one number between two scores.
 
     Attributes:
         first: Of the first score.

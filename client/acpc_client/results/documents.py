@@ -96,7 +96,7 @@ class Result(Record):
 
     @property
     def score_request(self) -> ScoreRequest | None:
-        """What a scoring job was asked; None for another kind, or when this release cannot tell."""
+        """The request of a scoring job; None for another kind, or one this release cannot read."""
         try:
             return from_plain(ScoreRequest, self.request) if self.kind == "score" else None
         except (ArgumentError, TypeError):

@@ -22,7 +22,7 @@ from acpc.contract import (
 
 @dataclass(frozen=True, repr=False, eq=False)
 class LimitPoint(Record):
-    """One severity that was scored.
+    """A severity that was scored, with its result.
 
     Attributes:
         shift: Its short form.

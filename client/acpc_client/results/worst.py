@@ -19,7 +19,7 @@ RANKINGS = ("radius", "distance")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class WorstAnchor(Record):
-    """One anchor, what was measured on it and what the model saw.
+    """An anchor, its measurements and the model's input.
 
     Attributes:
         anchor: Its index, in the order of ``AnchorValues``.

@@ -75,7 +75,7 @@ class AcpcClient(PlanningMethods):
 
     @property
     def target(self) -> str:
-        """Where the server is."""
+        """The server's address."""
         return self._transport.target
 
     def __enter__(self) -> Self:

@@ -199,7 +199,7 @@ class _Job(Generic[Answer]):
         return self._operations.get(self.name, timeout=timeout)
 
     def progress(self, *, timeout: float | None = None) -> Progress:
-        """How far the job is now."""
+        """The job's progress."""
         operation = self.operation(timeout=timeout)
         return operation.progress
 

@@ -151,7 +151,7 @@ def check_connections(connections: int | None) -> int:
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """``timeout`` itself, once it is known to be a deadline or none.
+    """Returns ``timeout`` if it is None or positive.
 
     Raises ArgumentError: It is not positive.
     """

@@ -162,7 +162,7 @@ class Connections:
 
     @property
     def channels(self) -> list[Any]:
-        """Those that are open."""
+        """The open channels."""
         return [one.channel for one in (*self._left, *self._open)]
 
 

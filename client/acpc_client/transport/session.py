@@ -75,7 +75,7 @@ class SessionBase:
 
     @property
     def receipt(self) -> Receipt:
-        """What the session computes with, known once it is entered.
+        """What the session computes with; available once it is entered.
 
         Raises SessionClosed: The session was not entered.
         """

@@ -21,7 +21,7 @@ from acpc_client.errors import FailedPrecondition
 
 
 class TaskState(enum.Enum):
-    """Where a task is in its life."""
+    """State of a task."""
 
     PENDING = "pending"
     WAITING = "waiting"

@@ -18,7 +18,7 @@ _MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 60.0
 
 
 class Task(Protocol):
-    """One job to be had from a server: a sweep's cell, a study's checkpoint, an epoch's shift."""
+    """A job to run on a server: a sweep's cell, a study's checkpoint, an epoch's shift."""
 
     @property
     def id(self) -> str:
@@ -69,7 +69,7 @@ class TaskStatus(Generic[T]):
 
     @property
     def state(self) -> TaskState:
-        """Where the task is in its life."""
+        """The task's state."""
         return self.entry.state
 
     @property
@@ -79,7 +79,7 @@ class TaskStatus(Generic[T]):
 
     @property
     def share(self) -> float:
-        """How much of the work is done, from 0 to 1."""
+        """Share of the work that is done, from 0 to 1."""
         if self.state.done:
             return 1.0
         if self.progress is None or not self.progress.total:
@@ -125,7 +125,7 @@ OnUpdate = Callable[[CampaignProgress[T]], None]
 
 @dataclass(frozen=True)
 class Options:
-    """How tasks are run.
+    """Options of a run.
 
     Attributes:
         concurrency: Jobs in flight at most; None: no bound.
@@ -158,7 +158,7 @@ class Track(Generic[T]):
 
     @property
     def state(self) -> TaskState:
-        """Where the task is in its life."""
+        """The task's state."""
         return self.status.state
 
     @property

@@ -32,7 +32,7 @@ def diff(
     server: Server,
     form: Answered,
 ) -> None:
-    """How do two checkpoints differ that were scored on the same anchors?
+    """Compare two checkpoints that were scored on the same anchors.
 
     Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
     for. Anchors are paired, so that what makes some of them hard for both cancels: a difference

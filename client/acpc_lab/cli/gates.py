@@ -57,7 +57,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that a gate decided.
+    """One verdict of a gate.
 
     Attributes:
         name: What was judged.

@@ -18,7 +18,7 @@ _ASK = "[proposed]"
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What the owner of a dataset knows of it."""
+    """Facts that the owner of a dataset supplies."""
 
     pixels: Annotated[str | None, typer.Option(help=f"Column of frames {_ASK}.")] = None
     action: Annotated[str | None, typer.Option(help=f"Column of actions {_ASK}.")] = None

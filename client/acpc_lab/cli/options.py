@@ -96,7 +96,7 @@ Quiet = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """How a record, or a list of them, is printed."""
+    """Output options of a record or a list of them."""
 
     printed: Annotated[
         Format,
@@ -126,7 +126,7 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Answered(Shown):
-    """How an answer is printed that is no list."""
+    """Output options of a single answer."""
 
     printed: Annotated[
         Literal["table", "json"],
@@ -136,7 +136,7 @@ class Answered(Shown):
 
 @dataclass(frozen=True, kw_only=True)
 class Followed(Answered):
-    """How an answer is printed that takes a while, and whether its progress is."""
+    """Output options of an answer that takes a while, and of its progress."""
 
     quiet: Quiet = False
 
@@ -157,7 +157,7 @@ def _target_before(context: typer.Context, value: str | None) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who asks a server. An API key has a variable only: flags are seen by others on the host."""
+    """The caller's credentials. An API key has a variable only: others on the host see flags."""
 
     tls_ca: Annotated[
         Path | None, _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on.")

@@ -38,7 +38,7 @@ def be_quiet(wanted: bool) -> bool:
 
 @dataclass(frozen=True)
 class ProgressView(Generic[T]):
-    """How tasks of one kind are shown.
+    """How the progress of one kind of tasks is drawn.
 
     Attributes:
         noun: What a task is called, in the plural.

@@ -50,7 +50,7 @@ def note(text: str) -> None:
 
 
 def notes(sentences: Iterable[str], kind: str = "warning") -> None:
-    """Writes each sentence on a line of stderr that begins with what it is."""
+    """Writes each sentence to stderr, a line each, after its kind (``note``, ``warning``)."""
     for sentence in sentences:
         note(f"{kind}: {sentence}")
 

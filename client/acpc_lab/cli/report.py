@@ -44,7 +44,7 @@ def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """Which labels of a sweep mean something."""
+    """Labels of a sweep that have a meaning."""
 
     level: Annotated[str, _label("Label with the augmentation level.")] = ""
     run: Annotated[str, _label("Label with the training run.")] = ""
@@ -53,7 +53,7 @@ class Labels:
 
 @dataclass(frozen=True, kw_only=True)
 class Additions:
-    """What the page shows beside the scores."""
+    """Content of the page beside the scores."""
 
     focus: Annotated[
         list[str] | None,
@@ -76,7 +76,7 @@ class ReportServer(FileServer):
 
 
 class Found(NamedTuple):
-    """What sources hold, and the server that they name."""
+    """The content of sources, and the server that they name."""
 
     data: ReportData
     target: str | None = None

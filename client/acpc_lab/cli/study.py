@@ -42,7 +42,7 @@ Folder = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Followed):
-    """Where the results of a study go."""
+    """Destination of a study's results."""
 
     out: Annotated[
         Path | None,
@@ -142,7 +142,7 @@ def _source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrated:
-    """Where thresholds for later checkpoints go, and which."""
+    """Destination of thresholds for later checkpoints, and which are written."""
 
     file: Annotated[
         Path | None,

@@ -75,7 +75,7 @@ class SweepServer(FileServer):
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """What a run does, and for how long."""
+    """What a run does, and its time limits."""
 
     watch: Annotated[
         bool, typer.Option("--watch", help="Follow what was submitted; submit nothing.")

@@ -57,7 +57,7 @@ class WatchServer(FileServer):
 
 @dataclass(frozen=True, kw_only=True)
 class Looking:
-    """What is looked at, and how."""
+    """The dataset that is examined, and how."""
 
     prefix: Annotated[
         str,

@@ -77,7 +77,7 @@ def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float
 
 @dataclass(frozen=True)
 class Sureness:
-    """What is sure of a cell, or of all cells of a checkpoint, among the others of its family.
+    """Confident verdict of a cell, or of all cells of a checkpoint, within its family.
 
     Attributes:
         alone: The confident outcome by itself; None: not measured, or without evidence.

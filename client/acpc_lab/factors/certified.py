@@ -45,7 +45,7 @@ class CertifiedShare:
 
     @property
     def source(self) -> str:
-        """What it was computed from, in short."""
+        """A short summary of what it was computed from."""
         digests = self.checkpoint_digest, self.anchors_digest, self.views_digest
         weights, anchors, views = (digest[:12] for digest in digests)
         return f"weights {weights}, set {anchors}, views {views}, server {self.code_version}"

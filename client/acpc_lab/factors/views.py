@@ -162,7 +162,7 @@ def _space(environment: Any, name: str) -> Any:  # noqa: ANN401 - as above
 
 
 def _between(start: Any, end: Any, level: float) -> Any:  # noqa: ANN401 - a number or an array
-    """The mixture of two values of a space, of their type."""
+    """A mixture of two values of a space, with their type."""
     kind = np.asarray(start).dtype
     mixed = (1 - level) * np.asarray(start, np.float64) + level * np.asarray(end, np.float64)
     if np.issubdtype(kind, np.integer):

@@ -66,7 +66,7 @@ _JOIN_S = 5.0
 
 
 class ScoringOptions(Access, total=False):
-    """How epochs are scored; what is left out has the default in brackets.
+    """Options of scoring epochs; defaults in brackets.
 
     ``tls``, ``token`` and ``insecure`` are those of ``Access``, where ``server`` is no client.
 

@@ -17,7 +17,7 @@ Integers = NDArray[np.int64]
 
 
 class Solver(Protocol):
-    """What ``attach`` needs of a solver."""
+    """The part of a solver that ``attach`` uses."""
 
     callbacks: list[Any]
     n_envs: int

@@ -56,7 +56,7 @@ class Break:
 
 @dataclass(frozen=True)
 class FactorSection:
-    """What the section shows.
+    """Content of the section.
 
     Attributes:
         names: Checkpoints, each with all the levels.

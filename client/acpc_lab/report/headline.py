@@ -41,7 +41,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Headline:
-    """What stands on top: a sentence, what explains it, and a few numbers."""
+    """The top of a page: a sentence, its explanation, and a few numbers."""
 
     sentence: str
     lines: tuple[str, ...]

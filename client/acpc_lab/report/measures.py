@@ -59,7 +59,7 @@ def recompute(cell: Measurement) -> Recomputed | None:
 
 @dataclass(frozen=True)
 class Check:
-    """One finding; ``good`` is None where nothing could be checked."""
+    """The result of a check; ``good`` is None where nothing could be checked."""
 
     good: bool | None
     text: str

@@ -40,7 +40,7 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 @dataclass(frozen=True)
 class Share:
-    """How many of some anchors have a property, and what says so, in words."""
+    """The share of anchors with a property, and a sentence that states it."""
 
     held: int
     of: int
@@ -58,7 +58,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Measurement(MeasuredRow):
-    """One checkpoint under one visual shift: a row of a sweep, with what a report needs to know.
+    """One checkpoint under one visual shift: a row of a sweep, with what a report adds to it.
 
     Attributes:
         shift: The shift in short form, for example ``gaussian_noise:0.08``.
@@ -111,7 +111,7 @@ class Measurement(MeasuredRow):
 
     @property
     def values(self) -> AnchorValues | None:
-        """What was measured at each anchor; None where that is not known."""
+        """Measurements at each anchor; None where they are not available."""
         return None if self.score is None else self.score.checkpoint.anchor_values
 
     @property
@@ -204,7 +204,7 @@ class ReportData:
 
     @property
     def verdict_words(self) -> str:
-        """The same of each verdict, which may rest on several looks."""
+        """The confidence of each verdict, which may rest on several looks, in words."""
         return _least({cell.evidence.sure for cell in self.cells if cell.evidence})
 
     @property

@@ -66,7 +66,7 @@ def verdict_of(cell: Measurement) -> Standing:
 
 
 def standings(data: ReportData) -> list[Standing]:
-    """Those that the report has."""
+    """Outcomes that the report shows."""
     there = set(map(standing, data.cells))
     return [found for found in _STANDINGS if found in there]
 

@@ -201,7 +201,7 @@ NOTHING = 1e-12
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Verification(Record):
-    """What came out.
+    """Result of a verification.
 
     Attributes:
         largest_difference: Largest relative difference of two numbers that count as equal.

@@ -39,7 +39,7 @@ class CollapseRows(Rows):
 
 @dataclass(frozen=True)
 class CollapseParameters(Parameters):
-    """What counts as collapsed.
+    """Parameters that define a collapse.
 
     Attributes:
         distance_share: Collapsed: less latent distance than this share of the largest. The paper

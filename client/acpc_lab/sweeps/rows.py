@@ -21,7 +21,7 @@ from acpc_lab.sweeps.tasks import without_anchors
 
 
 class MeasuredRow:
-    """What a cell of a sweep and a measurement of a report have in common, from whatever source.
+    """Fields that a cell of a sweep and a measurement of a report share.
 
     Attributes:
         score: What was measured, per-anchor values included; None: nothing.

@@ -35,7 +35,7 @@ class _LinkOptions(TypedDict, total=False):
 
 
 class WatchOptions(_LinkOptions, total=False):
-    """How a sweep is watched; defaults in brackets.
+    """Options of watching a sweep; defaults in brackets.
 
     Attributes:
         timeout: Seconds for the whole run; None: until it is done.
@@ -48,7 +48,7 @@ class WatchOptions(_LinkOptions, total=False):
 
 
 class SubmitOptions(_LinkOptions, total=False):
-    """How a sweep is submitted: as ``WatchOptions`` without ``poll``, and these.
+    """Options of submitting a sweep: ``WatchOptions`` without ``poll``, and these.
 
     Attributes:
         rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
@@ -60,7 +60,7 @@ class SubmitOptions(_LinkOptions, total=False):
 
 
 class RunOptions(SubmitOptions, total=False):
-    """How a sweep is run: as ``SubmitOptions``, and these.
+    """Options of running a sweep: ``SubmitOptions``, and these.
 
     Attributes:
         poll: Seconds between two looks at the server [0.5].

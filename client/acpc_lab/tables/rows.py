@@ -32,7 +32,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Column:
-    """What a column holds.
+    """A column's type and format.
 
     Attributes:
         about: One line for the reader of ``--help``.

@@ -40,7 +40,7 @@ _log = logging.getLogger("acpc_lab")
 
 
 class WatchRun(TypedDict, total=False):
-    """How a watch is run; defaults in brackets.
+    """Options of a watch; defaults in brackets.
 
     Attributes:
         once: End as soon as everything that is there now has been scored [False].

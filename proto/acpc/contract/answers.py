@@ -256,7 +256,7 @@ class SampledPool(Record, Wire[pb.PlanCertificate]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PoolChoice(Record, Wire[pb.PoolChoice]):
-    """What a CEM run saw and chose in one iteration.
+    """A CEM run's pool, costs and choice in one iteration.
 
     Attributes:
         costs: Cost of each candidate of the run's pool, float64 (candidates,).

@@ -17,7 +17,7 @@ MAX_POOLS = 10_000
 
 
 class CoverageOutcome(WireEnum):
-    """What draws say of a statement: shown, refuted, or neither."""
+    """Result of a test over draws: the statement is shown, refuted, or neither."""
 
     UNSPECIFIED = 0
     HOLDS = 1
@@ -86,7 +86,7 @@ class CoverageGoal(Request, Wire[pb.CoverageGoal]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CoverageFinding(Record, Wire[pb.CoverageFinding]):
-    """What the draws of one perturbation say of one choice, the winner or the elite set.
+    """Result of the draws of one perturbation for one choice, the winner or the elite set.
 
     Attributes:
         outcome: Whether the statement holds.
@@ -204,7 +204,7 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
 
 @dataclass(frozen=True)
 class Objective(Request, Wire[pb.Objective]):
-    """What a planner minimises: distances to the goal, and a penalty on the actions.
+    """A planner's objective: distances to the goal, and a penalty on the actions.
 
     Attributes:
         terms: At most 16; the cost is their sum. Empty: the squared l2 distance of the last step.

@@ -95,7 +95,7 @@ class DestroyedActions(WireEnum):
 
 
 class Outcome(WireEnum):
-    """What the screen says; UNDECIDED of a confident outcome alone."""
+    """Outcome of the screen; UNDECIDED occurs in confident outcomes alone."""
 
     UNSPECIFIED = 0
     PASSED = 1

@@ -31,7 +31,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """One field of the request and what is wrong with it."""
+    """A field of the request and why it is rejected."""
 
     field: str
     description: str

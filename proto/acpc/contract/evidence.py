@@ -29,7 +29,7 @@ class Doubt(WireEnum):
 
 @dataclass(frozen=True)
 class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
-    """How sure the numbers of a score are made to be; changes no number of the paper.
+    """Confidence options of a score; they change no number of the paper.
 
     Attributes:
         confidence: Confidence of every interval, and of the confident outcome, in (0.5, 1).
@@ -133,7 +133,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
 
 @dataclass(frozen=True, repr=False)
 class Interval(Record, Wire[pb.Interval]):
-    """Where a number lies, at the confidence of the evidence.
+    """A confidence interval, at the level of the evidence.
 
     Attributes:
         lower: Lower end.
@@ -162,7 +162,7 @@ class Interval(Record, Wire[pb.Interval]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evidence(Record, Wire[pb.Evidence]):
-    """How sure the numbers of a score are, over the anchors that could have been drawn.
+    """Confidence in a score's numbers, over the anchors that could have been drawn.
 
     Numbers about a reference are None without one.
 
@@ -214,7 +214,7 @@ class Evidence(Record, Wire[pb.Evidence]):
 
     @property
     def blind_spot(self) -> str:
-        """What the sample cannot have seen, in words; empty where that is not known."""
+        """How rare episodes may be that the sample missed, in words; empty where not known."""
         if self.unseen is None:
             return ""
         what = "trajectory" if self.trajectories == 1 else "trajectories"

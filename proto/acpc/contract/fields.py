@@ -35,7 +35,7 @@ def cached(function: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a field may hold; of a sequence of numbers, every entry.
+    """Bounds of a field's value; of a sequence of numbers, of every entry.
 
     Attributes:
         ge: Smallest value.

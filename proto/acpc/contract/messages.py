@@ -92,7 +92,7 @@ class Loading(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """How values of one type travel; both functions raise ArgumentError with a relative path.
+    """Conversion of one type to the wire and back; both raise ArgumentError with a relative path.
 
     Attributes:
         load: The value of what the message's field holds; called as ``load(held, strict=strict)``.

@@ -59,7 +59,7 @@ Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Moment(Request):
-    """What every interactive request has.
+    """Fields of every interactive request.
 
     Attributes:
         checkpoint: What predicts.
@@ -153,7 +153,7 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlannerMoment(_Moment):
-    """Where a planner is and where it wants to go.
+    """A planner's history and goal.
 
     Attributes:
         goal: uint8 (height, width, 3), or float32 (latent width) in the projected latent space.

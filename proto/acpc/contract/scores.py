@@ -133,7 +133,7 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):
-    """What the screen decided and why.
+    """The screen's decision and its reasons.
 
     Attributes:
         outcome: Passed, failed, or inconclusive without a reference.

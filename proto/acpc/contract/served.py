@@ -13,7 +13,7 @@ from acpc.v1 import dataset_service_pb2
 
 
 class CheckpointState(WireEnum):
-    """Where a checkpoint is."""
+    """Whether a checkpoint is loaded."""
 
     UNSPECIFIED = 0
     AVAILABLE = 1
@@ -22,7 +22,7 @@ class CheckpointState(WireEnum):
 
 @dataclass(frozen=True, repr=False)
 class ModelCard(Record, Wire[pb.ModelCard]):
-    """What a loaded checkpoint is.
+    """Facts about a loaded checkpoint.
 
     Attributes:
         family: ``"lewm"``, ``"pldm"``, ``"prejepa"``, or the name of a plug-in.

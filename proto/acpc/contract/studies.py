@@ -55,7 +55,7 @@ def _noise(*sigmas: float) -> tuple[Perturbation, ...]:
 
 
 class _Study(Request):
-    """What every study has.
+    """Fields of every study.
 
     Attributes:
         kind: Name of the study.
@@ -283,7 +283,7 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
 
 
 class JobState(WireEnum):
-    """Where a job is in its life."""
+    """State of a job."""
 
     UNSPECIFIED = 0
     QUEUED = 1
@@ -300,7 +300,7 @@ class JobState(WireEnum):
 
 @dataclass(frozen=True, repr=False)
 class Progress(Record, Wire[pb.Progress]):
-    """How far a job is.
+    """Progress of a job.
 
     Attributes:
         phase: What the job is doing, for example ``"encoding anchors"``.
@@ -328,7 +328,7 @@ class Progress(Record, Wire[pb.Progress]):
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class JobLife(Record):
-    """Where a job of any kind is in its life.
+    """State of a job of any kind, with its progress.
 
     Attributes:
         create_time: When it was submitted.

@@ -97,7 +97,7 @@ def tensor_fields(array: ArrayLike, path: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Axes:
-    """What an array field holds.
+    """Axes and dtype of an array field.
 
     Attributes:
         names: The axes, comma-separated, for example ``"h, height, width, 3"``.

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 @dataclass(frozen=True)
 class CheckpointSample:
-    """What one checkpoint gave on n anchors.
+    """One checkpoint's measurements on n anchors.
 
     Attributes:
         radius: Mean normalised radius over draws, (n,).

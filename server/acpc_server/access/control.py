@@ -41,7 +41,7 @@ AuthContext = Mapping[str, Sequence[bytes]]
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What decides access; without any of it every caller may do everything."""
+    """Access settings; without any, every caller may do everything."""
 
     access_file: Path | None = None  # tenants, callers, issuers of tokens, quotas
     keys_file: Path | None = None

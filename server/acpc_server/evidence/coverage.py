@@ -49,7 +49,7 @@ def error_share(error: float, pool: int, pools: int) -> float:
 
 @dataclass(frozen=True)
 class CoverageTest:
-    """What is to be shown of the share of draws that leave the choice unchanged."""
+    """Goal of a test: the share of draws that leave the choice unchanged."""
 
     coverage: float  # in (0, 1)
     error: float  # chance of a wrong decision, in (0, 1)

@@ -35,7 +35,7 @@ MAX_SPACING = 4096
 
 @dataclass(frozen=True)
 class DriftTerms:
-    """How drift is sought."""
+    """Parameters of the drift monitor."""
 
     observations: int = 200  # in a reference
     spacing: int = 50  # sessions from one observation to the next, at least

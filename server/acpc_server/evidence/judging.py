@@ -108,7 +108,7 @@ def _notes(
 
 @dataclass(frozen=True)
 class Seen:
-    """What a look saw."""
+    """Data of one look."""
 
     look: Look
     options: EvidenceOptions  # at which its evidence contradicts no verdict

@@ -42,7 +42,7 @@ class Made:
 
     @property
     def attributes(self) -> dict[Any, Any]:
-        """What its ``__dict__`` would be."""
+        """The content of its ``__dict__``."""
         state = self.state[0] if isinstance(self.state, tuple) and self.state else self.state
         return state if isinstance(state, dict) else {}
 

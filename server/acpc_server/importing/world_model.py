@@ -46,7 +46,7 @@ class Module:
 
 @dataclass
 class Found:
-    """What a file holds of one world model.
+    """A world model found in a file.
 
     Attributes:
         tensors: By name, as ``state_dict()`` would give them.

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What an import would write: a config, as bytes, and what is known of the model.
+    """The planned output of an import: a config, as bytes, and facts about the model.
 
     ``finish`` makes those that are stored of a file's tensors.
     """

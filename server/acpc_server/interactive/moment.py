@@ -228,7 +228,7 @@ class EncodedMoment(Moment):
 
     @cached_property
     def moved(self) -> Tensor:
-        """How far each view asked for moved the latents, (views,)."""
+        """Distance by which each requested view moved the latents, (views,)."""
         rows = [row for _, row in self.view_rows]
         return consistency.encoder_shift(self.clean[None], self.views)[rows]
 

@@ -32,7 +32,7 @@ FRAMES, HORIZON, CANDIDATES = 4, 3, 3
 
 @dataclass(frozen=True)
 class Finding:
-    """One promise, and how the model breaks it: empty when it is kept."""
+    """A requirement on a model, and how the model breaks it: empty when it is kept."""
 
     promise: str
     problem: str = ""

@@ -38,7 +38,7 @@ MAX_IMAGE_SIZE, MAX_WINDOW_TOKENS = 4096, 2**14
 
 @runtime_checkable
 class ModelFamily(Protocol):
-    """What a plug-in provides."""
+    """The interface of a plug-in."""
 
     @property
     def name(self) -> str:

@@ -77,7 +77,7 @@ class _Term(NamedTuple):
 
 
 class PoolCost:
-    """What an objective asks of one pool; InvalidArgument names a field that does not fit it.
+    """An objective's inputs for one pool; InvalidArgument names a field that does not fit it.
 
     Args:
         objective: The terms and the control penalty.

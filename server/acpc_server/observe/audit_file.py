@@ -94,7 +94,7 @@ class AuditFile(logging.Handler):
         return self._path.with_name(f"{self._path.name}.{number}")
 
     def _ours(self) -> bool:
-        """Whether the open file still has the name."""
+        """Whether the open file is still the one of that name."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.stat())
         except FileNotFoundError:

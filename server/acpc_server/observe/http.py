@@ -39,7 +39,7 @@ OPENMETRICS = "application/openmetrics-text"
 
 
 class _Form(NamedTuple):
-    """How the series are wanted."""
+    """Format in which the series are requested."""
 
     openmetrics: bool
     gzipped: bool

@@ -20,7 +20,7 @@ _PLUG_IN_STREAM = 1
 
 
 class DrawKey(NamedTuple):
-    """What a draw depends on beside its kind: three uint64.
+    """The key of a draw beside its kind: three uint64.
 
     All severities of one kind share their numbers (common random numbers), so that differences
     between severities carry no extra sampling noise.

@@ -54,7 +54,7 @@ MAX_LOOP_BYTES = 2**16
 
 @dataclass(frozen=True)
 class Ingress:
-    """What calls share: the reading of their messages, and the limits of their callers."""
+    """State that calls share: the reading of their messages, and the limits of their callers."""
 
     receiver: Receiver
     limits: CallerLimits

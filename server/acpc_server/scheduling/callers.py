@@ -28,7 +28,7 @@ MAX_RESTING = 10_000
 
 
 class Resource(enum.StrEnum):
-    """What a caller uses for as long as a call lasts; each is a field of :class:`Quota`."""
+    """A resource that a caller occupies during a call; each is a field of :class:`Quota`."""
 
     CALLS = "calls"
     STREAMS = "streams"
@@ -38,7 +38,7 @@ class Resource(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Quota:
-    """What one caller may use of a server, or what the server gives in all; 0: no limit."""
+    """Limits of one caller, or of the server in all; 0: no limit."""
 
     calls: int = 0  # at a time, streams and waits included
     streams: int = 0  # at a time
@@ -54,7 +54,7 @@ NO_QUOTA = Quota()
 
 @dataclass
 class _Caller:
-    """What a caller holds; by ``next_call`` its calls at its rate are all made (a GCRA bucket)."""
+    """Usage of a caller; ``next_call`` is the theoretical arrival time of its rate limit (GCRA)."""
 
     held: Counter[Resource] = field(default_factory=Counter)
     next_call: float = 0.0

@@ -13,7 +13,7 @@ from acpc_server.errors import Cancelled, DeadlineExceeded
 
 
 class Priority(enum.IntEnum):
-    """Who goes first on the device."""
+    """Order of work on the device."""
 
     INTERACTIVE = 0
     JOB = 1

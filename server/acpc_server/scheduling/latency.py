@@ -70,7 +70,7 @@ class LatencyModel:
 
 
 class Margin:
-    """How many times their estimate requests may take; follows a quantile of what they took."""
+    """The factor by which requests may exceed their estimate; follows a quantile of past ones."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -38,7 +38,7 @@ FP64_TO_FP32 = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What the summaries need of a shard of n anchors.
+    """Measurements of a shard of n anchors, as the summaries need them.
 
     Attributes:
         draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).

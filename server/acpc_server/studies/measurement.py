@@ -82,7 +82,7 @@ S = TypeVar("S", bound=Study)
 
 @dataclass(frozen=True)
 class Bench:
-    """What a study measures with.
+    """A study's means of measurement.
 
     Attributes:
         anchors: What it measures on; their history may be longer than the study's.

@@ -117,7 +117,7 @@ MEASURE_SECONDS = 10.0
 
 
 class Count(NamedTuple):
-    """What is on disk: finished sets, unfinished uploads, and the bytes of both."""
+    """Disk usage: finished sets, unfinished uploads, and the bytes of both."""
 
     sets: int
     staged: int

@@ -27,7 +27,7 @@ class AnchorLimits:
 
 @dataclass(frozen=True)
 class UploadHeader(contract.UploadHeader):
-    """What a set is going to be; ``source`` is set when the server draws it from a dataset."""
+    """Header of an upload; ``source`` is set when the server draws the set from a dataset."""
 
     source: AnchorSource | None = field(default=None, metadata={"wire": None})
 

@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 class ShardLayout(NamedTuple):
-    """What all shards of a set have in common."""
+    """The layout that all shards of a set share."""
 
     frame_size: tuple[int, int]
     block_width: int
