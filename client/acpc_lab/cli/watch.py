@@ -57,7 +57,7 @@ class WatchServer(FileServer):
 
 @dataclass(frozen=True, kw_only=True)
 class Looking:
-    """The dataset that is examined, and how."""
+    """Which files are watched, and how often."""
 
     prefix: Annotated[
         str,
