@@ -157,4 +157,6 @@ def test_a_disk_that_fills_under_the_job_is_named(
     assert answer.exit_code == 1
     assert f"{tmp_path}/score.json: No space left on device" in answer.stderr
     assert "operations/" in answer.stderr
+    init = acpc("sweep", "init", tmp_path / "sweep.yaml")
+    assert f"{tmp_path}/sweep.yaml: No space left on device" in init.stderr
     assert not list(tmp_path.iterdir())
