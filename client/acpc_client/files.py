@@ -26,7 +26,7 @@ _BROKEN = (
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file so that a crash at any moment leaves the old content or the new one.
 
-    Raises OSError: The folder cannot be written.
+    Raises OSError: It cannot be written; ``filename`` is the path.
     """
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
@@ -35,9 +35,11 @@ def write_whole(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             fresh.unlink()
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
 
 

@@ -43,13 +43,15 @@ _CAUSES = re.compile(
     r"connection refused|connection reset|handshake failed|no route to host"
     r"|DNS resolution failed|address lookup failed"  # gRPC 1.76, and newer ones
     r"|no such file or directory|permission denied"
-    r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received",
+    r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received"
+    r"|failed parsing HTTP/2",  # another program has the port
     re.IGNORECASE,
 )
 # With these, no connection came about, so nothing was sent.
 _UNSENT = re.compile(
     r"failed to connect|connection refused|handshake failed|name resolution|DNS resolution"
-    r"|no such file or directory|network is unreachable|no route to host",
+    r"|no such file or directory|network is unreachable|no route to host"
+    r"|failed parsing HTTP/2",
     re.IGNORECASE,
 )
 _log = logging.getLogger("acpc_client")

@@ -15,6 +15,7 @@ from rich.table import Table
 from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
+from acpc_server.errors import FailedPrecondition
 from acpc_server.health_check import health
 from acpc_server.hosts_command import hosts
 from acpc_server.import_command import answered, import_run
@@ -155,9 +156,12 @@ def convert(
     container: Annotated[Container, typer.Option(help="format of the weights file")] = "pt",
 ) -> None:
     """Rewrite a checkpoint folder in another precision or container. Runs offline."""
-    card = convert_weights(
-        source.absolute(), target, weights=weights, dtype=dtype, container=container
-    )
+    try:
+        card = convert_weights(
+            source.absolute(), target, weights=weights, dtype=dtype, container=container
+        )
+    except OSError as error:
+        raise FailedPrecondition(f"{target}: cannot be written: {error.strerror}") from error
     wrote = f"wrote {target} ({card.family}, digest {card.digest})"
     Console(soft_wrap=True).print(wrote, markup=False)
 

@@ -2,6 +2,8 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import grpc
@@ -106,6 +108,17 @@ def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) 
             on_away=lambda _: None,
         )
     assert unused_target in str(caught.value)
+
+
+def test_another_program_on_the_port_is_no_server(side_of: Any) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
+        Thread(target=other.serve_forever, daemon=True).start()
+        with pytest.raises(ServerAway, match=r"no server answers at .* start one there") as caught:
+            side_of(f"127.0.0.1:{other.server_port}").ask(
+                lambda client: client.checkpoints.get("a")
+            )
+        other.shutdown()
+    assert "HTTP/2" in caught.value.why
 
 
 def test_patience_is_short_before_the_first_contact() -> None:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Annotated, Literal
 from xml.etree import ElementTree as ET
 
@@ -25,23 +24,13 @@ from acpc_lab.sweeps import CellResult, SweepResults
 State = Literal["passed", "failed", "undecided", "error"]
 
 
-def _require_writable(path: Path | None) -> Path | None:
-    """The path, once its folder is known to take files: the answer is printed before this one."""
-    if (path := require_folder(path)) is not None:
-        try:
-            TemporaryFile(dir=path.parent).close()
-        except OSError as error:
-            raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from error
-    return path
-
-
 JunitOption = Annotated[
     Path | None,
     typer.Option(
         "--junit",
         metavar="FILE",
         dir_okay=False,
-        callback=_require_writable,
+        callback=require_folder,
         help="Also write what the gate decided here, as JUnit XML for a CI system: one test case "
         "per checkpoint and shift; undecided ones are skipped.",
     ),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import enum
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
 import typer
 from acpc.contract import parse_grid
 from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
-from acpc_client.errors import AcpcError, ArgumentError
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.cli import progress, render
 from acpc_lab.cli.commands import PROTOCOL, SERVER
@@ -248,14 +250,19 @@ def interruptible(*words: str) -> Iterator[None]:
 
 
 def require_folder(path: Path | None) -> Path | None:
-    """The path, once the folder it lies in is known to exist."""
-    if path is not None and not path.parent.is_dir():
-        raise typer.BadParameter(f"the folder {path.parent} does not exist")
+    """The path, once the folder it lies in is known to take files."""
+    if path is not None:
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"the folder {path.parent} does not exist")
+        try:
+            TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise typer.BadParameter(f"cannot write {path}: {error.strerror}") from error
     return path
 
 
 def suffix_of(formats: Sequence[str]) -> Callable[[Path | None], Path | None]:
-    """Checks that a path ends in one of the formats and that its folder exists."""
+    """Checks that a path ends in one of the formats and that its folder takes files."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None and path.suffix not in formats:
@@ -340,4 +347,10 @@ def reported() -> Iterator[None]:
         raise typer.Exit(Exit.USAGE) from error
     except AcpcError as error:
         render.error(error)
+        raise typer.Exit(Exit.ERROR) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        render.error(FailedPrecondition(f"{where}{error.strerror or error}"))
         raise typer.Exit(Exit.ERROR) from error

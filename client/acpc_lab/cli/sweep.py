@@ -123,7 +123,8 @@ def init(
     if file.exists():
         raise typer.BadParameter(f"{file} is there already; name another file")
     require_folder(file)
-    write_whole(file, example(file).encode())
+    with reported():
+        write_whole(file, example(file).encode())
     render.line(f"{file}: written; change it, then run: acpc sweep check {file}")
 
 

@@ -165,7 +165,8 @@ class Archive:
             raise unsafe(
                 self.name,
                 "not an archive of torch.save, which is a ZIP file (files older than torch 1.6, or "
-                "saved with _use_new_zipfile_serialization=False, must be saved again)",
+                "saved with _use_new_zipfile_serialization=False, must be saved again; for a "
+                "pointer of Git LFS: git lfs pull)",
             )
         try:
             with zipfile.ZipFile(_Bounded(self._file)) as archive:

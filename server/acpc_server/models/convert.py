@@ -6,11 +6,13 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EIO
 from pathlib import Path
 from typing import Literal
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from acpc_server.errors import AlreadyExists, InvalidArgument
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject
@@ -93,9 +95,19 @@ def new_folder(destination: Path) -> Iterator[Path]:
 
 
 def save_weights(state: StateDict, file: Path) -> None:
-    """Write a state dict in the container that the file's name says, and empty it."""
-    save = safetensors.torch.save_file if file.suffix == ".safetensors" else torch.save
-    save(_dense(state), file)
+    """Write a state dict in the container that the file's name says, and empty it.
+
+    Raises OSError: It cannot be written.
+    """
+    try:
+        if file.suffix == ".safetensors":
+            safetensors.torch.save_file(_dense(state), file)
+        else:
+            with file.open("wb") as opened:
+                torch.save(_dense(state), opened)
+    except (RuntimeError, SafetensorError) as error:  # of a full disk torch says "unexpected pos"
+        cause = error.__context__
+        raise cause if isinstance(cause, OSError) else OSError(EIO, str(error)) from error
     state.clear()
 
 

@@ -34,6 +34,7 @@ MAX_ARCHIVE_ENTRIES = 100_000
 SAFETENSORS = ".safetensors"
 MAX_HEADER_BYTES = 2**24
 """Header of a safetensors file; a tensor takes about a hundred bytes of it."""
+LFS_POINTER = b"version https://git-lfs"
 
 
 @dataclass(eq=False, repr=False)
@@ -136,9 +137,13 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None
     wanted = network.state_dict()
     counters = {name for name in wanted if name.endswith(".num_batches_tracked")}
     missing = sorted(wanted.keys() - state.keys() - counters)
-    if missing:
-        raise bad_weights(filename, missing[0], f"missing{_and_more(missing)}")
     extra = sorted(state.keys() - wanted.keys())
+    if missing:
+        problem = f"missing{_and_more(missing)}"
+        if extra:  # the same tensor under another prefix, where there is one
+            like = next((name for name in extra if name.endswith(missing[0])), extra[0])
+            problem += f"; the file has {like:.200}{_and_more(extra)} instead"
+        raise bad_weights(filename, missing[0], problem)
     if extra:
         raise bad_weights(filename, extra[0], f"the network has no such tensor{_and_more(extra)}")
     for name, tensor in state.items():
@@ -162,6 +167,9 @@ def check_container(filename: str, file: ByteSource, size: int) -> None:
 
     Raises UnsafeCheckpoint: Not the container that its name says, or one of another size.
     """
+    if file.read(len(LFS_POINTER)) == LFS_POINTER:
+        raise bad_weights(filename, "", "a pointer of Git LFS, not the weights: git lfs pull")
+    file.seek(0)
     if not filename.endswith(SAFETENSORS):
         _check_archive(filename, file, size)
         return

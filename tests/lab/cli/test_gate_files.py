@@ -1,5 +1,7 @@
 """What gates write for CI systems: JUnit of the common shape, annotations that nothing escapes."""
 
+import errno
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,11 +131,32 @@ def test_a_job_that_fails_is_an_error_of_the_file_too(
     assert acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml").exit_code == 2
 
 
+@pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--output", "score.json")])
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    acpc: Callable[..., Any], counterparty: Counterparty
+    acpc: Callable[..., Any], counterparty: Counterparty, option: str, name: str
 ) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
-    answer = acpc(*SCORE, "--json", "--junit", "/proc/gate.xml")  # nobody may write there, nor root
+    answer = acpc(*SCORE, "--json", option, f"/proc/{name}")  # nobody may write there, nor root
     assert (answer.exit_code, answer.stdout) == (2, "")
-    assert "cannot write /proc/gate.xml" in answer.stderr
+    assert f"cannot write /proc/{name}" in answer.stderr
     assert len(counterparty.script) == 1
+
+
+def test_a_disk_that_fills_under_the_job_is_named(
+    acpc: Callable[..., Any],
+    counterparty: Counterparty,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
+    answer = acpc(*SCORE, "--output", tmp_path / "score.json")
+    assert answer.exit_code == 1
+    assert f"{tmp_path}/score.json: No space left on device" in answer.stderr
+    assert "operations/" in answer.stderr
+    init = acpc("sweep", "init", tmp_path / "sweep.yaml")
+    assert f"{tmp_path}/sweep.yaml: No space left on device" in init.stderr
+    assert not list(tmp_path.iterdir())

@@ -64,6 +64,7 @@ class HostileFolder(NamedTuple):
 
 
 EVIL = {"_target_": "os.system", "command": f"touch {WITNESS}"}
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 72351744\n"
 UNSAFE = "FAILED_PRECONDITION"
 INVALID = "INVALID_ARGUMENT"
 DENIED = "PERMISSION_DENIED"
@@ -152,6 +153,12 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "json-huge": (sparse("config.json", 2 << 20), "above the limit"),
         "json-empty": (config_text(""), "config.json: empty file"),
         "tensor-missing": (drop_tensor(QKV), f"{QKV}: missing"),
+        "tensor-renamed": (
+            state_edit(lambda s: s.update({f"net.{QKV}": s.pop(QKV)})),
+            f"{QKV}: missing; the file has net.{QKV} instead",
+        ),
+        "git-lfs-pointer": (weights_bytes(lambda _: LFS_POINTER), "git lfs pull"),
+        "git-lfs-safetensors": (safetensors_bytes(lambda _: LFS_POINTER), "git lfs pull"),
         "tensor-extra": (set_tensor("encoder.pooler.weight", torch.ones(1)), "no such tensor"),
         "tensor-shape": (set_tensor(QKV, torch.ones(3, 3)), f"{QKV}: shape"),
         "tensor-expanded": (

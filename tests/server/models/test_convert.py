@@ -1,5 +1,6 @@
 """Offline conversions: what comes out loads to the same model."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def test_tensors_of_one_storage_and_a_full_disk(
     with pytest.raises(OSError, match="No space left"):
         convert_weights(source, tmp_path / "other")
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("container", ["pt", "safetensors"])
+def test_weights_that_do_not_fit_say_why(tmp_path: Path, container: Container) -> None:
+    source = write_checkpoint(tmp_path / "run")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            convert_weights(source, tmp_path / "new", container=container)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == [source]
 
 
 def test_overflow_is_refused(tmp_path: Path) -> None:
