@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - a side is either client
 
 import asyncio
+import math
 import threading
 from typing import Any
 
@@ -115,6 +116,17 @@ def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
     assert late.argument == "timeout"
     assert answer.views[0].top1.certified
     assert [message.pool.iteration for message in counterparty.requests["PlanPool"]] == [0]
+
+
+@pytest.mark.parametrize("seconds", [1e10, math.inf])
+def test_a_time_that_never_passes_is_one(
+    seconds: float, side: Any, counterparty: Counterparty, scene: dict[str, Any]
+) -> None:
+    """A deadline that the clock of gRPC cannot hold has passed for it."""
+    (answer,) = side.converse({**scene, "timeout": seconds, "message_timeout": seconds}, certify)
+    assert answer.views[0].top1.certified
+    side.ask(lambda client: client.checkpoints.get("a", timeout=seconds))
+    side.ask(lambda client: client.operations.wait("operations/1", timeout=seconds))
 
 
 def test_what_the_server_refuses_ends_the_session_and_says_why(

@@ -24,7 +24,7 @@ def together(
     asks: Sequence[Callable[[RequestContext], T]],
     cancelled: int | None = None,
 ) -> list[Future[T]]:
-    """The answers of requests that waited together, one of which perhaps gave up."""
+    """The answers of requests that waited together in this order; one perhaps gave up."""
     held = Held()
     with ThreadPoolExecutor(16) as pool:
         job = RequestContext(Priority.JOB)
@@ -32,9 +32,11 @@ def together(
         first = pool.submit(engine.encode, model, frames(0.0), job, NumericMode.FP32)
         assert held.entered.wait(GENEROUS_SECONDS)
         contexts = [RequestContext(Priority.INTERACTIVE) for _ in asks]
-        answers = [pool.submit(*one) for one in zip(asks, contexts, strict=True)]
         depth = engine.metrics.queue_depth.labels("interactive")._value
-        wait_until(lambda: depth.get() == len(asks))
+        answers: list[Future[T]] = []
+        for one in zip(asks, contexts, strict=True):
+            answers.append(pool.submit(*one))
+            wait_until(lambda: depth.get() == len(answers))
         if cancelled is not None:
             contexts[cancelled].cancel()
         held.free.set()

@@ -9,6 +9,7 @@ from acpc.faces import lazy_face
 if TYPE_CHECKING:
     from acpc_client.calls import anchors, checkpoints, diagnostics, jobs
     from acpc_client.calls.call import (
+        LONGEST_S,
         CallOptions,
         CertifyOptions,
         Method,

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
+LONGEST_S = 1e9
+"""Longest time that is asked of gRPC, 30 years; a deadline beyond 2262 has passed for it."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from acpc_client.calls import Method, check_options
+from acpc_client.calls import LONGEST_S, Method, check_options
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -151,13 +151,13 @@ def check_connections(connections: int | None) -> int:
 
 
 def check_timeout(timeout: float | None) -> float | None:
-    """Returns ``timeout`` if it is None or positive.
+    """Returns ``timeout``, at most what gRPC takes, if it is None or positive.
 
     Raises ArgumentError: It is not positive.
     """
     if timeout is not None and not timeout > 0:
         raise ArgumentError("timeout", f"found {timeout}, wanted seconds above 0")
-    return timeout
+    return None if timeout is None else min(timeout, LONGEST_S)
 
 
 def check_patience(patience: float | None) -> float | None:

@@ -169,7 +169,7 @@ def _measure_alike(
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
     orders = map(tuple, order.tolist())
     kept: list[Tensor] | list[None] = [None] * len(asked)
-    if any(one.coverage_goal is not None for one in moments):  # whichever came first
+    if rolls.kept:
         kept = [*torch.cat([piece.clean for piece in found], dim=1)]
     measured = map(_Measured, moments, kept, costs.numpy(), orders, gaps, certificates)
     good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()

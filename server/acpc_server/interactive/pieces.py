@@ -214,6 +214,7 @@ class Rolls:
     pools: Tensor  # candidates, (pools, J, H, width)
     goals: Tensor  # (pools, dim)
     group: int  # histories of a pool that are rolled out at a time
+    kept: bool  # whether any of the moments has a coverage goal, which reads clean rollouts again
 
     @staticmethod
     def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:
@@ -223,7 +224,9 @@ class Rolls:
         goals = torch.stack([one.goal for one in moments])
         stacked = torch.stack([*pools])
         most = group_size(moments[0], len(moments) * stacked.shape[1], stacked.shape[2])
-        return Rolls(moments[0], histories, past, stacked, goals, min(most, histories.shape[1]))
+        group = min(most, histories.shape[1])
+        kept = any(one.coverage_goal is not None for one in moments)  # whichever came first
+        return Rolls(moments[0], histories, past, stacked, goals, group, kept)
 
     def piece(self, rows: slice, cost: PoolCost | None, context: RequestContext) -> Piece:
         """Measure some candidates of every pool under all views, a group of views at a time."""
@@ -247,6 +250,6 @@ class Rolls:
             measures.append(measure(moment, (clean, rollouts, self.goals), cost))
         costs = costs_of(moment, cost, clean, self.goals)
         read = clean if cost is not None else clean[..., -1:, :]
-        wanted = len(pools[0]) if moment.coverage_goal is not None else 0
+        wanted = len(pools[0]) if self.kept else 0
         # A copy: a part of the rollouts would keep them all.
         return Piece(read[:, :wanted].clone(), costs, finite, measures)

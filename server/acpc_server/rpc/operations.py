@@ -247,8 +247,6 @@ def _read_terms(text: str) -> dict[str, str]:
             if joint is None:
                 raise _invalid_filter(f"join terms with AND; found {rest!r}")
             rest = rest[joint.end() :].strip()
-            if not rest:
-                raise _invalid_filter("AND needs a term after it")
     return given
 
 

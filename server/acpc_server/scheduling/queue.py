@@ -99,8 +99,9 @@ class BatchQueue:
             if self._closed:
                 raise Unavailable("the server is draining", retry_after=RETRY_SECONDS)
             if priority is Priority.INTERACTIVE:
-                line = waiting.ahead_of(chunk.context.caller)
-                ahead = [one.work for one in line if not one.future.cancelled()]
+                for gone in [one for one in waiting if one.future.cancelled()]:
+                    waiting.remove(gone.context.caller, gone)  # or they would keep others out
+                ahead = [one.work for one in waiting.ahead_of(chunk.context.caller)]
                 self._admission.chunk(chunk.work, ahead, chunk.context, len(waiting))
             waiting.add(chunk.context.caller, chunk)
             self._report(priority)

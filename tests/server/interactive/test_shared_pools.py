@@ -81,12 +81,14 @@ def test_pools_of_one_call_are_answered_as_they_are_alone(world: PlanningWorld) 
 
 
 def test_a_coverage_goal_is_met_in_the_call_of_one_without(world: PlanningWorld) -> None:
-    """Its draws need the clean rollouts, wherever it stands in the call."""
+    """Its draws need the clean rollouts of every candidate, wherever it stands in the call."""
     plain = moment(0, views=noise(0.08, draws=1))
     covered = replace(moment(1, views=noise(0.08, draws=1)), coverage_goal=CoverageGoal(0.8))
-    asked = [(prepared(world, request), pool(0)) for request in (plain, covered)]
-    for answer, (session, _) in zip(answers(world, *asked), asked, strict=True):
-        assert answer.result(0).clean is not None or session.coverage_goal is None
+    asked = [(prepared(world, request), pool(0)) for request in (covered, plain, covered)]
+    for order in (asked[:2], asked[1:]):
+        for answer, (session, _) in zip(answers(world, *order), order, strict=True):
+            clean = answer.result(0).clean
+            assert session.coverage_goal is None or (clean is not None and len(clean) == 16)
 
 
 def test_what_may_not_share_a_call_has_its_own(world: PlanningWorld) -> None:

@@ -17,6 +17,7 @@ from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, U
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
+    ConcurrencyLimiter,
     LatencyModel,
     Priority,
     RequestContext,
@@ -203,6 +204,18 @@ def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> 
         answer.result(GENEROUS_SECONDS)
     assert device.engine.encode(device.model, frames(5.0), interactive(), FP32) is not None
     device.close()
+
+
+def test_requests_that_were_given_up_keep_nobody_out() -> None:
+    waiting = queue.BatchQueue(
+        Metrics(), AdmissionController(max_queue=2), ConcurrencyLimiter(slots=1)
+    )
+    for _ in range(3):
+        context = interactive()
+        chunk = queue.Chunk("encode", "kind", None, 1, lambda given: given, context, False, 1)
+        waiting.put(chunk)
+        context.wait_on(chunk.future)
+        context.cancel()
 
 
 def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
