@@ -409,7 +409,6 @@ REFUSED: dict[str, tuple[Callable[[Path], Flags], str]] = {
     "TLS alone says not who calls": (lambda folder: {**OPEN, **tls_flags(folder)}, "--keys-file"),
     "keys in the clear": (lambda folder: {**OPEN, **keys_flags(folder)}, "in the clear"),
     "a key that others can read": (lambda folder: tls_flags(folder, 0o644), "chmod 600"),
-    "no keys yet": (lambda folder: {"keys_file": folder / "k.json"}, "acpc-server keys create"),
 }
 
 

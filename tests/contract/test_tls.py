@@ -1,4 +1,4 @@
-"""A server with a certificate: who trusts it is served, who does not is not."""
+"""A server with a certificate: who trusts it is served; files that are no use stop the start."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 import wire
 from acpc.contract import GaussianNoise
-from acpc_client import errors
-from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport.channel import Tls
 from acpc_server.cli import app
@@ -19,11 +17,10 @@ from waiting import GENEROUS_SECONDS
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command makes for this host, and the authority of another folder."""
+    """What the command makes for this host."""
     folder = tmp_path_factory.mktemp("tls")
-    for path in (folder, folder / "stranger"):
-        made = CliRunner().invoke(app, ["dev-certificates", str(path), "--name", "gpu-host"])
-        assert made.exit_code == 0, made.output
+    made = CliRunner().invoke(app, ["dev-certificates", str(folder), "--name", "gpu-host"])
+    assert made.exit_code == 0, made.output
     return folder
 
 
@@ -41,9 +38,8 @@ def secure(
         yield server
 
 
-def compare(server: ServerProcess, tls: Tls | None) -> float:
-    once = RetryPolicy(attempts=1)
-    with AcpcClient(server.address, tls=tls, timeout=GENEROUS_SECONDS, retry=once) as client:
+def compare(server: ServerProcess, tls: Tls) -> float:
+    with AcpcClient(server.address, tls=tls, timeout=GENEROUS_SECONDS) as client:
         answer = client.compare_pair(
             "lewm", wire.frames(3), wire.blocks(), perturbations=GaussianNoise(0.08)
         )
@@ -56,16 +52,6 @@ def test_a_client_that_trusts_the_certificate(secure: ServerProcess, certificate
     assert compare(secure, Tls(certificates / "ca.pem", server_name="gpu-host")) > 0
 
 
-def test_a_client_that_trusts_another(secure: ServerProcess, certificates: Path) -> None:
-    with pytest.raises(errors.TlsMismatch, match="is not signed by"):
-        compare(secure, Tls(ca_file=certificates / "stranger" / "ca.pem"))
-
-
-def test_a_client_without_tls(secure: ServerProcess) -> None:
-    with pytest.raises(errors.TlsMismatch, match="set ACPC_TLS_CA"):
-        compare(secure, None)
-
-
 @pytest.mark.parametrize("missing", ["certificate", "key"])
 def test_unusable_files_stop_the_start(
     world: ServedWorld, certificates: Path, tmp_path: Path, missing: str
@@ -76,17 +62,6 @@ def test_unusable_files_stop_the_start(
     flags = {"tls_certificate": files["certificate"], "tls_key": files["key"]}
     server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags)
     with pytest.raises(RuntimeError, match=r"absent\.pem"):
-        server.start()
-    assert server.wait() != 0
-
-
-@pytest.mark.parametrize("given", ["tls_certificate", "tls_key"])
-def test_half_a_pair_stops_the_start(
-    world: ServedWorld, certificates: Path, tmp_path: Path, given: str
-) -> None:
-    flags = {given: certificates / "server.pem"}
-    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags)
-    with pytest.raises(RuntimeError, match="tls"):
         server.start()
     assert server.wait() != 0
 

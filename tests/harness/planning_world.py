@@ -77,7 +77,7 @@ class PlanningWorld:
 
     def __init__(self, root: Path, threads: int = 0) -> None:
         for seed in SEEDS:
-            write_checkpoint(root / f"m{seed}", public_config(), seed=seed)
+            write_checkpoint(root / f"m{seed}", public_config("shallow"), seed=seed)
         recorded = Metrics()
         self.engine = DeviceClient(CPU, recorded, threads=threads)
         self._checkpoints = CheckpointCache(
@@ -94,7 +94,7 @@ class PlanningWorld:
 
     @staticmethod
     def reference(model: int = 0) -> ReferenceModel:
-        return ReferenceModel.of(public_config(), model)
+        return ReferenceModel.of(public_config("shallow"), model)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 Config = dict[str, Any]
-Size = Literal["small", "paper"]
+Size = Literal["small", "shallow", "paper"]
 
 SIZES: dict[Size, Config] = {
     # Small enough for thousands of rollouts in a test; every optional part is present.
@@ -56,6 +56,12 @@ SIZES: dict[Size, Config] = {
             "mlp_dim": 2048,
         },
     },
+}
+# One layer of each network: where the model is asked often, and how it is built is no matter.
+SIZES["shallow"] = {
+    **SIZES["small"],
+    "encoder": {**SIZES["small"]["encoder"], "num_hidden_layers": 1},
+    "predictor": {**SIZES["small"]["predictor"], "depth": 1},
 }
 VIT_WIDTHS = {"tiny": 192, "small": 384, "base": 768}
 VIT_DEPTHS = {"tiny": 12, "small": 12, "base": 12}

@@ -102,15 +102,6 @@ def test_shares_of_other_weights_are_left_out_and_said() -> None:
     assert "server 1" in dict(section_of(found).tables[2].rows)["light"][2].tip
 
 
-def test_a_share_has_wilsons_interval() -> None:
-    """By its closed form."""
-    z, n, p = 1.959964, 40, 0.75
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z * ((p * (1 - p) + z * z / (4 * n)) / n) ** 0.5 / (1 + z * z / n)
-    found = Share(30, 40).interval()
-    assert (found.lower, found.upper) == pytest.approx((centre - reach, centre + reach), abs=1e-6)
-
-
 @pytest.mark.parametrize("certified", [False, True])
 def test_the_figure_has_a_panel_for_each_factor_and_a_line_for_each_checkpoint(
     certified: bool,
