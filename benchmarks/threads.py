@@ -22,7 +22,7 @@ from typing import Any
 
 import common
 import torch
-from acpc_server.engine.host import Waiting, keep_freed_memory
+from acpc_server.engine.host import Waits, keep_freed_memory
 from acpc_server.models import load_checkpoint, rollout
 from processes import running
 from public_checkpoint import public_config, write_checkpoint
@@ -47,7 +47,7 @@ def works(folder: Path) -> dict[str, dict[str, Callable[[], object]]]:
     }
 
 
-def turn(waiting: Waiting, work: Callable[[], object], calls: int, *, spin: bool) -> common.Spent:
+def turn(waiting: Waits, work: Callable[[], object], calls: int, *, spin: bool) -> common.Spent:
     """What a call takes while threads that wait spin, or sleep."""
     if waiting.spins is not spin:
         waiting.choose(spin=spin)
@@ -57,7 +57,7 @@ def turn(waiting: Waiting, work: Callable[[], object], calls: int, *, spin: bool
 
 
 def compared(
-    waiting: Waiting, kinds: dict[str, Callable[[], object]], calls: int, rounds: int
+    waiting: Waits, kinds: dict[str, Callable[[], object]], calls: int, rounds: int
 ) -> dict[str, Any]:
     """Seconds of every way to compute one thing, in turns."""
     ways = {
@@ -85,7 +85,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     """Every case, alone and beside a busy process."""
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
-    waiting, computed = Waiting(threads), works(folder)
+    waiting, computed = Waits(threads), works(folder)
     report: dict[str, Any] = {name: {} for name in computed}
     for where, busy in (("alone", nullcontext()), ("beside", running(BUSY))):
         with busy:

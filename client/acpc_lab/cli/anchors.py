@@ -17,7 +17,14 @@ from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Group, command
-from acpc_lab.cli.options import Answered, Followed, Server, Shown, given, interruptible
+from acpc_lab.cli.options import (
+    AnswerOptions,
+    FollowOptions,
+    OutputOptions,
+    Server,
+    given,
+    interruptible,
+)
 from acpc_lab.cli.parameters import AnchorDraw, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
@@ -82,7 +89,7 @@ def upload(
     compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
     request_id: RequestId = None,
     server: Server,
-    form: Followed,
+    form: FollowOptions,
 ) -> None:
     r"""Stores windows that lie here at the server, as an anchor set.
 
@@ -190,7 +197,7 @@ def create(
     description: Description = "",
     request_id: RequestId = None,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     r"""Makes an anchor set from a dataset that the server can see.
 
@@ -215,7 +222,7 @@ def create(
 
 
 @command(app, "list")
-def list_sets(*, server: Server, form: Shown) -> None:
+def list_sets(*, server: Server, form: OutputOptions) -> None:
     """Lists the anchor sets of the server, newest first."""
     with server.connect() as client:
         render.listing(list(client.anchors.list()), render.ANCHOR_SETS, form.format)
@@ -232,7 +239,7 @@ def show(
         float, typer.Option(help="Quantile of the distances between states to tell.")
     ] = 0.35,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     """Shows one anchor set; states and labels themselves as JSON."""
     with server.connect() as client:

@@ -9,7 +9,7 @@ from acpc_client import Checkpoint, CheckpointRef
 
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Group, command
-from acpc_lab.cli.options import Server, Shown
+from acpc_lab.cli.options import OutputOptions, Server
 from acpc_lab.cli.parameters import sets
 from acpc_lab.cli.table import Format
 
@@ -29,7 +29,7 @@ def list_checkpoints(
         typer.Option("--all", help="Also folders that cannot be loaded: why, and what to run."),
     ] = False,
     server: Server,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     """Lists every checkpoint below the server's root."""
     with server.connect() as client:
@@ -44,7 +44,7 @@ def list_checkpoints(
 
 
 @command(app)
-def show(*, name: Name, weights: Weights = "", server: Server, form: Shown) -> None:
+def show(*, name: Name, weights: Weights = "", server: Server, form: OutputOptions) -> None:
     """Shows one checkpoint; its model is known once it is loaded."""
     with server.connect() as client:
         _print(client.checkpoints.get(CheckpointRef(name, weights)), form)
@@ -57,7 +57,7 @@ def load(
     weights: Weights = "",
     pin: Annotated[bool, typer.Option("--pin", help="Keep it until it is unloaded.")] = False,
     server: Server,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     """Reads a checkpoint onto the device."""
     with server.connect() as client:
@@ -66,13 +66,13 @@ def load(
 
 
 @command(app)
-def unload(*, name: Name, weights: Weights = "", server: Server, form: Shown) -> None:
+def unload(*, name: Name, weights: Weights = "", server: Server, form: OutputOptions) -> None:
     """Frees the device memory of a checkpoint."""
     with server.connect() as client:
         _print(client.checkpoints.unload(CheckpointRef(name, weights)), form)
 
 
-def _print(checkpoint: Checkpoint, form: Shown) -> None:
+def _print(checkpoint: Checkpoint, form: OutputOptions) -> None:
     if form.json:
         render.line(checkpoint.to_json(indent=2))
         return

@@ -14,7 +14,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, JunitOption, publish
-from acpc_lab.cli.options import Answered, Exit, Server
+from acpc_lab.cli.options import AnswerOptions, Exit, Server
 from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
@@ -53,7 +53,7 @@ def compare(
     views: ViewChoice,
     weights: Weights = None,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     r"""Do two views of one history lead to the same predicted future?
 
@@ -99,7 +99,7 @@ def certify(
     ] = None,
     junit: JunitOption = None,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     r"""Can this visual change alter the planner's choice among these candidates?
 
@@ -173,7 +173,7 @@ def plan_paired(
     ] = False,
     junit: JunitOption = None,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     r"""Does this visual change alter the plan that CEM returns?
 

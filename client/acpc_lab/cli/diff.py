@@ -11,7 +11,7 @@ from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreCompar
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import Answered, Server, given
+from acpc_lab.cli.options import AnswerOptions, Server, given
 from acpc_lab.cli.parameters import sets
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
@@ -30,7 +30,7 @@ def diff(
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
     server: Server,
-    form: Answered,
+    form: AnswerOptions,
 ) -> None:
     """Compare two checkpoints that were scored on the same anchors.
 

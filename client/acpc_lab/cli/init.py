@@ -17,7 +17,7 @@ _ASK = "[proposed]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class DatasetFacts:
     """Facts that the owner of a dataset supplies."""
 
     pixels: Annotated[str | None, typer.Option(help=f"Column of frames {_ASK}.")] = None
@@ -56,7 +56,7 @@ def init(
     format: Annotated[
         str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
     ] = "",
-    known: Known,
+    known: DatasetFacts,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the task file.")] = False,
 ) -> None:
     """Writes a task file for a dataset: which columns are frames, actions and states.
@@ -78,7 +78,7 @@ def init(
     **Exit codes**: 0 written; 1 the dataset cannot be read so; 2 wrong usage, a column that is not
     there, or a file that is.
     """
-    from acpc_lab.datasets import Chosen, columns_of, open_dataset, proposed  # noqa: PLC0415  slow
+    from acpc_lab.datasets import TaskChoice, columns_of, open_dataset, proposed  # noqa: PLC0415  slow
 
     if not dataset.exists():
         wrong = f"{dataset} is not here; if it lies at the server alone, give the command there"
@@ -88,7 +88,7 @@ def init(
         raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --output")
     require_folder(target)
     labels = None if known.labels is None else read_numbers(known.labels, int, "--labels")
-    chosen = Chosen(dataset.stem[:100], **{**vars(known), "labels": labels})
+    chosen = TaskChoice(dataset.stem[:100], **{**vars(known), "labels": labels})
     with reported(), open_dataset(dataset, format) as opened:
         columns = columns_of(opened)
         rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]

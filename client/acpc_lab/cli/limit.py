@@ -14,7 +14,7 @@ from acpc_client import LimitPoint, SeverityLimit, save_result
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
     Exit,
-    Followed,
+    FollowOptions,
     Server,
     as_usage,
     given,
@@ -22,7 +22,7 @@ from acpc_lab.cli.options import (
     output_option,
 )
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.score import AnchorChoice, Judged, MeasureChoice
+from acpc_lab.cli.score import AnchorChoice, Checkpoints, MeasureChoice
 
 _LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
 Strongest = Annotated[
@@ -37,7 +37,7 @@ Strongest = Annotated[
 
 def limit(
     *,
-    judged: Judged,
+    judged: Checkpoints,
     shift: Strongest,
     source: AnchorChoice,
     measures: MeasureChoice,
@@ -57,7 +57,7 @@ def limit(
         Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
     ] = None,
     server: Server,
-    form: Followed,
+    form: FollowOptions,
 ) -> None:
     r"""Up to which severity does this checkpoint pass?
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Server, Shown
+from acpc_lab.cli.options import OutputOptions, Server
 
 
-def datasets(server: Server, form: Shown) -> None:
+def datasets(server: Server, form: OutputOptions) -> None:
     """Lists the datasets below the server's dataset root: ``--dataset`` can name the HDF5 files.
 
     Of those in other formats `acpc anchors upload` makes anchor sets, where they lie.
@@ -19,7 +19,7 @@ def datasets(server: Server, form: Shown) -> None:
         render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
 
 
-def tasks(server: Server, form: Shown) -> None:
+def tasks(server: Server, form: OutputOptions) -> None:
     """Lists task presets, and task files below the server's dataset root: what ``--task`` can name.
 
     A task says which columns a dataset has; of a file only the name is known until it is used.

@@ -13,12 +13,12 @@ from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.gates import JunitOption
 from acpc_lab.cli.options import (
     AnswerOutput,
-    Followed,
+    FollowOptions,
     Gate,
     GateOption,
+    OutputOptions,
     ScoreOutput,
     Server,
-    Shown,
 )
 from acpc_lab.cli.table import Format
 
@@ -50,7 +50,7 @@ Filter = Annotated[
 
 
 @command(app, "list")
-def list_operations(*, filter: Filter = "", server: Server, form: Shown) -> None:
+def list_operations(*, filter: Filter = "", server: Server, form: OutputOptions) -> None:
     """Lists the jobs of the server."""
     with server.connect() as client:
         listed = list(client.operations.list(filter=filter))
@@ -58,7 +58,7 @@ def list_operations(*, filter: Filter = "", server: Server, form: Shown) -> None
 
 
 @command(app)
-def show(*, name: Name, server: Server, form: Shown) -> None:
+def show(*, name: Name, server: Server, form: OutputOptions) -> None:
     """Shows one job as it is now, and its answer when it has one."""
     with server.connect() as client:
         operation = client.operations.get(name)
@@ -84,7 +84,7 @@ def watch(
     junit: JunitOption = None,
     output: ScoreOutput = None,
     server: Server,
-    form: Followed,
+    form: FollowOptions,
 ) -> None:
     """Follows a job to its end; exits as `acpc score` does."""
     with server.connect() as client:

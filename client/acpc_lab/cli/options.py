@@ -97,7 +97,7 @@ Quiet = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
+class OutputOptions:
     """Output options of a record or a list of them."""
 
     printed: Annotated[
@@ -127,7 +127,7 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered(Shown):
+class AnswerOptions(OutputOptions):
     """Output options of a single answer."""
 
     printed: Annotated[
@@ -137,7 +137,7 @@ class Answered(Shown):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Followed(Answered):
+class FollowOptions(AnswerOptions):
     """Output options of an answer that takes a while, and of its progress."""
 
     quiet: Quiet = False

@@ -67,6 +67,8 @@ def error(failure: AcpcError) -> None:
         words = f"{violation.field}: {violation.description}"
         if words != failure.message:
             note(f"  {words}")
+    if failure.reason == "WEIGHTS_AMBIGUOUS":
+        note("  choose with --weights-file, for the reference with --reference-weights-file")
     if failure.retry_after is not None:
         note(f"  try again in {failure.retry_after:.1f} s")
     if failure.request_id:

@@ -52,7 +52,7 @@ class Labels:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Additions:
+class PageParts:
     """Content of the page beside the scores."""
 
     focus: Annotated[
@@ -75,7 +75,7 @@ class ReportServer(FileServer):
     timeout: Timeout = None
 
 
-class Found(NamedTuple):
+class Sources(NamedTuple):
     """The content of sources, and the server that they name."""
 
     data: ReportData
@@ -110,7 +110,7 @@ def report(
             "--follow", help="Write it again whenever something of a sweep or a watch changes."
         ),
     ] = False,
-    shown: Additions,
+    shown: PageParts,
     labels: Labels,
     server: ReportServer,
 ) -> None:
@@ -136,7 +136,7 @@ def report(
     for path in (output, figures):
         require_folder(path)
 
-    def read() -> Found:
+    def read() -> Sources:
         found = _read(sources, title, shift, labels, server)
         data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
         if shown.certified is not None:
@@ -151,7 +151,7 @@ def report(
 
 
 def _write(
-    found: Found, output: Path, figures: Path | None, shown: Additions, server: ReportServer
+    found: Sources, output: Path, figures: Path | None, shown: PageParts, server: ReportServer
 ) -> None:
     """Writes the page, with pictures where a server has them; says so, and what is missing."""
     from acpc_lab import report as reports  # noqa: PLC0415  slow
@@ -176,7 +176,7 @@ def _write(
         render.note(f"no pictures: {data.previews_missing}")
 
 
-def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Found:
+def _follow(sources: list[str], output: Path, read: Callable[[], Sources]) -> Sources:
     """Writes the page at every change until nothing is pending or Ctrl-C; returns the last state.
 
     A folder that cannot be read and a page that cannot be written are reported and tried again.
@@ -187,7 +187,7 @@ def _follow(sources: list[str], output: Path, read: Callable[[], Found]) -> Foun
 
     disk, page = kept_at(sources[0]), _Page(output)
     seen: object = None
-    found: Found | None = None
+    found: Sources | None = None
     try:
         while True:
             began, now = time.process_time(), disk.stamp()
@@ -253,7 +253,7 @@ def _unwritten(path: Path, error: OSError) -> str:
 
 def _read(
     sources: list[str], title: str, shift: str, labels: Labels, server: ReportServer
-) -> Found:
+) -> Sources:
     from acpc_lab import report as reports  # noqa: PLC0415  slow to import
     from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
 
@@ -263,15 +263,15 @@ def _read(
     match kinds.pop():
         case "jobs":
             with server.client(None, {}, timeout=server.timeout) as client:
-                return Found(reports.from_operations(client, sources, title=title))
+                return Sources(reports.from_operations(client, sources, title=title))
         case "files with scores":
-            return Found(reports.from_files(sources, shift=shift, title=title))
+            return Sources(reports.from_files(sources, shift=shift, title=title))
     if len(sources) > 1:
         raise typer.BadParameter(f"found {len(sources)} sweeps, wanted one")
     results = SweepResults.open(sources[0])
     names = reports.LabelNames(labels.level, labels.run, labels.task)
     data = reports.from_sweep(results, labels=names, title=title)
-    return Found(data, *reports.server_of(results))
+    return Sources(data, *reports.server_of(results))
 
 
 def _kind(source: str) -> str:

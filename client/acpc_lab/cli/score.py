@@ -31,7 +31,7 @@ from acpc_lab.cli.follow import finish, follow, submitting
 from acpc_lab.cli.gates import JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Exit,
-    Followed,
+    FollowOptions,
     Gate,
     GateOption,
     ScoreOutput,
@@ -148,7 +148,7 @@ class MeasureChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class Checkpoints:
     """The checkpoint that is scored, and the one it is compared with."""
 
     checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
@@ -178,7 +178,7 @@ class Judged:
 
 def score(
     *,
-    judged: Judged,
+    judged: Checkpoints,
     shift: Shift,
     source: AnchorChoice,
     measures: MeasureChoice,
@@ -193,7 +193,7 @@ def score(
     output: ScoreOutput = None,
     log_to: LogTo = None,
     server: Server,
-    form: Followed,
+    form: FollowOptions,
 ) -> None:
     r"""Is this checkpoint fit to ship under a visual shift?
 
@@ -254,7 +254,7 @@ def score(
         finish(ended[0], form, gate, junit, f"{checkpoint.name} under {shifts[0]}")
 
 
-def _name(jobs: Sequence[ScoreJob], form: Followed) -> None:
+def _name(jobs: Sequence[ScoreJob], form: FollowOptions) -> None:
     for job in jobs:
         if form.json:
             render.result(job.submitted)
@@ -266,7 +266,7 @@ def _finish_all(
     client: AcpcClient,
     shifts: Sequence[Perturbation],
     ended: Sequence[Operation],
-    form: Followed,
+    form: FollowOptions,
     gate: Gate,
     junit: Path | None,
 ) -> None:

@@ -14,7 +14,7 @@ from acpc.contract import CHOICES, KINDS, example, severity_range
 from acpc.extras import install_line
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Shifts, Shown, read_grid
+from acpc_lab.cli.options import OutputOptions, Shifts, read_grid
 from acpc_lab.cli.table import Column
 
 COLUMNS = tuple(
@@ -42,7 +42,7 @@ def shifts(
     image_size: Annotated[
         int, typer.Option(min=8, max=512, help="Of the model: lengths are in its pixels.")
     ] = 224,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     """Lists the visual changes that ``--shift`` can name; asks no server.
 

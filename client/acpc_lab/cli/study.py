@@ -17,7 +17,15 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import Command, Group, command, single_options
-from acpc_lab.cli.options import Answered, Exit, Followed, Server, given, output_option, reported
+from acpc_lab.cli.options import (
+    AnswerOptions,
+    Exit,
+    FollowOptions,
+    Server,
+    given,
+    output_option,
+    reported,
+)
 from acpc_lab.cli.parameters import AnchorDraw, Mode
 from acpc_lab.cli.progress import ProgressView, shown, state_of
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
@@ -41,7 +49,7 @@ Folder = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output(Followed):
+class Output(FollowOptions):
     """Destination of a study's results."""
 
     out: Annotated[
@@ -141,7 +149,7 @@ def _source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibrated:
+class Calibration:
     """Destination of thresholds for later checkpoints, and which are written."""
 
     file: Annotated[
@@ -170,7 +178,7 @@ class Calibrated:
         render.notes(chosen.warnings)
 
 
-def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibrated, output: Output) -> None:  # noqa: ANN401 - options
+def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibration, output: Output) -> None:  # noqa: ANN401 - options
     study = studies.STUDIES["thresholds"]
     with reported():
         output.check()
@@ -251,7 +259,7 @@ _VIEW: ProgressView[studies.MeasuringTask] = ProgressView(
 
 def _measure(
     server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask, out: Path
-) -> list[studies.Measured]:
+) -> list[studies.CheckpointAnswer]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
 
@@ -286,7 +294,7 @@ for _study in studies.STUDIES.values():
 
 
 @command(app)
-def verify(*, folder: Folder, form: Answered) -> None:
+def verify(*, folder: Folder, form: AnswerOptions) -> None:
     """Is a study what its folder says?
 
     Compares the SHA-256 of every file with the manifest, computes the summary again from the rows

@@ -22,9 +22,9 @@ from acpc_lab.cli.options import (
     FamilyWiseOption,
     FileServer,
     Gate,
+    OutputOptions,
     Patience,
     Quiet,
-    Shown,
     interruptible,
     output_option,
     reported,
@@ -74,7 +74,7 @@ class SweepServer(FileServer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunMode:
     """What a run does, and its time limits."""
 
     watch: Annotated[
@@ -129,7 +129,7 @@ def init(
 
 
 @command(app)
-def check(*, file: File, server: SweepServer, form: Shown) -> None:
+def check(*, file: File, server: SweepServer, form: OutputOptions) -> None:
     """Resolves a sweep file against the server and lists its cells; submits nothing."""
     with reported():
         sweep = Sweep.load(file)
@@ -146,7 +146,7 @@ def check(*, file: File, server: SweepServer, form: Shown) -> None:
 def run(
     *,
     file: File,
-    running: Running,
+    running: RunMode,
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False,
@@ -160,7 +160,7 @@ def run(
     output: Output = None,
     junit: JunitOption = None,
     server: SweepServer,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
 
@@ -206,7 +206,7 @@ def run(
 
 
 def _finish(
-    results: SweepResults, gate: Gate | None, form: Shown, *, junit: Path | None, file: Path
+    results: SweepResults, gate: Gate | None, form: OutputOptions, *, junit: Path | None, file: Path
 ) -> None:
     sweep_tables.results_table(results, form.format)
     sweep_tables.failures(results.failed)
@@ -233,7 +233,7 @@ def status(
     ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
     server: SweepServer,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     """Shows where a sweep is; asks the server once about the jobs under way."""
     with reported():
@@ -264,7 +264,7 @@ def export(
         bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
     ] = False,
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
-    form: Shown,
+    form: OutputOptions,
 ) -> None:
     """Exports what was measured; prints CSV without `--output`. Asks no server."""
     if form.json and (anchors or output is not None):

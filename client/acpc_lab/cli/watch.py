@@ -22,7 +22,7 @@ from acpc_lab.cli.options import (
     Concurrency,
     Exit,
     FileServer,
-    Followed,
+    FollowOptions,
     Gate,
     interruptible,
     reported,
@@ -56,7 +56,7 @@ class WatchServer(FileServer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Looking:
+class LookOptions:
     """Which files are watched, and how often."""
 
     prefix: Annotated[
@@ -99,7 +99,7 @@ class Looking:
 
 
 @dataclass
-class _Telling:
+class _Reporter:
     """Tells of each checkpoint on stdout, runs the command of those that fail, and counts."""
 
     as_json: bool
@@ -197,7 +197,7 @@ def watch(
         typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
     ],
     sweep: _SweepFile,
-    looking: Looking,
+    looking: LookOptions,
     gate: Annotated[
         Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
     ] = None,
@@ -213,7 +213,7 @@ def watch(
     junit: JunitOption = None,
     log_to: LogTo = None,
     server: WatchServer,
-    form: Followed,
+    form: FollowOptions,
 ) -> None:
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
@@ -244,7 +244,7 @@ def watch(
     """
     with reported():
         spec = load_spec(sweep)
-        telling = _Telling(form.json, on_fail, gate or spec.gate)
+        telling = _Reporter(form.json, on_fail, gate or spec.gate)
         render.notes(spec.warnings)
         with logged(log_to, spec.name) as log:
             watching = Watch(

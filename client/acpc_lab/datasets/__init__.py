@@ -2,5 +2,5 @@
 
 from acpc.datasets import recognise
 
-from acpc_lab.datasets.proposal import Chosen, FoundColumn, columns_of, proposed
+from acpc_lab.datasets.proposal import FoundColumn, TaskChoice, columns_of, proposed
 from acpc_lab.datasets.windows import DrawnFrames, drawn_from, open_dataset, read_task

@@ -31,7 +31,7 @@ class FoundColumn:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class TaskChoice:
     """What the user chose of a task; a field that is None is proposed from the dataset.
 
     Attributes:
@@ -65,7 +65,7 @@ def columns_of(dataset: Dataset) -> list[FoundColumn]:
 
 
 def proposed(
-    dataset: Dataset, columns: Sequence[FoundColumn], chosen: Chosen
+    dataset: Dataset, columns: Sequence[FoundColumn], chosen: TaskChoice
 ) -> tuple[str, list[str]]:
     """The text of a task file that a server can read this dataset by, and what to know of it.
 

@@ -53,7 +53,7 @@ class SolverHook(ABC):
             )
         if self not in solver.callbacks:
             solver.callbacks.append(self)
-        if not isinstance(solver, _Attached):
+        if not isinstance(solver, _AttachedSolver):
             solver.__class__ = _attached(type(solver))
         return solver
 
@@ -62,12 +62,12 @@ class SolverHook(ABC):
         if self in solver.callbacks:
             solver.callbacks.remove(self)
         others = any(isinstance(one, SolverHook) for one in solver.callbacks)
-        if isinstance(solver, _Attached) and not others:
+        if isinstance(solver, _AttachedSolver) and not others:
             solver.__class__ = type(solver).__bases__[1]
         return solver
 
 
-class _Attached:
+class _AttachedSolver:
     """Goes before the class of an attached solver: ``solve`` passes the rows' environments on.
 
     A class, because a function that an instance is given would solve for the original in a copy.
@@ -123,7 +123,7 @@ _EPISODES = "_acpc_episodes"  # attribute of an attached solver: those of its la
 
 @functools.cache
 def _attached(kind: type) -> type:
-    return type(kind.__name__, (_Attached, kind), {"__module__": kind.__module__})
+    return type(kind.__name__, (_AttachedSolver, kind), {"__module__": kind.__module__})
 
 
 def _unpickled(kind: type) -> Any:  # noqa: ANN401 - a solver of any class

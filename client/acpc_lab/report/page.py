@@ -69,7 +69,7 @@ def render(data: ReportData) -> str:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PlateSet:
     """The plates of one kind: rows of panels as SVG that needs no more escaping.
 
     Attributes:
@@ -97,7 +97,7 @@ def _abreast(count: int) -> str:
     return " ".join(f"w{room}-{abreast(count, room)}" for room in (2, 3, 4))
 
 
-def _drawn(data: ReportData) -> list[Drawn]:
+def _drawn(data: ReportData) -> list[PlateSet]:
     kinds: dict[str, list[Plate]] = {}
     for plate in plates(data):
         kinds.setdefault(plate.key, []).append(plate)
@@ -110,7 +110,7 @@ def _drawn(data: ReportData) -> list[Drawn]:
             ]
             if len(data.tasks) < MANY_TASKS or len(rows) == 1:
                 rows = [("", tuple(panel for _, panels in rows for panel in panels))]
-            found.append(Drawn(group[0], tuple(rows)))
+            found.append(PlateSet(group[0], tuple(rows)))
     return found
 
 

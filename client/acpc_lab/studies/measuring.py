@@ -177,7 +177,7 @@ Ask = AskStudy | AskScore
 
 
 @dataclass(frozen=True)
-class Measured:
+class CheckpointAnswer:
     """What was measured on one checkpoint, and by which job."""
 
     row: StudyCheckpoint
@@ -210,7 +210,7 @@ class MeasuringTask:
     row: StudyCheckpoint
     ask: Ask
     identity: uuid.UUID
-    measured: Measured | None = None
+    measured: CheckpointAnswer | None = None
 
     @property
     def id(self) -> str:
@@ -235,7 +235,7 @@ class MeasuringTask:
 
     def keep(self, operation: Operation) -> None:
         """Keeps the answer in memory."""
-        self.measured = Measured(self.row, operation, self.ask.answer(operation))
+        self.measured = CheckpointAnswer(self.row, operation, self.ask.answer(operation))
 
 
 MeasuringProgress = CampaignProgress[MeasuringTask]
@@ -248,7 +248,7 @@ def measure(
     folder: Path,
     on_update: OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
-) -> list[Measured]:
+) -> list[CheckpointAnswer]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted

@@ -83,7 +83,7 @@ class Wire(Generic[M]):
         return make(**_writer(type(self))(self))
 
 
-class Loading(Protocol):
+class Reader(Protocol):
     """Reads one value."""
 
     def __call__(self, held: object, *, strict: bool) -> object:
@@ -100,7 +100,7 @@ class Codec:
             the value as it is.
     """
 
-    load: Loading
+    load: Reader
     dump: Convert | None
 
 

@@ -30,7 +30,7 @@ from acpc_server.engine.rates import (
     LOW,
     OK,
     UNTRIED,
-    Examined,
+    Finding,
     Trial,
     apart,
     examine_fast_path,
@@ -56,7 +56,7 @@ FREE_BYTES = 2**30
 _ELSEWHERE = "scores drawn on this device do not repeat elsewhere: report device and torch"
 _PLAIN = "computed plain: scores repeat on such machines alone; report processor and torch"
 # Modes at which devices of this process have failed, once tried.
-_FAILED: dict[torch.device, list[Examined]] = {}
+_FAILED: dict[torch.device, list[Finding]] = {}
 _TRYING = threading.Lock()
 KINDS: tuple[contract.VisualChange, ...] = (
     contract.GaussianNoise(sigma=0.1), contract.GaussianBlur(kernel_size=5),
@@ -78,16 +78,16 @@ def examine(
     *,
     judged: bool,
     fast_path: bool,
-) -> Iterator[Examined]:
+) -> Iterator[Finding]:
     """Try everything; ``exact`` is the model again, on the CPU.
 
     ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged`` gives
     verdicts on rates, for a model that keeps its device busy. ``fast_path`` tries graphs too.
     """
     device = engine.device
-    yield Examined("device", device_name(device))
-    yield Examined("torch", torch.__version__)
-    yield Examined("software", software(device))
+    yield Finding("device", device_name(device))
+    yield Finding("torch", torch.__version__)
+    yield Finding("software", software(device))
     yield from _memory(device)
     yield from examine_modes(engine, model, exact)
     if device.type == "cpu":
@@ -102,7 +102,7 @@ def examine(
 
 def examine_modes(
     engine: DeviceClient, model: models.FrozenWorldModel, exact: models.FrozenWorldModel
-) -> list[Examined]:
+) -> list[Finding]:
     """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
     Raises:
@@ -120,7 +120,7 @@ def examine_modes(
 def turn_off_failing(
     engine: DeviceClient,
     make: Callable[[torch.device], models.FrozenWorldModel] = models.sample_model,
-) -> list[Examined]:
+) -> list[Finding]:
     """Turn off every mode at which the device fails; return the failures, modes as ``what``.
 
     A mode fails by a wrong answer, or by none: never by being slow, and never for want of memory.
@@ -138,7 +138,7 @@ def turn_off_failing(
     return failed
 
 
-def _failing(engine: DeviceClient, make: MakeModel) -> list[Examined]:
+def _failing(engine: DeviceClient, make: MakeModel) -> list[Finding]:
     started = time.perf_counter()
     exact = model = make(torch.device("cpu"))
     if engine.device.type != "cpu":
@@ -199,7 +199,7 @@ def _mode(
     mode: contract.NumericMode,
     trial: Trial,
     wanted: list[Tensor],
-) -> Examined:
+) -> Finding:
     name, allowed, asked = str(mode), TOLERANCES[mode], (RequestContext(Priority.JOB), mode)
     advice = (
         f"do not ask for {name} on this device; look for a newer driver or torch, and for what "
@@ -214,16 +214,16 @@ def _mode(
         ]
     except AcpcError as error:  # it was not the arithmetic
         why = "see to what it says and try again"
-        return Examined(name, f"{type(error).__name__}: {error}", "an answer", UNTRIED, why)
+        return Finding(name, f"{type(error).__name__}: {error}", "an answer", UNTRIED, why)
     except RuntimeError as error:
-        return Examined(name, f"{type(error).__name__}: {error}", "an answer", FAILS, advice)
+        return Finding(name, f"{type(error).__name__}: {error}", "an answer", FAILS, advice)
     worst = max(apart(*pair) for pair in zip(found, wanted, strict=True))
     held = worst <= allowed  # NaN is not
     verdict = (OK, "") if held else (FAILS, advice)
-    return Examined(name, f"{worst:.1e}", f"{allowed:.0e}", *verdict, worst)
+    return Finding(name, f"{worst:.1e}", f"{allowed:.0e}", *verdict, worst)
 
 
-def _products() -> Iterator[Examined]:
+def _products() -> Iterator[Finding]:
     """Judge packed products of every shape tried so far, the model's too after its modes."""
     for mode, kind in PREPARED.items():
         what, tried, wrong = (
@@ -232,28 +232,28 @@ def _products() -> Iterator[Examined]:
             models.wrong_products(kind),
         )
         if not models.packs(kind) and not wrong:
-            yield Examined(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
+            yield Finding(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
             continue
         off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
         plain, exact = off.amax(0).tolist()
         errors = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
         verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
-        yield Examined(
+        yield Finding(
             what, errors, f"{models.PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain
         )
 
 
-def _memory(device: torch.device) -> list[Examined]:
+def _memory(device: torch.device) -> list[Finding]:
     known = free_memory(device) if device.type != "cpu" else None
     if known is None:
         return []
     free, total = known
     room = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     verdict = (OK, "") if free >= FREE_BYTES else (FAILS, "end what else computes on this device")
-    return [Examined("memory", room, "1 GiB free", *verdict, float(free))]
+    return [Finding("memory", room, "1 GiB free", *verdict, float(free))]
 
 
-def _numbers(device: torch.device) -> Examined:
+def _numbers(device: torch.device) -> Finding:
     """Compare normals of one key, which have the same bits everywhere."""
     there, here = (
         to_host(Draws("gaussian_noise", [DrawKey(1, 2, 3)], where).normals((1, 2**12)))
@@ -261,10 +261,10 @@ def _numbers(device: torch.device) -> Examined:
     )
     differ = int((there.view(torch.int32) != here.view(torch.int32)).sum())
     verdict = (OK, "") if not differ else (FAILS, _ELSEWHERE)
-    return Examined("normals", f"{differ} of 4096 differ", "0 differ", *verdict, float(differ))
+    return Finding("normals", f"{differ} of 4096 differ", "0 differ", *verdict, float(differ))
 
 
-def _draws(device: torch.device) -> Iterator[Examined]:
+def _draws(device: torch.device) -> Iterator[Finding]:
     side = 32
     frames = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(2))
     key = {"seed": 1, "anchor": 2, "draw": 3}
@@ -273,4 +273,4 @@ def _draws(device: torch.device) -> Iterator[Examined]:
         found = to_host(perturb_frames(there, spec, **key))
         worst = float((found - perturb_frames(frames, spec, **key)).abs().max())
         verdict = (OK, "") if worst <= SAME else (FAILS, _ELSEWHERE)
-        yield Examined(f"draw {spec.kind}", f"{worst:.1e}", f"{SAME:.0e}", *verdict, worst)
+        yield Finding(f"draw {spec.kind}", f"{worst:.1e}", f"{SAME:.0e}", *verdict, worst)

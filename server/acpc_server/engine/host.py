@@ -108,7 +108,7 @@ def _setters() -> list[Callable[[int], object]]:
     return [getattr(library, name) for name in _SETTERS if hasattr(library, name)]
 
 
-class Waiting:
+class Waits:
     """Has threads of a device call that wait for each other spin, or sleep at once.
 
     Where cores are free, spinning saves a third of a rollout's time and none of an encoder's; where

@@ -18,7 +18,7 @@ import torch
 from acpc import tracing
 
 from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
-from acpc_server.engine.host import Waiting, own_threads
+from acpc_server.engine.host import Waits, own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -130,7 +130,7 @@ class DeviceOwner:
             # Settles this thread's count, whatever others set later.
             self._threads = torch.get_num_threads()
             self._ready.set()
-            with closing(Waiting(self._threads if self._device.type == "cpu" else 1)) as waiting:
+            with closing(Waits(self._threads if self._device.type == "cpu" else 1)) as waiting:
                 while self._serve_next():
                     waiting.look()
         except BaseException as error:

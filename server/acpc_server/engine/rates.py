@@ -39,7 +39,7 @@ DTYPES = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Examined:
+class Finding:
     """One finding.
 
     Attributes:
@@ -99,7 +99,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 
 def examine_rates(
     engine: DeviceClient, model: FrozenWorldModel, exact: FrozenWorldModel, *, judged: bool
-) -> Iterator[Examined]:
+) -> Iterator[Finding]:
     """Time encoding and pools in float32 and bfloat16, and copies; ``exact`` is on the CPU.
 
     Without ``judged`` shares have no verdict: a small model cannot keep a device busy.
@@ -121,13 +121,13 @@ def examine_rates(
             ),
         }
         peak = matmul_peak(device, dtype)
-        yield Examined(f"matmul {mode!s}", f"{peak / 1e9:.0f} GFLOP/s", value=peak)
+        yield Finding(f"matmul {mode!s}", f"{peak / 1e9:.0f} GFLOP/s", value=peak)
         for name, low, per_call, unit in (
             ("encode", LOW_ENCODE, len(frames), "frames"),
             ("pool", LOW_POOL, 1, f"pools of {POOL} x {trial.pools.shape[2]}, 2 views,"),
         ):
             seconds = best_seconds(calls[name], device)
-            yield Examined(
+            yield Finding(
                 f"{name} {mode!s}", f"{per_call / seconds:.1f} {unit} a second",
                 value=per_call / seconds,
             )  # fmt: skip
@@ -136,7 +136,7 @@ def examine_rates(
     yield from _copies(device)
 
 
-def examine_products() -> list[Examined]:
+def examine_products() -> list[Finding]:
     """Set packed float32 against plain, and bfloat16 against the better, by processor time.
 
     Alternated in maps of the published encoder's size; wall time would tell how busy others are.
@@ -162,24 +162,24 @@ def examine_products() -> list[Examined]:
     ]
 
 
-def _against(what: str, times: list[float], others: list[float]) -> Examined:
+def _against(what: str, times: list[float], others: list[float]) -> Finding:
     ratios = sorted(a / max(b, 1e-9) for a, b in zip(times[1:], others[1:], strict=True))
     value = statistics.median(ratios)
     measured = f"{value:.2f} x the processor time ({ratios[0]:.2f} to {ratios[-1]:.2f})"
     advice = "it takes longer on this processor: ask for bf16 for its rounding alone"
     verdict = (LOW, advice if what.startswith("bf16") else "") if value > SLOWER else (OK, "")
-    return Examined(what, measured, f"at most {SLOWER:g} x", *verdict, value)
+    return Finding(what, measured, f"at most {SLOWER:g} x", *verdict, value)
 
 
-def _share(what: str, share: float, low: float, *, judged: bool) -> Examined:
+def _share(what: str, share: float, low: float, *, judged: bool) -> Finding:
     if not judged:
         small = "give --checkpoint: this network is too small to keep a device busy"
-        return Examined(what, f"{share:.1%}", "", SEEN, small, share)
+        return Finding(what, f"{share:.1%}", "", SEEN, small, share)
     verdict = (OK, "") if share >= low else (LOW, BUSY)
-    return Examined(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
+    return Finding(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
 
 
-def _copies(device: torch.device) -> Iterator[Examined]:
+def _copies(device: torch.device) -> Iterator[Finding]:
     """Time 64 MiB to an accelerator and back."""
     if device.type == "cpu":
         return
@@ -193,10 +193,10 @@ def _copies(device: torch.device) -> Iterator[Examined]:
         rate = block.nbytes / best_seconds(work, device)
         verdict = (OK, "") if rate >= LOW_COPY else (LOW, NARROW)
         at_least = f"at least {LOW_COPY / 1e9:.0f} GB/s"
-        yield Examined(name, f"{rate / 1e9:.1f} GB/s", at_least, *verdict, rate)
+        yield Finding(name, f"{rate / 1e9:.1f} GB/s", at_least, *verdict, rate)
 
 
-def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Examined]:
+def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Finding]:
     """Compare a pool as a captured graph of the device with the pool computed eagerly."""
     name, trial = "graph", Trial.of(model)
     advice = "serve without --graph-pools-after"
@@ -212,14 +212,14 @@ def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Exa
             worst = apart(to_host(fast(*given)), eager())
         except RuntimeError as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            return [Examined(name, why, "an answer", FAILS, advice)]
+            return [Finding(name, why, "an answer", FAILS, advice)]
         times = best_seconds(eager, device)
         times /= best_seconds(lambda: to_host(fast(*given)), device)
     verdict = (OK, "") if worst <= TOLERANCE else (FAILS, advice)
     quick = (OK, "") if times >= 1 else (LOW, advice)
     return [
-        Examined(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
-        Examined(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
+        Finding(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
+        Finding(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
     ]
 
 

@@ -107,7 +107,7 @@ def _notes(
 
 
 @dataclass(frozen=True)
-class Seen:
+class LookResult:
     """Data of one look."""
 
     look: Look
@@ -124,7 +124,7 @@ def take_look(
     *,
     anchors: int,
     eligible: int,
-) -> Seen:
+) -> LookResult:
     """Judge the anchors that are measured by now.
 
     Args:
@@ -142,15 +142,15 @@ def take_look(
     if t_sr**eligible > passing:  # not even if all of them are separated
         passing = 0.0
     if not eligible:
-        return Seen(Look(anchors, 0, 0.0, 0.0, 1.0, 1.0), options, decided=False)
+        return LookResult(Look(anchors, 0, 0.0, 0.0, 1.0, 1.0), options, decided=False)
     resamples = min(max(options.resamples, math.ceil(_IN_TAILS / failing)), MAX_RESAMPLES)
     strict = replace(options, confidence=1 - failing, resamples=resamples)
     found = weigh(strict)
     look = Look(anchors, eligible, passing, failing, found.p_passed, found.p_failed)
     if found.confident_outcome in (Outcome.FAILED, Outcome.INCONCLUSIVE):
-        return Seen(look, strict, decided=True)
+        return LookResult(look, strict, decided=True)
     if found.p_passed <= passing:
         able = replace(strict, confidence=1 - passing)
         if weigh(able).confident_outcome is Outcome.PASSED:
-            return Seen(look, able, decided=True)
-    return Seen(look, strict, decided=False)
+            return LookResult(look, able, decided=True)
+    return LookResult(look, strict, decided=False)

@@ -13,7 +13,7 @@ from typing import Any
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.importing.archive import StoredTensor, unsafe
-from acpc_server.importing.world_model import Found, Module
+from acpc_server.importing.world_model import FoundModel, Module
 from acpc_server.models import VIT_SIZES, JsonObject
 
 TENSORS, CODE = "its tensors", "the training code, always"
@@ -162,7 +162,7 @@ def from_object(numbers: Numbers, root: Module) -> None:
             numbers.add(f"{path.partition('.')[0]}.act_fn", module.kind.rpartition(".")[2], origin)
 
 
-def family_of(found: Found) -> str:
+def family_of(found: FoundModel) -> str:
     """The family that a file tells: its class, or what training keeps beside it; else nothing."""
     if found.root is not None and (named := KNOWN.fullmatch(found.root.kind)) and named[1]:
         return named[1]

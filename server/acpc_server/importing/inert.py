@@ -1,7 +1,7 @@
 """Reads a pickle of torch as data: every class and function in it stays a name.
 
 An unpickler is a small machine whose programs may call anything. This one knows the instructions
-that ``torch.save`` writes and calls nothing: what they would make is described by :class:`Made`.
+that ``torch.save`` writes and calls nothing: what they would make is described by :class:`Inert`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Name:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Made:
+class Inert:
     """What a pickle would make by calling ``name``; its attributes, and what was put into it."""
 
     name: str
@@ -136,18 +136,18 @@ class _Machine:
 
     def _put(self, pairs: list[Any]) -> None:
         target = self._stack[-1]
-        into = target.items if isinstance(target, Made) else target
+        into = target.items if isinstance(target, Inert) else target
         if not isinstance(into, dict) or len(pairs) % 2:
             raise TypeError
         for key, value in zip(pairs[::2], pairs[1::2], strict=True):
             # A hash of our own for what a file could make many equal ones of.
-            plain = key is None or isinstance(key, str | int | float | Name | Made | StoredTensor)
-            into[key if plain else Made("key", key)] = value
+            plain = key is None or isinstance(key, str | int | float | Name | Inert | StoredTensor)
+            into[key if plain else Inert("key", key)] = value
 
     def _extend(self, values: list[Any]) -> None:
         target = self._stack[-1]
-        if isinstance(target, Made):  # a list of a class of its own
-            target.items.update((Made("item", None), value) for value in values)
+        if isinstance(target, Inert):  # a list of a class of its own
+            target.items.update((Inert("item", None), value) for value in values)
         elif isinstance(target, list):
             target.extend(values)
         else:
@@ -163,9 +163,9 @@ class _Machine:
 
     def _call(self) -> None:
         function, args = self._pop_pair()
-        if not isinstance(function, Name | Made) or not isinstance(args, tuple):
+        if not isinstance(function, Name | Inert) or not isinstance(args, tuple):
             raise TypeError
-        made: object = Made(function.name, args)
+        made: object = Inert(function.name, args)
         if function.name in ORDERED and not args:
             made = {}
         elif function.name in TENSORS and isinstance(args[0], _Storage):
@@ -177,12 +177,12 @@ class _Machine:
 
     def _new(self) -> None:
         kind, args = self._pop_pair()
-        self._stack.append(Made(kind.name, args))
+        self._stack.append(Inert(kind.name, args))
 
     def _build(self) -> None:
         target, state = self._stack[-2:]
         del self._stack[-1]
-        if isinstance(target, Made):
+        if isinstance(target, Inert):
             if target.state is not None:
                 raise ValueError
             target.state = state
@@ -197,7 +197,7 @@ class _Machine:
             raise ValueError
         known = name in DTYPES
         described = (name, key, elements)
-        self._stack.append(_Storage(described) if known else Made(kind.name, described))
+        self._stack.append(_Storage(described) if known else Inert(kind.name, described))
 
     def _recall(self, form: str) -> None:
         place = self._number(form)

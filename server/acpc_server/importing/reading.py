@@ -8,7 +8,7 @@ from pathlib import Path
 from acpc_server.importing.archive import Archive, unsafe
 from acpc_server.importing.inert import read_inert
 from acpc_server.importing.sources import Run, epoch_in
-from acpc_server.importing.world_model import Found, find
+from acpc_server.importing.world_model import FoundModel, find
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class RunFile:
 
     path: Path
     archive: Archive | None
-    found: Found | None
+    found: FoundModel | None
     epoch: int | None
     target: str
 

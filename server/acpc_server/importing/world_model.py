@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acpc_server.importing.archive import StoredTensor, unsafe
-from acpc_server.importing.inert import Made, Name
+from acpc_server.importing.inert import Inert, Name
 
 PARTS = ("encoder", "predictor", "action_encoder")
 MODELS = (PARTS, ("predictor", "extra_encoders"))
@@ -45,7 +45,7 @@ class Module:
 
 
 @dataclass
-class Found:
+class FoundModel:
     """A world model found in a file.
 
     Attributes:
@@ -65,7 +65,7 @@ class Found:
 
 def as_module(value: object) -> Module | None:
     """The module that something describes, or None."""
-    if isinstance(value, Made) and isinstance(value.attributes.get("_modules"), dict):
+    if isinstance(value, Inert) and isinstance(value.attributes.get("_modules"), dict):
         return Module(value.name, value.attributes)
     return None
 
@@ -75,7 +75,7 @@ def _dino_wm(value: object, filename: str) -> Module | None:
     parts = value if isinstance(value, dict) else {}
     if as_module(parts.get("predictor")) is None or as_module(parts.get("action_encoder")) is None:
         return None
-    slots = Made("torch.nn.modules.container.ModuleDict", None)
+    slots = Inert("torch.nn.modules.container.ModuleDict", None)
     named = {key: parts.get(f"{key}_encoder") for key in ("proprio", "action")}
     slots.state = {"_modules": {key: one for key, one in named.items() if one is not None}}
     children = {"predictor": parts["predictor"], "extra_encoders": slots}
@@ -88,7 +88,7 @@ def _dino_wm(value: object, filename: str) -> Module | None:
     return Module(DINO_WM, {"_modules": children})
 
 
-def find(stored: object, filename: str) -> Found:
+def find(stored: object, filename: str) -> FoundModel:
     """The world model of a file; UnsafeCheckpoint says what the file holds instead."""
     epoch = stored.get("epoch") if isinstance(stored, dict) else None
     found = _find_module(stored, filename) or _find_tensors(stored, filename)
@@ -96,13 +96,13 @@ def find(stored: object, filename: str) -> Found:
     return found
 
 
-def _find_module(stored: object, filename: str) -> Found | None:
+def _find_module(stored: object, filename: str) -> FoundModel | None:
     """Search breadth first, so that the outermost is found; two at one depth are an error."""
     level: list[tuple[str, object, set[str]]] = [("", stored, set())]
     seen: set[int] = set()
     holds_module = False
     for _ in range(MAX_DEPTH):
-        hits: list[Found] = []
+        hits: list[FoundModel] = []
         following: list[tuple[str, object, set[str]]] = []
         for path, value, beside in level:
             if id(value) in seen or len(seen) > MAX_MODULES:
@@ -114,7 +114,7 @@ def _find_module(stored: object, filename: str) -> Found | None:
                 if module is not None and module.kind.startswith(prefix):
                     raise unsafe(filename, problem)
             if module is not None and any(set(x) <= module.children.keys() for x in MODELS):
-                hits.append(Found({}, module, path, beside))
+                hits.append(FoundModel({}, module, path, beside))
                 continue
             following.extend(_within(path, value))
         if len(hits) > 1:
@@ -138,14 +138,14 @@ def _within(path: str, value: object) -> Iterator[tuple[str, object, set[str]]]:
     inner: dict[Any, Any] = {}
     if isinstance(value, dict):
         inner = value
-    elif isinstance(value, Made):
+    elif isinstance(value, Inert):
         inner = value.attributes.get("_modules", {})
         if value.name.endswith(".OptimizedModule") and isinstance(value.args, tuple):
             inner = dict(enumerate(value.args[:1]))
     if isinstance(inner, dict):
         names = {str(key) for key in inner if isinstance(key, str)}
         for key, child in inner.items():
-            if isinstance(child, dict | Made):
+            if isinstance(child, dict | Inert):
                 step = str(key)[:MAX_NAME] if isinstance(key, str | int) else "?"
                 yield f"{path}.{step}".lstrip(".")[-MAX_NAME:], child, names
 
@@ -175,7 +175,7 @@ def _state(root: Module, filename: str) -> dict[str, StoredTensor]:
 
 def _plain(value: object, name: str, filename: str) -> StoredTensor:
     if not isinstance(value, StoredTensor):
-        kind = value.name if isinstance(value, Made) else type(value).__name__
+        kind = value.name if isinstance(value, Inert) else type(value).__name__
         raise unsafe(filename, f"{name!r:.200}: a {kind!r:.80}, not a dense tensor of a known type")
     if value.expanded:
         problem = "an expanded tensor, many elements of which are one in memory; save a clone of it"
@@ -190,15 +190,15 @@ def _dict(attributes: dict[Any, Any], key: str) -> list[tuple[Any, Any]]:
 
 def _names(value: object) -> set[object]:
     """Members of a described set, of which a module has few."""
-    args = value.args if isinstance(value, Made) and isinstance(value.args, tuple) else ()
+    args = value.args if isinstance(value, Inert) and isinstance(value.args, tuple) else ()
     listed = args[0] if args and isinstance(args[0], list) else []
     return {name for name in listed[:1000] if isinstance(name, str)}
 
 
-def _find_tensors(stored: object, filename: str) -> Found:
+def _find_tensors(stored: object, filename: str) -> FoundModel:
     """A state dict, bare or as Lightning wraps it, without what losses keep beside the model."""
     if not isinstance(stored, dict):
-        kind = stored.name if isinstance(stored, Made | Name) else type(stored).__name__
+        kind = stored.name if isinstance(stored, Inert | Name) else type(stored).__name__
         raise unsafe(filename, f"holds a {kind!r:.80}, neither a module nor a state dict")
     if "model_state_dict" in stored:
         raise unsafe(
@@ -227,4 +227,4 @@ def _find_tensors(stored: object, filename: str) -> Found:
             tensors[name] = _plain(inner[key], name, filename)
     if not tensors:
         raise unsafe(filename, "holds no tensors")
-    return Found(tensors, beside=beside)
+    return FoundModel(tensors, beside=beside)

@@ -66,7 +66,7 @@ def certify_pool(
     horizon, engine = candidates.shape[1], moment.engine
     weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
     pool = torch.from_numpy(candidates)
-    asked = _Asked(moment, pool, weights, pool_cost(moment, pool, given))
+    asked = _Request(moment, pool, weights, pool_cost(moment, pool, given))
     alone = object() if asked.cost is not None or moment.temperature is not None else None
     rows = (1 + moment.view_count) * len(pool)
     most = pool_rows_per_call(engine.device.type, moment.card, horizon)
@@ -102,7 +102,7 @@ def certify_pool(
     return MeasuredPool(encoded, candidates, measured.clean, answer, asked.cost)
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """One request of a device call that several share."""
 
     moment: Moment
@@ -121,7 +121,7 @@ class _Asked(NamedTuple):
         return (1 + len(sources.views)) * len(self.pool) + math.ceil(frames * most)
 
 
-class _Measured(NamedTuple):
+class _Pool(NamedTuple):
     """A measured pool."""
 
     moment: EncodedMoment
@@ -132,9 +132,9 @@ class _Measured(NamedTuple):
     views: list[ViewCertificate]  # of the views that differ, each as view (0, row)
 
 
-def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured | AcpcError]:
+def _measure(asked: Sequence[_Request], context: RequestContext) -> list[_Pool | AcpcError]:
     """Measure pools of some moments, of one shape and one rule of selection."""
-    outcomes: dict[int, _Measured | AcpcError] = {}
+    outcomes: dict[int, _Pool | AcpcError] = {}
     alike: dict[int, list[int]] = {}  # by the number of views that differ
     encoded = encode_all([one.moment for one in asked], context)
     for place, one in enumerate(encoded):
@@ -150,8 +150,8 @@ def _measure(asked: Sequence[_Asked], context: RequestContext) -> list[_Measured
 
 
 def _measure_alike(
-    moments: Sequence[EncodedMoment], asked: Sequence[_Asked], context: RequestContext
-) -> list[_Measured | AcpcError]:
+    moments: Sequence[EncodedMoment], asked: Sequence[_Request], context: RequestContext
+) -> list[_Pool | AcpcError]:
     """Measure pools under as many views each; there is one where it is not rolled out whole."""
     first, k = moments[0], moments[0].elite_count
     _, pool, weights, cost = asked[0]
@@ -171,7 +171,7 @@ def _measure_alike(
     kept: list[Tensor] | list[None] = [None] * len(asked)
     if rolls.kept:
         kept = [*torch.cat([piece.clean for piece in found], dim=1)]
-    measured = map(_Measured, moments, kept, costs.numpy(), orders, gaps, certificates)
+    measured = map(_Pool, moments, kept, costs.numpy(), orders, gaps, certificates)
     good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()
     return [
         one if whole else predictions_not_finite()
@@ -179,7 +179,7 @@ def _measure_alike(
     ]
 
 
-def _softmax_mean(moment: Moment, measured: _Measured, pool: Tensor) -> NDArray[np.float64] | None:
+def _softmax_mean(moment: Moment, measured: _Pool, pool: Tensor) -> NDArray[np.float64] | None:
     """Compute the softmax mean of the clean costs, over any elite set, where it is asked for."""
     if moment.temperature is None:
         return None

@@ -56,7 +56,7 @@ class _Pair:
     weights: Tensor  # of the horizon, float64 (H,)
 
 
-class _Measured(NamedTuple):
+class _ViewDistances(NamedTuple):
     """Distances of one view, as in :class:`PairResult`."""
 
     acpc: float
@@ -146,7 +146,7 @@ class PairComparer:
         mode: NumericMode,
         pairs: Sequence[_Pair],
         context: RequestContext,
-    ) -> list[list[_Measured] | AcpcError]:
+    ) -> list[list[_ViewDistances] | AcpcError]:
         """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
         whole = [
@@ -154,7 +154,7 @@ class PairComparer:
             for pair, found in zip(pairs, encoded, strict=True)
             if not isinstance(found, AcpcError)
         ]
-        measured: Iterator[list[_Measured] | AcpcError] = iter(())
+        measured: Iterator[list[_ViewDistances] | AcpcError] = iter(())
         if whole:
             batch = _Batch.of(whole)
 
@@ -204,7 +204,7 @@ class _Batch:
 
     def measure(
         self, rolled: Callable[[slice], Tensor], size: int
-    ) -> list[list[_Measured] | AcpcError]:
+    ) -> list[list[_ViewDistances] | AcpcError]:
         """Measure each pair; FailedPrecondition in place of one that is not finite.
 
         ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
@@ -225,7 +225,7 @@ class _Batch:
             drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
         distances = [tuple(row) for row in steps.tolist()]
         first = [row[0] for row in distances]
-        rows = list(map(_Measured, acpc.tolist(), first, distances, shift.tolist(), drifts))
+        rows = list(map(_ViewDistances, acpc.tolist(), first, distances, shift.tolist(), drifts))
         ends, good = (starts + repeats).tolist(), finite.tolist()
         return [
             rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()

@@ -96,7 +96,7 @@ def cover_pool(pool: MeasuredPool, context: RequestContext, admit: Admit) -> Poo
     left = context.remaining()
     assert left is not None  # noqa: S101 - every interactive request has a deadline
     left -= min(max(ANSWER_SHARE * left, ANSWER_LEAST), ANSWER_LONGEST)
-    drawing = _Drawing(pool, goal, context, admit, min(left, goal.time_limit or math.inf))
+    drawing = _DrawLoop(pool, goal, context, admit, min(left, goal.time_limit or math.inf))
     specs = moment.drawn_views.specs
     levels = [level or 0.0 for _, level in grids(specs)]
     mild_first = sorted(range(len(specs)), key=levels.__getitem__)
@@ -109,7 +109,7 @@ def cover_pool(pool: MeasuredPool, context: RequestContext, admit: Admit) -> Poo
     return replace(answer, coverage=coverage, certified_severities=severities)
 
 
-class _Drawing:
+class _DrawLoop:
     """Draws for one pool, perturbation by perturbation, for so many seconds."""
 
     def __init__(

@@ -36,7 +36,7 @@ class Signals(NamedTuple):
 Values = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
 
 
-class _Recorded(BaseModel):
+class _Stored(BaseModel):
     """One reference in the file."""
 
     model_config = ConfigDict(extra="forbid")
@@ -49,7 +49,7 @@ class _Recorded(BaseModel):
     margin: Values
 
     @model_validator(mode="after")
-    def _rectangular(self) -> _Recorded:
+    def _rectangular(self) -> _Stored:
         if not len(self.encoder_shift) == len(self.acpc) == len(self.margin):
             raise ValueError("the signals differ in their number of values")
         return self
@@ -63,7 +63,7 @@ class _Recorded(BaseModel):
         return Reference(np.array(columns).T, self.spacing)
 
 
-_FILE = TypeAdapter(list[_Recorded])
+_FILE = TypeAdapter(list[_Stored])
 
 
 class DriftMonitor:
@@ -115,7 +115,7 @@ class DriftMonitor:
 
     def _record(self, shift: Shift, digest: str, reference: Reference) -> None:
         columns = dict(zip(Signals._fields, reference.values.T.tolist(), strict=True))
-        new = _Recorded(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
+        new = _Stored(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
         self._recorded[new.key] = new
         log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
         # Servers may share the file, also such as have the same process id in their containers.
@@ -133,7 +133,7 @@ class DriftMonitor:
                 part.unlink(missing_ok=True)  # half a file, where the volume is full
 
 
-def _read(file: Path) -> list[_Recorded]:
+def _read(file: Path) -> list[_Stored]:
     try:
         return _FILE.validate_json(file.read_bytes()) if file.exists() else []
     except OSError as error:

@@ -123,7 +123,7 @@ class _Group:
     apart: list[int] = field(default_factory=list)
 
 
-class _Seen(NamedTuple):
+class _Costs(NamedTuple):
     """Some candidates of each pool of a group, measured."""
 
     measures: Measures  # of the clean run's pool, under every view
@@ -230,7 +230,7 @@ class PairedCem:
         ]
         pieces = pieces_of(moment, max(map(len, pools)), *pool.shape[:2])
         costs: list[Tensor] = []
-        seen: list[list[_Seen]] = [[] for _ in groups]
+        seen: list[list[_Costs]] = [[] for _ in groups]
         for piece in pieces:
             rollouts = moment.rollout(moment.clean[None], pool[None, piece], context)[0]
             costs.append(self._costs(rollouts, pool[piece]))
@@ -246,7 +246,7 @@ class PairedCem:
 
     def _look(
         self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
-    ) -> _Seen:
+    ) -> _Costs:
         """Measure candidates of a group's pools, (n, J, H, width), and clean rollouts and costs."""
         moment, count = self._moment, len(group.runs)
         histories = torch.cat([group.views, group.views[group.apart]])
@@ -256,7 +256,7 @@ class PairedCem:
         measures = measure(moment, rolled, pool_cost(moment, pools[0]))
         broken = broken_bounds(moment, clean, shared, self._weights, measures, costs)
         own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
-        return _Seen(measures, broken, own)
+        return _Costs(measures, broken, own)
 
     def _advance(
         self,
@@ -264,7 +264,7 @@ class PairedCem:
         pools: Tensor,
         rows: Sequence[Tensor | None],
         elites: Tensor,
-        found: Sequence[_Seen],
+        found: Sequence[_Costs],
     ) -> None:
         """End an iteration of a group's runs.
 

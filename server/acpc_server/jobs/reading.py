@@ -132,7 +132,7 @@ class JobReader:
             return self._reports
 
 
-class _Followed:
+class _FollowedJob:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.followers: list[Changed] = []
@@ -155,7 +155,7 @@ class JobFollowers:
 
     def __init__(self, read: Callable[[Collection[str]], Mapping[str, Job]]) -> None:
         self._read = read
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _FollowedJob] = {}
         self._moved = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -177,7 +177,7 @@ class JobFollowers:
                 thread = threading.Thread(target=self._look, name="job-looks", daemon=True)
                 thread.start()  # where none can be had now, the next follower tries again
                 self._thread = thread
-            followed = self._followed.setdefault(job.job_id, _Followed(job))
+            followed = self._followed.setdefault(job.job_id, _FollowedJob(job))
             followed.followers.append(changed)
             followed.next_look = 0.0  # it may have changed since this follower read it
             self._moved.notify_all()
@@ -219,7 +219,7 @@ class JobFollowers:
                 for job_id, found in news.items():
                     self._note(job_id, due[job_id], found)
 
-    def _due(self) -> dict[str, _Followed]:
+    def _due(self) -> dict[str, _FollowedJob]:
         """Wait for jobs to look at and return them; empty when closed."""
         with self._moved:
             while not self._closed:
@@ -231,7 +231,7 @@ class JobFollowers:
                 self._moved.wait(None if following is None else following - now)
             return {}
 
-    def _note(self, job_id: str, followed: _Followed, found: Job | AcpcError) -> None:
+    def _note(self, job_id: str, followed: _FollowedJob, found: Job | AcpcError) -> None:
         now = time.monotonic()
         ended = isinstance(found, AcpcError) or found.state.done
         if isinstance(found, AcpcError) or (found.state, found.progress) != (

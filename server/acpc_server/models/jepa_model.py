@@ -106,7 +106,7 @@ class JepaModel(nn.Module):
 
 
 @dataclass
-class _Seen:
+class _KeyValues:
     """Keys and values of one layer for the tokens of the current window, (rows, t, heads, d)."""
 
     keys: Tensor | None = None
@@ -144,7 +144,7 @@ class _Run:
         ]
         self._start = -1
         self._seen_end = 0
-        self._seen = [_Seen() for _ in self._layers]
+        self._seen = [_KeyValues() for _ in self._layers]
 
     def _embed(self, blocks: Tensor) -> Tensor:
         embedded = self._network.embed_actions(blocks.flatten(0, 1))
@@ -155,7 +155,7 @@ class _Run:
         """The projected latent that follows token ``end - 1`` of the window from ``start``."""
         if start != self._start:
             self._start, self._seen_end = start, start
-            self._seen = [_Seen() for _ in self._layers]
+            self._seen = [_KeyValues() for _ in self._layers]
             if start < shared:
                 self._tokens(latents, start, shared)
         hidden = self._tokens(latents, self._seen_end, end)
@@ -195,7 +195,7 @@ class _Run:
 
 
 def _block(
-    layer: ConditionalBlock, hidden: Tensor, modulation: Tensor, seen: _Seen, last_only: bool
+    layer: ConditionalBlock, hidden: Tensor, modulation: Tensor, seen: _KeyValues, last_only: bool
 ) -> Tensor:
     """One conditional block over new tokens (v, j, t, width) that also see the earlier ones."""
     shift, scale, *_ = modulation.chunk(6, dim=-1)
@@ -209,7 +209,7 @@ def _block(
     return torch.addcmul(hidden, mlp_gate, layer.mlp(modulated))
 
 
-def _attend(layer: ConditionalBlock, normed: Tensor, seen: _Seen, last_only: bool) -> Tensor:
+def _attend(layer: ConditionalBlock, normed: Tensor, seen: _KeyValues, last_only: bool) -> Tensor:
     attention = layer.attn
     v, j, count, _ = normed.shape
     # All of its queries, also where the last alone are wanted: its weight is packed as a whole.

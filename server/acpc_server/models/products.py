@@ -44,7 +44,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialErrors:
     """Errors of packed products of one shape, relative to the largest number of a row.
 
     Attributes:
@@ -122,7 +122,7 @@ def packs(kind: torch.dtype) -> bool:
     return not any(_tried(Shape(*sizes, True, kind)).why for sizes in FIRST_TRIED)
 
 
-def tried_products(kind: torch.dtype) -> list[Tried]:
+def tried_products(kind: torch.dtype) -> list[TrialErrors]:
     """Errors of every shape of packed product that this process has tried in a type."""
     return [tried for shape, tried in list(_TRIED.items()) if shape.kind is kind]
 
@@ -132,11 +132,11 @@ def wrong_products(kind: torch.dtype) -> int:
     return sum(bool(x.why) and x.apart is not None for x in tried_products(kind))
 
 
-_TRIED: dict[Shape, Tried] = {}
+_TRIED: dict[Shape, TrialErrors] = {}
 _TRYING = threading.Lock()
 
 
-def _tried(shape: Shape) -> Tried:
+def _tried(shape: Shape) -> TrialErrors:
     """Try products of a shape, once a process, and so the same for every checkpoint."""
     with _TRYING:
         if shape not in _TRIED:
@@ -149,14 +149,14 @@ def _tried(shape: Shape) -> Tried:
                 # oneDNN's message names a descriptor where it has no such product.
                 if shortage(error) and "descriptor" not in str(error):
                     raise  # not the product's fault
-                found = Tried(None, None, str(error) or "no operator")
+                found = TrialErrors(None, None, str(error) or "no operator")
                 log.info("products_not_packed", shape=str(shape), why=found.why)
             _TRIED[shape] = found
         return _TRIED[shape]
 
 
 @torch.inference_mode()
-def _compare(shape: Shape) -> Tried:
+def _compare(shape: Shape) -> TrialErrors:
     """Compare every kind of product with the plain one, for rows of many sizes."""
     generator, tolerance = torch.Generator().manual_seed(1), PACKED_TOLERANCES[shape.kind]
 
@@ -189,7 +189,7 @@ def _compare(shape: Shape) -> Tried:
         worst = torch.maximum(worst, torch.stack(differ))
     apart, off = worst.tolist()
     good = apart <= tolerance  # NaN is not
-    return Tried(apart, off, "" if good else f"packed products are off by {apart:.1e}")
+    return TrialErrors(apart, off, "" if good else f"packed products are off by {apart:.1e}")
 
 
 def _product(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:

@@ -119,7 +119,7 @@ class Door(grpc.GenericRpcHandler):
             streams = Resource.STREAMS if method.streams else None
             counted = (*filter(None, (Resource.CALLS, (holds or {}).get(method.name), streams)),)
             waits = inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour)
-            kind: type[_Served] = _Streamed if streams else _Awaited if waits else _Worked
+            kind: type[_Handler] = _Stream if streams else _Coroutine if waits else _Unary
             self._handlers[method.path] = kind(self, method, behaviour, chosen, counted).handler()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
@@ -190,7 +190,7 @@ class Door(grpc.GenericRpcHandler):
 
 
 @dataclass(frozen=True)
-class _Served(ABC):
+class _Handler(ABC):
     """Serves one method; how, is up to the subclass."""
 
     door: Door
@@ -243,7 +243,7 @@ class _Served(ABC):
             del self.door.sending[call]
 
 
-class _Worked(_Served):
+class _Unary(_Handler):
     """A plain function: one message in, one answer out, in a worker."""
 
     def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
@@ -273,7 +273,7 @@ class _Worked(_Served):
             return data
 
 
-class _Awaited(_Served):
+class _Coroutine(_Handler):
     """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
@@ -296,7 +296,7 @@ class _Awaited(_Served):
         call.record.end("OK")
 
 
-class _Streamed(_Served):
+class _Stream(_Handler):
     """A conversation: each message is answered in a worker, and silence costs none."""
 
     async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401

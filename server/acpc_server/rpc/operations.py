@@ -30,7 +30,7 @@ TERM = re.compile(r'\s*(?P<key>\w+)\s*(?P<operator>[<>]?=|[<>])\s*(?P<value>"[^"
 AND = re.compile(r"AND(?=\s)")
 
 
-class Answering(Protocol):
+class ResultKind(Protocol):
     """A kind of job whose records become answers."""
 
     @property
@@ -47,7 +47,7 @@ class Answering(Protocol):
 class OperationWriter:
     """Writes jobs as Operations."""
 
-    def __init__(self, kinds: Iterable[Answering]) -> None:
+    def __init__(self, kinds: Iterable[ResultKind]) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
 
     def write(self, job: Job) -> operations_pb2.Operation:

@@ -49,7 +49,7 @@ class Shares(NamedTuple):
     modest: int
 
 
-class _Returning:
+class _ExpectedCallers:
     """Callers that have nothing under way but are expected back, judged by their latest pause."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class AdmissionController:
         self._cheapest: dict[str, int] = {}  # doublings, by method
         self._usual = _Usual()
         self._total = 0
-        self._returning = _Returning()
+        self._returning = _ExpectedCallers()
         self._margins = defaultdict[Hashable, Margin](partial(Margin, self.latency.clock))
         self._lock = threading.Lock()
 

@@ -7,7 +7,7 @@ import torch
 from acpc.contract import Evidence, EvidenceOptions, from_plain, to_plain
 
 from acpc_server.encoding import AnchorJobKind
-from acpc_server.evidence import Seen, take_look
+from acpc_server.evidence import LookResult, take_look
 from acpc_server.jobs import Json, Step, pack, unpack
 from acpc_server.numerics import pairing, screening
 from acpc_server.perturb import series_name
@@ -48,14 +48,14 @@ class ScoreRun:
 
     def _until_decided(self) -> Json:
         """Look at ever more anchors; each look is the job of that size."""
-        spec, seen = self._spec, list[Seen]()
+        spec, seen = self._spec, list[LookResult]()
         for count in spec.looks():
             part = spec.first(count)
             self._open(part, last=count == spec.anchors.count)
             for role in self._shards:
                 self._measure(part, role)
             look = self._step(f"judging {count} anchors", partial(self._look, part, seen))
-            seen.append(from_plain(Seen, look))
+            seen.append(from_plain(LookResult, look))
             if seen[-1].decided:
                 break
         return self._conclude({role: self._separate(part, role) for role in self._shards}, seen)
@@ -138,7 +138,7 @@ class ScoreRun:
             "skip_reasons": opened["skip_reasons"],
         }
 
-    def _look(self, part: ScoreSpec, before: Sequence[Seen]) -> Json:
+    def _look(self, part: ScoreSpec, before: Sequence[LookResult]) -> Json:
         """Judge the anchors that are measured by now, at the error that this look has."""
         spec = self._spec
         eligible = int((unpack(self._opened["partner"]) >= 0).sum())
@@ -159,7 +159,7 @@ class ScoreRun:
         plain: Json = to_plain(look)
         return plain
 
-    def _conclude(self, scores: Mapping[Role, Json], seen: Sequence[Seen] = ()) -> Json:
+    def _conclude(self, scores: Mapping[Role, Json], seen: Sequence[LookResult] = ()) -> Json:
         spec, opened, engine = self._spec, self._opened, self._kind.engine
         receipt = spec.receipt(opened["evaluated"], engine.device)
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None

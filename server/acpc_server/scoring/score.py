@@ -113,7 +113,7 @@ def weigh(
 def evidence_of(
     spec: ScoreSpec,
     scores: Mapping[Role, Mapping[str, Any]],
-    seen: Sequence[evidence.Seen],
+    seen: Sequence[evidence.LookResult],
     check: Check = go_on,
 ) -> Evidence:
     """Return the evidence of a job that has ended, at its last look where it had some."""

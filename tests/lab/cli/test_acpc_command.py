@@ -283,6 +283,7 @@ def test_an_error_is_code_message_violations_and_request_id(
             grpc.StatusCode.INVALID_ARGUMENT,
             "the request cannot work",
             error_details_pb2.BadRequest(field_violations=[violation]),
+            error_details_pb2.ErrorInfo(reason="WEIGHTS_AMBIGUOUS"),
         )
     )
     answer = acpc(*SCORE)
@@ -291,6 +292,7 @@ def test_an_error_is_code_message_violations_and_request_id(
     assert answer.stderr.splitlines() == [
         "error: INVALID_ARGUMENT: the request cannot work",
         "  dataset.task: no",
+        "  choose with --weights-file, for the reference with --reference-weights-file",
         "  request id: mine",
     ]
 

@@ -13,7 +13,7 @@ import processes
 import pytest
 import torch
 from acpc_server.engine import host
-from acpc_server.engine.host import THREADED_WORK, Waiting, by_work
+from acpc_server.engine.host import THREADED_WORK, Waits, by_work
 from torch import Tensor
 from waiting import wait_until
 
@@ -117,7 +117,7 @@ def test_threads_spin_while_cores_are_free_and_sleep_at_once_beside_others(
     monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
     before = idle_teams()
-    with closing(Waiting(2)) as waiting:
+    with closing(Waits(2)) as waiting:
         assert not waiting.spins, "until it is known whether others use the cores"
         for bound, spins in ((2.0, True), (-1.0, False), (2.0, True), (-1.0, False)):
             monkeypatch.setattr(host, "ALONE", bound)
@@ -134,7 +134,7 @@ def test_a_share_between_the_two_changes_nothing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "ALONE", -1.0)
     monkeypatch.setattr(host, "CROWDED", 2.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    with closing(Waiting(2)) as waiting:
+    with closing(Waits(2)) as waiting:
         for spin in (True, False):
             waiting.choose(spin=spin)
             waiting.look()
@@ -142,4 +142,4 @@ def test_a_share_between_the_two_changes_nothing(monkeypatch: pytest.MonkeyPatch
 
 
 def test_one_thread_waits_for_none() -> None:
-    assert Waiting(1).spins
+    assert Waits(1).spins

@@ -27,7 +27,7 @@ from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import FailedPrecondition
-from acpc_server.evidence import Seen, take_look
+from acpc_server.evidence import LookResult, take_look
 from acpc_server.jobs import Json
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -175,7 +175,7 @@ def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
 def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Has a job take itself for decided at this size and not before."""
 
-    def look(*args: Any, anchors: int, **sizes: int) -> Seen:  # noqa: ANN401 - as take_look
+    def look(*args: Any, anchors: int, **sizes: int) -> LookResult:  # noqa: ANN401 - as take_look
         return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
 
     monkeypatch.setattr("acpc_server.scoring.run.take_look", look)
