@@ -40,7 +40,7 @@ def native():
 
 torch.set_num_threads({THREADS})
 host.THREADED_WORK = 0  # the demo's network is small
-host.Waiting.choose = lambda self, spin: None
+host.Waits.choose = lambda self, spin: None
 before, cpu = native(), torch.device("cpu")
 engine = DeviceClient(cpu, Metrics(), threads={THREADS})
 torch.set_num_threads(1)  # as the server does
