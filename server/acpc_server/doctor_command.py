@@ -17,8 +17,8 @@ from rich.table import Table
 
 from acpc_server.engine import (
     UNTRIED,
+    DeviceCheck,
     DeviceClient,
-    Finding,
     choose_device,
     examine,
     keep_freed_memory,
@@ -105,13 +105,13 @@ def _model(checkpoint: Path | None, device: torch.device) -> FrozenWorldModel:
     return load_checkpoint(folder.parent, folder.name, device=device)
 
 
-def _plain(one: Finding) -> dict[str, str | float | None]:
+def _plain(one: DeviceCheck) -> dict[str, str | float | None]:
     """As JSON has it, which knows no NaN."""
     finite = one.value is not None and math.isfinite(one.value)
     return {**asdict(one), "value": one.value if finite else None}
 
 
-def _print(found: list[Finding]) -> None:
+def _print(found: list[DeviceCheck]) -> None:
     table = Table("what", "measured", "expected", "verdict")
     for one in found:
         table.add_row(one.what, one.measured, one.expected, one.verdict)

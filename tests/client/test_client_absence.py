@@ -113,11 +113,13 @@ def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) 
 def test_another_program_on_the_port_is_no_server(side_of: Any) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
         Thread(target=other.serve_forever, daemon=True).start()
-        with pytest.raises(ServerAway, match=r"no server answers at .* start one there") as caught:
-            side_of(f"127.0.0.1:{other.server_port}").ask(
-                lambda client: client.checkpoints.get("a")
-            )
-        other.shutdown()
+        try:
+            with pytest.raises(ServerAway, match=r"no server answers at .* start one") as caught:
+                side_of(f"127.0.0.1:{other.server_port}").ask(
+                    lambda client: client.checkpoints.get("a")
+                )
+        finally:
+            other.shutdown()
     assert "HTTP/2" in caught.value.why
 
 

@@ -94,7 +94,7 @@ def init(
         rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
         render.table(["column", "holds", "shape"], rows)
         text, sentences = proposed(opened, columns, chosen)
-    write_whole(target, text.encode())
+        write_whole(target, text.encode())
     for sentence in sentences:
         render.line(sentence)
     open_questions = text.count("CHECK")

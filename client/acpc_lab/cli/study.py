@@ -149,7 +149,7 @@ def _source(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration:
+class ThresholdFile:
     """Destination of thresholds for later checkpoints, and which are written."""
 
     file: Annotated[
@@ -178,7 +178,7 @@ class Calibration:
         render.notes(chosen.warnings)
 
 
-def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: Calibration, output: Output) -> None:  # noqa: ANN401 - options
+def _thresholds(*, rows: RowsFile, chosen: Any, calibrated: ThresholdFile, output: Output) -> None:  # noqa: ANN401 - options
     study = studies.STUDIES["thresholds"]
     with reported():
         output.check()

@@ -30,7 +30,7 @@ from acpc_server.engine.rates import (
     LOW,
     OK,
     UNTRIED,
-    Finding,
+    DeviceCheck,
     Trial,
     apart,
     examine_fast_path,
@@ -56,7 +56,7 @@ FREE_BYTES = 2**30
 _ELSEWHERE = "scores drawn on this device do not repeat elsewhere: report device and torch"
 _PLAIN = "computed plain: scores repeat on such machines alone; report processor and torch"
 # Modes at which devices of this process have failed, once tried.
-_FAILED: dict[torch.device, list[Finding]] = {}
+_FAILED: dict[torch.device, list[DeviceCheck]] = {}
 _TRYING = threading.Lock()
 KINDS: tuple[contract.VisualChange, ...] = (
     contract.GaussianNoise(sigma=0.1), contract.GaussianBlur(kernel_size=5),
@@ -78,16 +78,16 @@ def examine(
     *,
     judged: bool,
     fast_path: bool,
-) -> Iterator[Finding]:
+) -> Iterator[DeviceCheck]:
     """Try everything; ``exact`` is the model again, on the CPU.
 
     ``engine`` and ``model`` have one device, which nobody else may use meanwhile. ``judged`` gives
     verdicts on rates, for a model that keeps its device busy. ``fast_path`` tries graphs too.
     """
     device = engine.device
-    yield Finding("device", device_name(device))
-    yield Finding("torch", torch.__version__)
-    yield Finding("software", software(device))
+    yield DeviceCheck("device", device_name(device))
+    yield DeviceCheck("torch", torch.__version__)
+    yield DeviceCheck("software", software(device))
     yield from _memory(device)
     yield from examine_modes(engine, model, exact)
     if device.type == "cpu":
@@ -102,7 +102,7 @@ def examine(
 
 def examine_modes(
     engine: DeviceClient, model: models.FrozenWorldModel, exact: models.FrozenWorldModel
-) -> list[Finding]:
+) -> list[DeviceCheck]:
     """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
     Raises:
@@ -120,7 +120,7 @@ def examine_modes(
 def turn_off_failing(
     engine: DeviceClient,
     make: Callable[[torch.device], models.FrozenWorldModel] = models.sample_model,
-) -> list[Finding]:
+) -> list[DeviceCheck]:
     """Turn off every mode at which the device fails; return the failures, modes as ``what``.
 
     A mode fails by a wrong answer, or by none: never by being slow, and never for want of memory.
@@ -138,7 +138,7 @@ def turn_off_failing(
     return failed
 
 
-def _failing(engine: DeviceClient, make: MakeModel) -> list[Finding]:
+def _failing(engine: DeviceClient, make: MakeModel) -> list[DeviceCheck]:
     started = time.perf_counter()
     exact = model = make(torch.device("cpu"))
     if engine.device.type != "cpu":
@@ -199,7 +199,7 @@ def _mode(
     mode: contract.NumericMode,
     trial: Trial,
     wanted: list[Tensor],
-) -> Finding:
+) -> DeviceCheck:
     name, allowed, asked = str(mode), TOLERANCES[mode], (RequestContext(Priority.JOB), mode)
     advice = (
         f"do not ask for {name} on this device; look for a newer driver or torch, and for what "
@@ -214,16 +214,16 @@ def _mode(
         ]
     except AcpcError as error:  # it was not the arithmetic
         why = "see to what it says and try again"
-        return Finding(name, f"{type(error).__name__}: {error}", "an answer", UNTRIED, why)
+        return DeviceCheck(name, f"{type(error).__name__}: {error}", "an answer", UNTRIED, why)
     except RuntimeError as error:
-        return Finding(name, f"{type(error).__name__}: {error}", "an answer", FAILS, advice)
+        return DeviceCheck(name, f"{type(error).__name__}: {error}", "an answer", FAILS, advice)
     worst = max(apart(*pair) for pair in zip(found, wanted, strict=True))
     held = worst <= allowed  # NaN is not
     verdict = (OK, "") if held else (FAILS, advice)
-    return Finding(name, f"{worst:.1e}", f"{allowed:.0e}", *verdict, worst)
+    return DeviceCheck(name, f"{worst:.1e}", f"{allowed:.0e}", *verdict, worst)
 
 
-def _products() -> Iterator[Finding]:
+def _products() -> Iterator[DeviceCheck]:
     """Judge packed products of every shape tried so far, the model's too after its modes."""
     for mode, kind in PREPARED.items():
         what, tried, wrong = (
@@ -232,28 +232,28 @@ def _products() -> Iterator[Finding]:
             models.wrong_products(kind),
         )
         if not models.packs(kind) and not wrong:
-            yield Finding(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
+            yield DeviceCheck(what, f"not used: {next(filter(None, (x.why for x in tried)))}")
             continue
         off = torch.tensor([(x.apart, x.exact) for x in tried if x.apart is not None])
         plain, exact = off.amax(0).tolist()
         errors = f"{plain:.1e}; {exact:.1e} from float64; {len(off)} shapes"
         verdict = (FAILS, f"{wrong} shapes are {_PLAIN}") if wrong else (OK, "")
-        yield Finding(
+        yield DeviceCheck(
             what, errors, f"{models.PACKED_TOLERANCES[kind]:.0e} from plain", *verdict, plain
         )
 
 
-def _memory(device: torch.device) -> list[Finding]:
+def _memory(device: torch.device) -> list[DeviceCheck]:
     known = free_memory(device) if device.type != "cpu" else None
     if known is None:
         return []
     free, total = known
     room = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     verdict = (OK, "") if free >= FREE_BYTES else (FAILS, "end what else computes on this device")
-    return [Finding("memory", room, "1 GiB free", *verdict, float(free))]
+    return [DeviceCheck("memory", room, "1 GiB free", *verdict, float(free))]
 
 
-def _numbers(device: torch.device) -> Finding:
+def _numbers(device: torch.device) -> DeviceCheck:
     """Compare normals of one key, which have the same bits everywhere."""
     there, here = (
         to_host(Draws("gaussian_noise", [DrawKey(1, 2, 3)], where).normals((1, 2**12)))
@@ -261,10 +261,10 @@ def _numbers(device: torch.device) -> Finding:
     )
     differ = int((there.view(torch.int32) != here.view(torch.int32)).sum())
     verdict = (OK, "") if not differ else (FAILS, _ELSEWHERE)
-    return Finding("normals", f"{differ} of 4096 differ", "0 differ", *verdict, float(differ))
+    return DeviceCheck("normals", f"{differ} of 4096 differ", "0 differ", *verdict, float(differ))
 
 
-def _draws(device: torch.device) -> Iterator[Finding]:
+def _draws(device: torch.device) -> Iterator[DeviceCheck]:
     side = 32
     frames = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(2))
     key = {"seed": 1, "anchor": 2, "draw": 3}
@@ -273,4 +273,4 @@ def _draws(device: torch.device) -> Iterator[Finding]:
         found = to_host(perturb_frames(there, spec, **key))
         worst = float((found - perturb_frames(frames, spec, **key)).abs().max())
         verdict = (OK, "") if worst <= SAME else (FAILS, _ELSEWHERE)
-        yield Finding(f"draw {spec.kind}", f"{worst:.1e}", f"{SAME:.0e}", *verdict, worst)
+        yield DeviceCheck(f"draw {spec.kind}", f"{worst:.1e}", f"{SAME:.0e}", *verdict, worst)

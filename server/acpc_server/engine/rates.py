@@ -39,8 +39,8 @@ DTYPES = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One finding.
+class DeviceCheck:
+    """Outcome of one check of a device.
 
     Attributes:
         what: Name of the check, stable across releases.
@@ -99,7 +99,7 @@ def apart(found: Tensor, wanted: Tensor) -> float:
 
 def examine_rates(
     engine: DeviceClient, model: FrozenWorldModel, exact: FrozenWorldModel, *, judged: bool
-) -> Iterator[Finding]:
+) -> Iterator[DeviceCheck]:
     """Time encoding and pools in float32 and bfloat16, and copies; ``exact`` is on the CPU.
 
     Without ``judged`` shares have no verdict: a small model cannot keep a device busy.
@@ -121,13 +121,13 @@ def examine_rates(
             ),
         }
         peak = matmul_peak(device, dtype)
-        yield Finding(f"matmul {mode!s}", f"{peak / 1e9:.0f} GFLOP/s", value=peak)
+        yield DeviceCheck(f"matmul {mode!s}", f"{peak / 1e9:.0f} GFLOP/s", value=peak)
         for name, low, per_call, unit in (
             ("encode", LOW_ENCODE, len(frames), "frames"),
             ("pool", LOW_POOL, 1, f"pools of {POOL} x {trial.pools.shape[2]}, 2 views,"),
         ):
             seconds = best_seconds(calls[name], device)
-            yield Finding(
+            yield DeviceCheck(
                 f"{name} {mode!s}", f"{per_call / seconds:.1f} {unit} a second",
                 value=per_call / seconds,
             )  # fmt: skip
@@ -136,7 +136,7 @@ def examine_rates(
     yield from _copies(device)
 
 
-def examine_products() -> list[Finding]:
+def examine_products() -> list[DeviceCheck]:
     """Set packed float32 against plain, and bfloat16 against the better, by processor time.
 
     Alternated in maps of the published encoder's size; wall time would tell how busy others are.
@@ -162,24 +162,24 @@ def examine_products() -> list[Finding]:
     ]
 
 
-def _against(what: str, times: list[float], others: list[float]) -> Finding:
+def _against(what: str, times: list[float], others: list[float]) -> DeviceCheck:
     ratios = sorted(a / max(b, 1e-9) for a, b in zip(times[1:], others[1:], strict=True))
     value = statistics.median(ratios)
     measured = f"{value:.2f} x the processor time ({ratios[0]:.2f} to {ratios[-1]:.2f})"
     advice = "it takes longer on this processor: ask for bf16 for its rounding alone"
     verdict = (LOW, advice if what.startswith("bf16") else "") if value > SLOWER else (OK, "")
-    return Finding(what, measured, f"at most {SLOWER:g} x", *verdict, value)
+    return DeviceCheck(what, measured, f"at most {SLOWER:g} x", *verdict, value)
 
 
-def _share(what: str, share: float, low: float, *, judged: bool) -> Finding:
+def _share(what: str, share: float, low: float, *, judged: bool) -> DeviceCheck:
     if not judged:
         small = "give --checkpoint: this network is too small to keep a device busy"
-        return Finding(what, f"{share:.1%}", "", SEEN, small, share)
+        return DeviceCheck(what, f"{share:.1%}", "", SEEN, small, share)
     verdict = (OK, "") if share >= low else (LOW, BUSY)
-    return Finding(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
+    return DeviceCheck(what, f"{share:.1%}", f"at least {low:.0%}", *verdict, share)
 
 
-def _copies(device: torch.device) -> Iterator[Finding]:
+def _copies(device: torch.device) -> Iterator[DeviceCheck]:
     """Time 64 MiB to an accelerator and back."""
     if device.type == "cpu":
         return
@@ -193,10 +193,10 @@ def _copies(device: torch.device) -> Iterator[Finding]:
         rate = block.nbytes / best_seconds(work, device)
         verdict = (OK, "") if rate >= LOW_COPY else (LOW, NARROW)
         at_least = f"at least {LOW_COPY / 1e9:.0f} GB/s"
-        yield Finding(name, f"{rate / 1e9:.1f} GB/s", at_least, *verdict, rate)
+        yield DeviceCheck(name, f"{rate / 1e9:.1f} GB/s", at_least, *verdict, rate)
 
 
-def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Finding]:
+def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[DeviceCheck]:
     """Compare a pool as a captured graph of the device with the pool computed eagerly."""
     name, trial = "graph", Trial.of(model)
     advice = "serve without --graph-pools-after"
@@ -212,14 +212,14 @@ def examine_fast_path(device: torch.device, model: FrozenWorldModel) -> list[Fin
             worst = apart(to_host(fast(*given)), eager())
         except RuntimeError as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            return [Finding(name, why, "an answer", FAILS, advice)]
+            return [DeviceCheck(name, why, "an answer", FAILS, advice)]
         times = best_seconds(eager, device)
         times /= best_seconds(lambda: to_host(fast(*given)), device)
     verdict = (OK, "") if worst <= TOLERANCE else (FAILS, advice)
     quick = (OK, "") if times >= 1 else (LOW, advice)
     return [
-        Finding(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
-        Finding(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
+        DeviceCheck(name, f"{worst:.1e}", f"{TOLERANCE:.0e}", *verdict, worst),
+        DeviceCheck(f"{name} against eager", f"{times:.2f} x", "at least 1 x", *quick, times),
     ]
 
 

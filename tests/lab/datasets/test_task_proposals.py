@@ -1,8 +1,11 @@
 """``acpc init``: what it sees of a dataset, what it asks for, and that a server reads its file."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from acpc.contract import AnchorSource
@@ -86,7 +89,7 @@ def test_other_formats_are_read_too(
 
 
 def test_a_file_that_is_there_is_kept_unless_forced(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path
+    acpc: Callable[..., Any], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("mine")
@@ -96,6 +99,10 @@ def test_a_file_that_is_there_is_kept_unless_forced(
     answer = acpc(*known)
     assert answer.exit_code == 2 and "give --force to overwrite it" in answer.stderr
     assert acpc(*known, "--force", "--labels", "0,9").exit_code == 1  # beyond the state
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+        answer = acpc(*known, "--force")
+        assert answer.exit_code == 1 and f"{file}: No space left" in answer.stderr
     assert file.read_text() == "mine"
     assert acpc(*known, "--force").exit_code == 0 and file.read_text() != "mine"
 
