@@ -26,6 +26,7 @@ from acpc_client.transport.channel import (
     Channel,
     Connections,
     Metadata,
+    keep_message_memory,
     start_tracing,
     traced,
 )
@@ -49,6 +50,7 @@ class Transport(ABC):
 
     def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:
         check_options(options, ClientOptions)
+        keep_message_memory()
         start_tracing(options.get("otlp_endpoint"))
         self.target = resolved(target)
         self.timeout = check_timeout(options.get("timeout"))
