@@ -34,7 +34,7 @@ from acpc_server.app import Server
 from acpc_server.data import dataset_anchors
 from acpc_server.encoding import anchors as encoding
 from acpc_server.engine import device
-from acpc_server.engine.host import keep_freed_memory
+from acpc_server.engine.host import HALF, keep_freed_memory
 from acpc_server.jobs.runs import JobRun
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import CheckpointMeasurement
@@ -118,12 +118,12 @@ class Network:
 
 
 def clocks(*, helped: bool) -> tuple[float, float]:
-    """Processor seconds of this thread, with those of OpenMP's if it is helped, and the time."""
+    """Processor seconds of this thread, with those that help it if it is helped, and the time."""
     if not helped:
         return time.thread_time(), time.perf_counter()
     spent = time.process_time()
     for thread in threading.enumerate():
-        if thread is not threading.current_thread():
+        if thread is not threading.current_thread() and not thread.name.startswith(HALF):
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
                 path = Path(f"/proc/self/task/{thread.native_id}/schedstat")
                 spent -= int(path.read_text().split()[0]) / 1e9

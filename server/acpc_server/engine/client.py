@@ -17,7 +17,7 @@ from acpc_server.engine.answers import equal_rows, share_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.device import Device, DeviceContext
-from acpc_server.engine.host import by_work, own_threads
+from acpc_server.engine.host import HalfCalls, by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.sizes import (
     HELD_LATENTS,
@@ -85,11 +85,13 @@ class DeviceClient:
         self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._device = Device(device, metrics, graph_after=graph_after)
+        self._halves = HalfCalls()
         self.owner = DeviceOwner(
             self._device.check,
             metrics,
             self._queue,
             admission.latency,
+            self._halves,
             threads=threads,
             on_failed=on_failed,
         )
@@ -149,10 +151,14 @@ class DeviceClient:
             self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
         size = frames_per_call(self.device.type, context.priority, *shape[1:])
-        compute = by_work(
-            encoding_work(model.card, *shape[1:]),
-            lambda part: self._device.for_mode(model, mode).encode(part),
-        )
+
+        def encode(part: Tensor) -> Tensor:
+            work = self._device.for_mode(model, mode).encode
+            # A plug-in's model may keep things from one call to the next.
+            halves = isinstance(model, FrozenNetwork)
+            return self._halves.compute(work, part) if halves else work(part)
+
+        compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
         return self._run("encode", mode, (id(model), shape), parts, compute, size, context)
 
@@ -308,6 +314,7 @@ class DeviceClient:
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
+        self._halves.close()
 
     def _run(
         self,

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from acpc_server.engine.accelerator import held_memory
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import pausing
 
 # Parameters of mallopt in glibc's malloc.h.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
@@ -25,6 +27,8 @@ _STATUS = Path("/proc/self/statm")
 # Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
 # nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
 THREADED_WORK = 4e8
+# Threads of a device whose encoder calls are cut in halves, and the name of the second one.
+THREADS, HALF = 2, "device half"
 # Share of its time in line for a core above which a thread has busy neighbours, and below which it
 # has none: 0.03 was measured on an idle machine, 0.25 to 0.45 beside a busy process.
 CROWDED, ALONE = 0.15, 0.06
@@ -106,6 +110,66 @@ def _setters() -> list[Callable[[int], object]]:
     except OSError:
         return []
     return [getattr(library, name) for name in _SETTERS if hasattr(library, name)]
+
+
+class HalfCalls:
+    """Has a second thread compute the later half of a call's rows on a CPU, beside the device's.
+
+    Two threads that work on half of the rows each wait for each other once, where two that share
+    every operation wait hundreds of times: a tenth of an encoder's time, more beside others. A
+    rollout has few rows, and would read all weights twice. More than two threads were not tried:
+    a frame alone takes an eighth more than one of eight.
+    """
+
+    def __init__(self) -> None:
+        self._other = ThreadPoolExecutor(1, HALF)
+        self._free = threading.Event()
+        self._free.set()
+
+    def compute(self, work: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+        """Call ``work``, which takes no derivative, for rows in both threads at once.
+
+        How they are cut depends on their number and the threads alone, as :func:`by_work`'s choice.
+        """
+        two = torch.get_num_threads() == THREADS and len(rows) > 1 and rows.device.type == "cpu"
+        if not (two and self._free.is_set()):
+            return work(rows)
+        bf16, first = torch.is_autocast_enabled("cpu"), (len(rows) + 1) // 2
+        try:
+            other = self._other.submit(self._compute, work, rows[first:], bf16)
+        except RuntimeError:  # no thread can be started
+            return work(rows)
+        try:
+            with own_threads(1):
+                own = work(rows[:first])
+        finally:
+            wait([other])  # it works with what the caller holds
+        return torch.cat([own, other.result()])
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have the second thread wait between two layers while the block has the cores."""
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
+
+    def close(self) -> None:
+        """End the second thread, once it has nothing to compute."""
+        self._other.shutdown(wait=False)
+
+    def _compute(self, work: Callable[[Tensor], Tensor], rows: Tensor, bf16: bool) -> Tensor:
+        with (
+            torch.inference_mode(),
+            torch.autocast("cpu", torch.bfloat16, enabled=bf16),
+            own_threads(1),
+            pausing(self._pause),
+        ):
+            return work(rows)
+
+    def _pause(self) -> None:
+        self._free.wait()
 
 
 class Waits:

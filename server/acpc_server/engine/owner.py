@@ -18,7 +18,7 @@ import torch
 from acpc import tracing
 
 from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
-from acpc_server.engine.host import Waits, own_threads
+from acpc_server.engine.host import HalfCalls, Waits, own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -60,6 +60,7 @@ class DeviceOwner:
         metrics: Metrics,
         queue: BatchQueue,
         latency: LatencyModel,
+        halves: HalfCalls,
         *,
         threads: int,
         on_failed: Callable[[str], None],
@@ -68,6 +69,7 @@ class DeviceOwner:
         self._metrics = metrics
         self._queue = queue
         self._latency = latency
+        self._halves = halves
         self._on_failed = on_failed
         self._failing = threading.Lock()
         self._calls = 0
@@ -154,6 +156,7 @@ class DeviceOwner:
         began, call = time.perf_counter(), self.call
         try:
             with (
+                self._halves.held(),
                 own_threads(self._threads),
                 # Not in the job's arithmetic, of which a plug-in's own products would be.
                 torch.inference_mode(False),

@@ -13,9 +13,10 @@ import processes
 import pytest
 import torch
 from acpc_server.engine import host
-from acpc_server.engine.host import THREADED_WORK, Waits, by_work
+from acpc_server.engine.host import THREADED_WORK, HalfCalls, Waits, by_work
+from acpc_server.scheduling import pause
 from torch import Tensor
-from waiting import wait_until
+from waiting import GENEROUS_SECONDS, wait_until
 
 THREADS = 3
 ROW = torch.zeros(1, 1)
@@ -103,6 +104,85 @@ def test_a_device_has_the_only_team_of_threads() -> None:
     """With a second team, OpenMP has threads that wait in either sleep at once, whatever is set."""
     *_, last = processes.run([sys.executable, "-c", DEVICE, CHECKPOINTS]).stdout.splitlines()
     assert last == f"{THREADS - 1}"  # before it the log, for example of products not packed
+
+
+@pytest.fixture
+def halves() -> Iterator[HalfCalls]:
+    """On two threads, as of a device on two cores."""
+    torch.set_num_threads(host.THREADS)
+    with closing(HalfCalls()) as calls:
+        yield calls
+
+
+def who(rows: Tensor) -> Tensor:
+    """Of each row: itself, the thread that has it, that thread's count, and whether in bfloat16."""
+    bf16 = torch.is_autocast_enabled("cpu")
+    about = [threading.get_ident(), torch.get_num_threads(), bf16]
+    return torch.cat([rows, torch.tensor([about]).expand(len(rows), -1)], dim=1)
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_call_in_halves_has_its_rows_in_order_each_half_on_one_thread(
+    halves: HalfCalls, bf16: bool
+) -> None:
+    rows = torch.arange(5)[:, None]
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        found = halves.compute(who, rows)
+    assert found[:, 0].tolist() == [0, 1, 2, 3, 4]
+    first, later = found[:3, 1].unique().tolist(), found[3:, 1].unique().tolist()
+    assert first == [threading.get_ident()]
+    assert len(later) == 1
+    assert later != first
+    assert found[:, 2:].tolist() == [[1, bf16]] * 5
+    assert torch.get_num_threads() == host.THREADS
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(1, 2), (8, 1), (8, 3)])
+def test_one_row_and_other_numbers_of_threads_are_computed_whole(
+    halves: HalfCalls, rows: int, threads: int
+) -> None:
+    torch.set_num_threads(threads)
+    found = halves.compute(who, torch.zeros(rows, 1, dtype=torch.int64))
+    assert found[:, 1:3].tolist() == [[threading.get_ident(), threads]] * rows
+
+
+def test_the_second_thread_waits_while_others_have_the_cores(halves: HalfCalls) -> None:
+    held, passed = threading.Event(), threading.Event()
+
+    def work(rows: Tensor) -> Tensor:
+        if int(rows[0]) == 0:
+            with halves.held():
+                held.set()
+                assert not passed.wait(0.2)
+                between = halves.compute(who, rows)
+                assert between[:, 1].unique().tolist() == [threading.get_ident()]
+            assert passed.wait(GENEROUS_SECONDS)
+        else:
+            assert held.wait(GENEROUS_SECONDS)
+            pause()
+            passed.set()
+        return rows
+
+    rows = torch.arange(4)[:, None]
+    assert torch.equal(halves.compute(work, rows), rows)
+
+
+@pytest.mark.parametrize("failing", [0, 2])
+def test_an_error_of_either_half_is_raised_once_both_have_ended(
+    halves: HalfCalls, failing: int
+) -> None:
+    ended: list[int] = []
+
+    def work(rows: Tensor) -> Tensor:
+        if int(rows[0]) == failing:
+            raise ValueError("one half")
+        ended.append(int(rows[0]))
+        return rows
+
+    with pytest.raises(ValueError, match="one half"):
+        halves.compute(work, torch.arange(4)[:, None])
+    assert ended == [2 - failing]
+    assert torch.get_num_threads() == host.THREADS
 
 
 def idle_teams() -> set[threading.Thread]:
