@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import threading
 from dataclasses import dataclass
+from functools import cache
 
 import structlog
 import torch
@@ -74,8 +75,9 @@ class Linear(nn.Linear):
 
     def gelu(self, x: Tensor) -> Tensor:
         """The exact (erf) GELU of the outputs."""
-        if (packed := self._packed_for(x)) is None:
-            return F.gelu(F.linear(x, self.weight, self.bias))
+        packed = self._packed_for(x)
+        if packed is None or not takes_in_gelu():
+            return F.gelu(self.forward(x))
         return _product(x, packed, self.bias, "gelu")
 
     def plus(self, x: Tensor, residual: Tensor) -> Tensor:
@@ -113,6 +115,15 @@ class Linear(nn.Linear):
 def pack(network: nn.Module) -> int:
     """Pack the linear maps of a network on the CPU; return the bytes that they take."""
     return sum(x.pack() for x in network.modules() if isinstance(x, Linear))
+
+
+@cache
+def takes_in_gelu() -> bool:
+    """Return whether a product takes in its GELU: with oneDNN's AVX2 kernels it is a sixth slower.
+
+    With those of AVX-512 it saves up to an eighteenth of large products.
+    """
+    return "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
 def packs(kind: torch.dtype) -> bool:

@@ -39,7 +39,11 @@ def by_hand(map_: Linear, x: Tensor, row: int) -> list[float]:
 
 @needs_packing
 @pytest.mark.parametrize("bias", [True, False])
-def test_packed_products_are_those_of_a_loop_in_float64(bias: bool) -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_packed_products_are_those_of_a_loop_in_float64(
+    bias: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "takes_in_gelu", lambda: fused)
     map_, count = linear(bias=bias), LEAST_WORK // (INNER * OUTER) + 3
     x, residual = rows(count, INNER), rows(count, OUTER, 2)
     assert map_.pack() == map_.weight.nbytes
@@ -51,6 +55,26 @@ def test_packed_products_are_those_of_a_loop_in_float64(bias: bool) -> None:
         wanted = plain, risen, plain + residual[row].double().numpy()
         for got, want in zip(found, wanted, strict=True):
             np.testing.assert_allclose(got[row].double(), want, rtol=0, atol=1e-5)
+
+
+@needs_packing
+@pytest.mark.parametrize(("kernels", "taken"), [("AVX512", ["gelu"]), ("AVX2", ["none"])])
+def test_the_kernels_decide_whether_a_product_takes_in_its_gelu(
+    kernels: str, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    map_, asked, real = linear(), [], products._product
+    map_.pack()
+
+    def product(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:
+        asked.append(then)
+        return real(x, packed, bias, then)
+
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
+    monkeypatch.setattr(products, "_product", product)
+    monkeypatch.setattr(products, "takes_in_gelu", products.takes_in_gelu.__wrapped__)
+    with torch.inference_mode():
+        map_.gelu(rows(LEAST_WORK // (INNER * OUTER) + 1, INNER))
+    assert asked == taken
 
 
 @needs_packing
@@ -131,6 +155,7 @@ def test_products_that_are_wrong_from_the_start_end_packing(
 def test_a_shape_that_is_wrong_for_many_rows_is_plain_for_every_checkpoint(
     monkeypatch: pytest.MonkeyPatch, untried: None, which: str
 ) -> None:
+    monkeypatch.setattr(products, "takes_in_gelu", lambda: True)
     real, plus = products._product, Linear.plus
     many = 2 * LEAST_WORK // (INNER * OUTER)
 
