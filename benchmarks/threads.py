@@ -4,7 +4,8 @@
 
 Eight frames encoded and 18 histories rolled out by a network of the paper's size, as in a job: with
 packed and with plain products, while threads that wait spin and while they sleep, in turns, on this
-machine as it is and beside one busy process.
+machine as it is and beside one busy process. Frames are cut in halves where there are two threads;
+"whole" shares every operation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import common
 import torch
-from acpc_server.engine.host import Waits, keep_freed_memory
+from acpc_server.engine.host import HalfCalls, Waits, keep_freed_memory
 from acpc_server.models import load_checkpoint, rollout
 from processes import running
 from public_checkpoint import public_config, write_checkpoint
@@ -40,9 +41,13 @@ def works(folder: Path) -> dict[str, dict[str, Callable[[], object]]]:
     frames = torch.randn(FRAMES, 3, card.image_size, card.image_size)
     latents = torch.randn(ROWS, card.history, card.latent_dim)
     blocks = torch.randn(ROWS, card.history + STEPS - 1, card.action_block_dim)
-    models = {"packed": plain.prepared(torch.float32), "plain": plain}
+    packed, halves = plain.prepared(torch.float32), HalfCalls()
+    models = {"packed": packed, "plain": plain}
     return {
-        "encode": {name: partial(model.encode, frames) for name, model in models.items()},
+        "encode": {
+            **{name: partial(halves.compute, m.encode, frames) for name, m in models.items()},
+            "whole": partial(packed.encode, frames),
+        },
         "rollout": {name: partial(rollout, m, latents, blocks) for name, m in models.items()},
     }
 
