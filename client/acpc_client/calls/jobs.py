@@ -25,7 +25,6 @@ from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
 from acpc_client.calls.call import (
-    LONGEST_S,
     CallOptions,
     Method,
     Page,
@@ -145,7 +144,6 @@ def list_page(condition: str, page_size: int, token: str) -> PreparedCall[Page[O
 
 def wait(name: str, timeout: float) -> PreparedCall[Operation]:
     """The call that waits at the server, for ``timeout`` seconds at most."""
-    timeout = min(timeout, LONGEST_S)
     whole = int(timeout)
     limit = duration_pb2.Duration(seconds=whole, nanos=int((timeout - whole) * 1e9))
     request = operations_pb2.WaitOperationRequest(name=name, timeout=limit)
