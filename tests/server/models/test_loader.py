@@ -95,12 +95,20 @@ def uncounted(state: State) -> object:
     return {name: t for name, t in state.items() if not name.endswith("num_batches_tracked")}
 
 
+def under(prefix: str) -> Callable[[State], object]:
+    return lambda state: {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
 FORMS: dict[str, Callable[[State], object]] = {
     "state_dict": lambda state: {"state_dict": state, "epoch": 1},
     "model": lambda state: {"model": state},
-    "prefix": lambda state: {f"model.{name}": tensor for name, tensor in state.items()},
+    "prefix": under("model."),
     "lightning": lightning,
-    "compiled": lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+    "compiled": under("_orig_mod."),
+    "parallel": under("module."),
+    "parallel-compiled": under("module._orig_mod."),
+    "compiled-parallel": under("_orig_mod.module."),
+    "lightning-parallel": under("model.module."),
     "old-names": with_old_names,
     "no-counters": uncounted,
     "transposed": lambda state: {
@@ -143,8 +151,10 @@ def test_digest_ignores_the_container(tmp_path: Path) -> None:
     safetensors.torch.save_file(state, folder / "weights.safetensors")
     torch.save(dict(reversed(state.items())), folder / "weights_epoch_1.pt")
     torch.save({"state_dict": state}, folder / "weights_epoch_2.pt")
+    torch.save(under("module.")(state), folder / "weights_epoch_3.pt")
     reference = digest(tmp_path)
-    for weights in ("weights.safetensors", "weights_epoch_1.pt", "weights_epoch_2.pt"):
+    others = ["weights.safetensors", *(f"weights_epoch_{epoch}.pt" for epoch in (1, 2, 3))]
+    for weights in others:
         assert digest(tmp_path, weights) == reference
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(dict(reversed(config.items()))))
