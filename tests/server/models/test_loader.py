@@ -86,6 +86,14 @@ def test_config_forms(tmp_path: Path, wanted: Tensor, edit: Callable[[Config], N
     torch.testing.assert_close(latents(tmp_path), wanted)
 
 
+def test_files_written_by_hand_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "run")
+    plain = digest(tmp_path)
+    for name, text in (("config.json", (folder / "config.json").read_text()), ("acpc.json", "{}")):
+        (folder / name).write_text(text, encoding="utf-8-sig")
+    assert digest(tmp_path) == plain
+
+
 def lightning(state: State) -> object:
     prefixed = {f"model.{name}": tensor for name, tensor in state.items()}
     return {"epoch": 3, "state_dict": {**prefixed, "sigreg.knots": torch.ones(4)}}
