@@ -113,7 +113,7 @@ def preview_anchors(
     """
     request = pb.PreviewAnchorsRequest(
         name=job if isinstance(job, str) else job.name,
-        anchors=[unsigned(int(index), "anchors") for index in anchors],
+        anchors=[unsigned(index, "anchors") for index in anchors],
         draw=unsigned(draw, "draw"),
     )
     return PreparedCall(PREVIEW, request, _previews)

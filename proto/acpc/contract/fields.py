@@ -57,7 +57,7 @@ class Bounds:
 
     def holds(self, value: float) -> bool:
         """Whether a finite number lies in the range."""
-        return math.isfinite(value) and self._inside(value)
+        return -math.inf < value < math.inf and self._inside(value)
 
     def hold_all(self, values: tuple[float, ...], kinds: frozenset[type]) -> bool:
         """Checks a whole sequence quickly; True: valid, False: check each value by itself.
