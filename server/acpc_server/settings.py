@@ -327,11 +327,14 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         tomllib.TOMLDecodeError: The file is no TOML.
         UnicodeDecodeError: It is no text.
     """
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    if file is None:
+        return Settings(**given)
 
     class Read(Settings):
         WRITTEN = read_toml(file)
 
-    return Read(**{name: value for name, value in flags.items() if value not in (None, [])})
+    return Read(**given)
 
 
 def read_toml(file: Path | None) -> dict[str, Any]:
