@@ -144,6 +144,7 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
         (lambda number: _pair(seed=number), "perturbations.seed"),
         (lambda number: _pair(weights=[number, 1.0]), "weights"),
         (lambda number: _pair(perturbations=GaussianNoise(number)), "sigma"),
+        (lambda number: _pair(perturbations=Registered("n", {"a": number})), "parameters.a"),
         (lambda number: _pool(endpoint_tolerance=number), "endpoint_tolerance"),
         (lambda number: _pool(temperature=number), "temperature"),
         (
