@@ -250,7 +250,7 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
 def without_room(target: str, arguments: Sequence[object], stdout: int) -> tuple[int, str]:
     """Exit code and stderr of the command with a stdout that takes nothing."""
     with processes.running(
-        [sys.executable, "-c", ACPC, *map(str, arguments)],
+        [Path(sys.executable).with_name("acpc"), *map(str, arguments)],
         env={**os.environ, "ACPC_TARGET": target},
         stdout=stdout,
         stderr=subprocess.PIPE,
