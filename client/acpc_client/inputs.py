@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from acpc.contract import ArgumentError, Array
@@ -22,7 +23,7 @@ def unsigned(value: Count, name: str, bits: int = 32) -> Count:
 
     Raises ArgumentError: It does not.
     """
-    if value is not None and not 0 <= value < 2**bits:
+    if value is not None and not (isinstance(value, Integral) and 0 <= value < 2**bits):
         raise ArgumentError(name, f"found {value}, wanted an integer in [0, 2**{bits})")
     return value
 

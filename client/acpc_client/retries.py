@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from acpc_client.errors import (
     Aborted,
     AcpcError,
+    ArgumentError,
     DeadlineExceeded,
     NotFound,
     ResourceExhausted,
@@ -68,12 +69,20 @@ class RetryPolicy:
         initial: Seconds before the second attempt.
         multiplier: Growth of the wait from one attempt to the next.
         maximum: Longest wait in seconds, except where the server asks for more.
+
+    Raises:
+        ArgumentError: One is negative, or NaN.
     """
 
     attempts: int = 5
     initial: float = 0.1
     multiplier: float = 2.0
     maximum: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise ArgumentError(name, f"found {value}, wanted 0 or more")
 
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
@@ -93,7 +102,10 @@ class RetryPolicy:
         return error
 
     def _back_off(self, failures: int) -> float:
-        return min(self.maximum, self.initial * self.multiplier ** (failures - 1))
+        try:
+            return min(self.maximum, self.initial * self.multiplier ** (failures - 1))
+        except OverflowError:  # after a thousand failures, for one
+            return self.maximum
 
 
 class Attempts:

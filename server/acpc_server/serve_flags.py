@@ -6,7 +6,6 @@ import inspect
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from acpc_server.settings import Settings
+from acpc_server.settings import Settings, read_toml
 
 # What --help calls the settings from this one on, in the order of the fields.
 GROUPS = {
@@ -114,7 +113,7 @@ def _default(field: FieldInfo) -> str:
 
 def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) -> Iterator[str]:
     """Every setting as a line of TOML that says where its value comes from, without secrets."""
-    file, variables = _written(config), {name.upper() for name in os.environ}
+    file, variables = read_toml(config), {name.upper() for name in os.environ}
     for name, value in settings.model_dump(mode="json").items():
         source = "default"
         if flags.get(name) not in (None, []):
@@ -135,13 +134,9 @@ def _without_secrets(value: Any) -> Any:  # noqa: ANN401 - of whichever type the
     return re.sub(r"(?i)([?&][^=&]*(?:pass|secret|token|key)[^=&]*=)[^&]*", r"\1***", value)
 
 
-def _written(config: Path | None) -> dict[str, Any]:
-    return {} if config is None else tomllib.loads(config.read_text())
-
-
 def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | None) -> list[str]:
     """A line for each value that is wrong: where it was given, and what to give instead."""
-    written = _written(config)
+    written = read_toml(config)
     lines = []
     for problem in error.errors():
         what = problem["msg"].removeprefix("Value error, ")

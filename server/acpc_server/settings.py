@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from acpc.contract import did_you_mean
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -33,6 +34,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="ACPC_", extra="forbid", use_attribute_docstrings=True
     )
+    WRITTEN: ClassVar[Mapping[str, Any]] = {}  # in the file
 
     checkpoint_root: Folder
     """folder that holds the checkpoint folders"""
@@ -206,7 +208,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of values, in the order of precedence."""
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+        return init_settings, env_settings, InitSettingsSource(settings_cls, {**cls.WRITTEN})
 
     @model_validator(mode="before")
     @classmethod
@@ -330,6 +332,11 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         return Settings(**given)
 
     class Read(Settings):
-        model_config = SettingsConfigDict(toml_file=file)
+        WRITTEN = read_toml(file)
 
     return Read(**given)
+
+
+def read_toml(file: Path | None) -> dict[str, Any]:
+    """Read a TOML file, which may begin with a byte order mark; raises as :func:`read_settings`."""
+    return {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))

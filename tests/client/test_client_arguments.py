@@ -1,6 +1,7 @@
 """Nothing given means the contract's default, and a wrong type an error that names the argument."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from acpc.contract import (
     ArgumentError,
     CemBudget,
     CheckpointRef,
+    CoverageGoal,
     DatasetAnchors,
     DriftStudy,
     EvidenceOptions,
@@ -26,7 +28,7 @@ from acpc.contract import (
     bounds_of,
     check,
 )
-from acpc_client.calls import diagnostics, jobs
+from acpc_client.calls import checkpoints, diagnostics, jobs
 from acpc_client.inputs import Pair
 
 RECORDS: list[type[Any]] = [
@@ -88,6 +90,11 @@ def _pair(**options: Any) -> object:  # noqa: ANN401
     return diagnostics.compare_pair("a", **given)
 
 
+def _pool(**options: Any) -> object:  # noqa: ANN401
+    goal, pool = np.zeros(6, np.float32), np.zeros((4, 2, 6), np.float32)
+    return diagnostics.certify_pool("a", HISTORY, pool, goal, perturbations=NOISE, **options)
+
+
 def _study(study: Any) -> object:  # noqa: ANN401
     return jobs.run_study("a", ANCHORS, study)
 
@@ -123,6 +130,48 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
     with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
         call()
     assert caught.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    "number",
+    [math.nan, math.inf, -math.inf, 10**400, -(10**400)],
+    ids=lambda number: f"{number!r:.5}",
+)
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda number: _pair(draws=number), "perturbations.draws"),
+        (lambda number: _pair(seed=number), "perturbations.seed"),
+        (lambda number: _pair(weights=[number, 1.0]), "weights"),
+        (lambda number: _pair(perturbations=GaussianNoise(number)), "sigma"),
+        (lambda number: _pair(perturbations=Registered("n", {"a": number})), "parameters.a"),
+        (lambda number: _pool(endpoint_tolerance=number), "endpoint_tolerance"),
+        (lambda number: _pool(temperature=number), "temperature"),
+        (
+            lambda number: _pool(coverage_goal=CoverageGoal(time_limit=number)),
+            "coverage_goal.time_limit",
+        ),
+        (lambda number: _score(thresholds=Thresholds(ir=number)), "thresholds.ir"),
+        (lambda number: _score(protocol=ScoreProtocol(seed=number)), "protocol.seed"),
+        (lambda number: _study(DriftStudy(seed=number)), "drift.seed"),
+        (lambda number: jobs.preview_anchors("operations/1", [number], 0), "anchors"),
+        (lambda number: jobs.preview_anchors("operations/1", [0], number), "draw"),
+        (lambda number: jobs.list_page("", number, ""), "page_size"),
+        (lambda number: checkpoints.datasets_page(number, ""), "page_size"),
+    ],
+)
+def test_no_number_that_cannot_be_sent_reaches_a_message(
+    call: Callable[[float], object], argument: str, number: float
+) -> None:
+    with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
+        call(number)
+    assert caught.value.argument == argument
+
+
+def test_a_fraction_is_no_count() -> None:
+    for count in (0.5, 3.0):
+        with pytest.raises(ArgumentError, match=f"page_size: found {count}, wanted an integer"):
+            jobs.list_page("", count, "")  # type: ignore[arg-type]
 
 
 def test_nothing_given_to_a_call_is_the_default() -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: ANN401 - a side is either client
 
 import asyncio
+import math
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
@@ -256,6 +257,13 @@ def test_operations_get_wait_cancel_delete(side: Any, counterparty: Counterparty
     side.ask(lambda client: client.operations.delete(name))
     assert counterparty.requests["CancelOperation"][0].name == name
     assert counterparty.requests["DeleteOperation"][0].name == name
+
+
+@pytest.mark.parametrize("seconds", [math.nan, -math.inf, -1, 0])
+def test_a_wait_of_no_length_is_an_argument_error(seconds: float, side: Any) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        side.ask(lambda client: client.operations.wait("operations/1", timeout=seconds))
+    assert raised.value.argument == "timeout"
 
 
 def test_every_call_has_a_deadline(

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import math
 import uuid
 from typing import Any
 
@@ -9,7 +10,14 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import Identity
-from acpc_client.errors import AcpcError, DeadlineExceeded, Internal, ResourceExhausted, Unavailable
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    DeadlineExceeded,
+    Internal,
+    ResourceExhausted,
+    Unavailable,
+)
 from acpc_client.retries import Attempts, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status
@@ -95,6 +103,19 @@ def test_backoff_grows_is_bounded_and_has_jitter() -> None:
         assert len(delays) > 1
         assert all(delay is not None and base <= delay <= 1.2 * base for delay in delays)
     assert policy.delay(Unavailable("x"), 9) is None
+
+
+@pytest.mark.parametrize("name", ["attempts", "initial", "multiplier", "maximum"])
+@pytest.mark.parametrize("number", [math.nan, -math.inf, -1])
+def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        RetryPolicy(**{name: number})
+    assert raised.value.argument == name
+
+
+def test_backoff_outlasts_every_float() -> None:
+    policy = RetryPolicy(attempts=10_000, initial=0.1, maximum=5.0)
+    assert 5 <= policy.delay(Unavailable("x"), 9_000) <= 6
 
 
 def test_the_server_is_never_asked_sooner_than_it_said() -> None:

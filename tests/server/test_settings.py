@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import typer
 from acpc_server.cli import app
-from acpc_server.serve_flags import GROUPS, with_settings
+from acpc_server.serve_flags import GROUPS, in_force, with_settings
 from acpc_server.settings import Settings, read_settings
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
@@ -296,6 +296,13 @@ def test_flags_win_over_variables_and_variables_over_the_file(
     assert parse({"port": "9"}, *given).port == 9
     monkeypatch.setenv("ACPC_CONFIG", str(config))
     assert parse({}).max_queue == 2
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(config: Path) -> None:
+    config.write_text(config.read_text(), encoding="utf-8-sig")
+    read = parse({}, "--config", str(config))
+    assert read.max_queue == 2
+    assert f"max_queue = 2  # file {config}" in in_force(read, {}, config)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from google.longrunning.operations_pb2_grpc import OperationsStub
 from google.protobuf import duration_pb2
 
 from acpc_client.calls.call import (
-    LONGEST_S,
     CallOptions,
     Method,
     Page,
@@ -114,7 +113,7 @@ def preview_anchors(
     """
     request = pb.PreviewAnchorsRequest(
         name=job if isinstance(job, str) else job.name,
-        anchors=[unsigned(int(index), "anchors") for index in anchors],
+        anchors=[unsigned(index, "anchors") for index in anchors],
         draw=unsigned(draw, "draw"),
     )
     return PreparedCall(PREVIEW, request, _previews)
@@ -145,7 +144,6 @@ def list_page(condition: str, page_size: int, token: str) -> PreparedCall[Page[O
 
 def wait(name: str, timeout: float) -> PreparedCall[Operation]:
     """The call that waits at the server, for ``timeout`` seconds at most."""
-    timeout = min(timeout, LONGEST_S)
     whole = int(timeout)
     limit = duration_pb2.Duration(seconds=whole, nanos=int((timeout - whole) * 1e9))
     request = operations_pb2.WaitOperationRequest(name=name, timeout=limit)

@@ -118,7 +118,8 @@ class Operations(Resource):
 
     def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        return self._transport.run(jobs.wait(name, timeout), timeout + jobs.WAIT_SLACK_S)
+        limit = check_timeout(timeout) or jobs.WAIT.timeout
+        return self._transport.run(jobs.wait(name, limit), limit + jobs.WAIT_SLACK_S)
 
     def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -56,8 +57,8 @@ class Bounds:
     unit: str = ""
 
     def holds(self, value: float) -> bool:
-        """Whether a finite number lies in the range."""
-        return math.isfinite(value) and self._inside(value)
+        """Whether a number that a float can hold lies in the range."""
+        return abs(value) <= sys.float_info.max and self._inside(value)
 
     def hold_all(self, values: tuple[float, ...], kinds: frozenset[type]) -> bool:
         """Checks a whole sequence quickly; True: valid, False: check each value by itself.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 from collections.abc import Iterable, Mapping, Sized
 from dataclasses import MISSING
 from functools import partial
@@ -96,7 +97,12 @@ def _or_default(
 
 
 def _as_float(value: object) -> object:
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else value
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return value
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond every float
+        return -math.inf if value < 0 else math.inf
 
 
 def _as_int(value: object) -> object:

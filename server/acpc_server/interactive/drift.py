@@ -1,4 +1,4 @@
-"""Tests live planning for drift: one test for each checkpoint under each perturbation.
+"""Tests live planning for drift: one test for each digest of a checkpoint, and perturbation.
 
 A planning session is one observation, by the first pool and the first draw of each perturbation,
 so that neither a planner's iterations nor its draws count as more than one. References are kept in
@@ -11,6 +11,7 @@ import contextlib
 import os
 import threading
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -23,6 +24,9 @@ from acpc_server.evidence import DriftTerms, DriftWatch, Reference, clipped
 from acpc_server.observe import Metrics, Shift
 
 log = structlog.get_logger("acpc.drift")
+
+# Digests remembered of one checkpoint under one perturbation, the newest: a folder has few.
+MAX_DIGESTS = 8
 
 
 class Signals(NamedTuple):
@@ -55,8 +59,8 @@ class _Stored(BaseModel):
         return self
 
     @property
-    def key(self) -> tuple[str, str]:
-        return self.checkpoint, self.perturbation
+    def shift(self) -> Shift:
+        return Shift(self.checkpoint, self.perturbation)
 
     def reference(self) -> Reference:
         columns = [[clipped(value) for value in getattr(self, name)] for name in Signals._fields]
@@ -64,6 +68,14 @@ class _Stored(BaseModel):
 
 
 _FILE = TypeAdapter(list[_Stored])
+
+
+@dataclass
+class _Test:
+    """The test of one digest, and how many observations others of its shift have had since."""
+
+    watch: DriftWatch
+    others: int = 0
 
 
 class DriftMonitor:
@@ -76,10 +88,10 @@ class DriftMonitor:
         self._metrics = metrics
         self._terms = terms
         self._file = file
-        self._recorded = {found.key: found for found in _read(file)}
-        for key in self._recorded:
-            metrics.shift(*key)  # these have series, whoever else comes first
-        self._watches: dict[Shift, tuple[str, DriftWatch]] = {}
+        self._recorded = _read(file)
+        for found in self._recorded:
+            metrics.shift(*found.shift)  # these have series, whoever else comes first
+        self._tests: dict[Shift, dict[str, _Test]] = {}  # by digest, the newest last
         self._lock = threading.Lock()
 
     def observe(self, shift: Shift, digest: str, signals: Signals) -> None:
@@ -98,32 +110,47 @@ class DriftMonitor:
             for name, before, alarm, evidence in zip(
                 Signals._fields, alarms, watch.alarms, watch.log_evidence, strict=True
             ):
-                self._metrics.drift_evidence.labels(*shift, name).set(evidence)
-                self._metrics.drift_alarm.labels(*shift, name).set(alarm)
                 if alarm and not before:
                     log.warning("drift", **shift._asdict(), signal=name, log_evidence=evidence)
+            self._show(shift, digest)
 
     def _watch(self, shift: Shift, digest: str) -> DriftWatch:
         """Return the test of this checkpoint's weights; other weights have another reference."""
-        was, watch = self._watches.get(shift, ("", None))
-        if watch is None or was != digest:
-            found = self._recorded.get((shift.checkpoint, shift.perturbation))
-            reference = found.reference() if found and found.digest == digest else None
-            watch = DriftWatch(self._terms, len(Signals._fields), reference)
-            self._watches[shift] = digest, watch
-        return watch
+        tests = self._tests.setdefault(shift, {})
+        test = tests.pop(digest, None)
+        if test is None:
+            found = [one for one in self._recorded if (one.shift, one.digest) == (shift, digest)]
+            reference = found[-1].reference() if found else None
+            test = _Test(DriftWatch(self._terms, len(Signals._fields), reference))
+        tests[digest] = test
+        if len(tests) > MAX_DIGESTS:
+            del tests[next(iter(tests))]
+        return test.watch
+
+    def _show(self, shift: Shift, digest: str) -> None:
+        """Set the series of a shift to the highest of its digests still in use."""
+        tests = self._tests[shift]
+        for test in tests.values():
+            test.others += 1
+        tests[digest].others = 0
+        watches = [one.watch for one in tests.values() if one.others < self._terms.observations]
+        for signal, name in enumerate(Signals._fields):
+            evidence = max(watch.log_evidence[signal] for watch in watches)
+            self._metrics.drift_evidence.labels(*shift, name).set(evidence)
+            alarm = any(watch.alarms[signal] for watch in watches)
+            self._metrics.drift_alarm.labels(*shift, name).set(alarm)
 
     def _record(self, shift: Shift, digest: str, reference: Reference) -> None:
         columns = dict(zip(Signals._fields, reference.values.T.tolist(), strict=True))
         new = _Stored(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
-        self._recorded[new.key] = new
+        self._recorded = _with(self._recorded, new)
         log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
         # Servers may share the file, also such as have the same process id in their containers.
         part = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
-            entries = {**{found.key: found for found in _read(self._file)}, new.key: new}
+            entries = _with(_read(self._file), new)
             with part.open("wb") as file:
-                file.write(_FILE.dump_json(list(entries.values()), indent=1))
+                file.write(_FILE.dump_json(entries, indent=1))
                 file.flush()
                 os.fsync(file.fileno())  # a power cut must leave a file that can be read
             part.replace(self._file)
@@ -131,6 +158,13 @@ class DriftMonitor:
             log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)  # half a file, where the volume is full
+
+
+def _with(entries: list[_Stored], new: _Stored) -> list[_Stored]:
+    """Put a reference last, in the place of its digest's, and forget its shift's oldest."""
+    same = [one for one in entries if one.shift == new.shift and one.digest != new.digest]
+    others = [one for one in entries if one.shift != new.shift]
+    return [*others, *same[1 - MAX_DIGESTS :], new]
 
 
 def _read(file: Path) -> list[_Stored]:

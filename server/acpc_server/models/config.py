@@ -43,7 +43,7 @@ def read_config(data: bytes, filename: str = CONFIG_NAME) -> JsonObject:
     nested deeper than ``MAX_DEPTH``.
     """
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
         tree = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
     except RecursionError:
         raise bad_config("", f"nested deeper than {MAX_DEPTH} levels", filename) from None

@@ -30,6 +30,7 @@ WRAPPERS = ("state_dict", "model")
 LIGHTNING_PREFIX = "model."
 BACKBONE_PREFIX = "backbone."
 COMPILE_PREFIX = "_orig_mod."
+PARALLEL_PREFIX = "module."
 MAX_ARCHIVE_ENTRIES = 100_000
 SAFETENSORS = ".safetensors"
 MAX_HEADER_BYTES = 2**24
@@ -93,7 +94,8 @@ class StateReader:
 def unwrap(stored: object, filename: str) -> StateDict:
     """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
 
-    Leaves out the tensors of losses that a training checkpoint holds beside the ``model.`` ones.
+    Also DistributedDataParallel's, where every tensor has it. Leaves out the tensors of losses that
+    a training checkpoint holds beside the ``model.`` ones.
     Raises UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
     """
     if not isinstance(stored, Mapping):
@@ -113,6 +115,8 @@ def unwrap(stored: object, filename: str) -> StateDict:
         state[name] = value.detach()
     if not state:
         raise bad_weights(filename, "", "holds no tensors")
+    if all(name.startswith(PARALLEL_PREFIX) for name in state):
+        state = {name.removeprefix(PARALLEL_PREFIX): tensor for name, tensor in state.items()}
     return state
 
 

@@ -9,7 +9,7 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,41 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
     assert f"acpc operations cancel {NAME}" in shown
     assert "Traceback" not in shown
     assert not counterparty.requests["CancelOperation"]
+
+
+def without_room(target: str, arguments: Sequence[object], stdout: int) -> tuple[int, str]:
+    """Exit code and stderr of the command with a stdout that takes nothing."""
+    with processes.running(
+        [Path(sys.executable).with_name("acpc"), *map(str, arguments)],
+        env={**os.environ, "ACPC_TARGET": target},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        _, shown = process.communicate(timeout=GENEROUS_SECONDS)
+    return process.returncode, shown
+
+
+COMPARE = ("compare", "--checkpoint", "a", "--shift", "blur:15", "--input")
+
+
+@pytest.mark.process
+def test_a_full_stdout_is_one_line(target: str, pair: Path) -> None:
+    """Of a long listing, a help, what prints while it talks to the server, and what is flushed."""
+    with Path("/dev/full").open("w") as full:
+        for asked in (["shifts"], ["score", "--help"], [*COMPARE, pair], ["--version"]):
+            answer = without_room(target, asked, full.fileno())
+            said = "error: FAILED_PRECONDITION: stdout: No space left on device\n"
+            assert answer == (1, said), asked
+
+
+@pytest.mark.process
+def test_a_reader_that_leaves_is_no_error(target: str, pair: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    for asked in (["shifts"], [*COMPARE, pair]):
+        assert without_room(target, asked, write) == (1, ""), asked
+    os.close(write)
 
 
 @pytest.mark.process

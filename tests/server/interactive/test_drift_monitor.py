@@ -11,7 +11,7 @@ from acpc.contract import GaussianNoise
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import DriftTerms
 from acpc_server.interactive.certify import certify_pool
-from acpc_server.interactive.drift import DriftMonitor, Signals
+from acpc_server.interactive.drift import MAX_DIGESTS, DriftMonitor, Signals
 from acpc_server.interactive.planning import Planner
 from acpc_server.observe import Metrics, Shift
 from acpc_server.observe.metrics import MAX_PERTURBATIONS
@@ -76,8 +76,49 @@ def test_other_weights_have_another_reference(metrics: Metrics, file: Path) -> N
     observe(monitor, shift, 20, 100.0, digest="sha256:2")
     observe(monitor, shift, 30, 100.0, digest="sha256:2")
     assert alarms(metrics, shift) == set()
-    (kept,) = json.loads(file.read_text())
-    assert kept["digest"] == "sha256:2"
+    assert [kept["digest"] for kept in json.loads(file.read_text())] == [DIGEST, "sha256:2"]
+
+
+def test_weights_used_in_turn_each_have_a_reference_and_an_alarm(
+    metrics: Metrics, file: Path
+) -> None:
+    monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
+    rng = np.random.default_rng(0)
+    for session in range(50):
+        moved = 100.0 if session >= 20 else 1.0  # of the first weights only
+        for digest, scale in ((DIGEST, moved), ("sha256:2", 1.0)):
+            monitor.observe(shift, digest, Signals(1.0, scale * rng.lognormal(), 0.5))
+    assert read(metrics, "observations_total", shift, part="reference") == 40
+    assert alarms(metrics, shift) == {"acpc"}
+    later = Metrics()
+    again = DriftMonitor(later, TERMS, file)
+    for digest in (DIGEST, "sha256:2"):
+        observe(again, shift, 1, digest=digest)
+    assert read(later, "observations_total", shift, part="test") == 2
+
+
+def test_the_alarm_of_weights_out_of_use_ends(metrics: Metrics, file: Path) -> None:
+    monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
+    observe(monitor, shift, 20)
+    observe(monitor, shift, 30, 100.0)
+    observe(monitor, shift, 19, digest="sha256:2")
+    assert alarms(metrics, shift) == {"acpc"}
+    observe(monitor, shift, 1, digest="sha256:2")
+    assert alarms(metrics, shift) == set()
+
+
+def test_the_oldest_of_many_weights_are_forgotten(metrics: Metrics, file: Path) -> None:
+    monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
+    other = metrics.shift("m", "jpeg:50")
+    observe(monitor, other, 20)
+    for number in range(MAX_DIGESTS + 1):
+        observe(monitor, shift, 20, digest=f"sha256:{number}")
+    kept = {(one["perturbation"], one["digest"]) for one in json.loads(file.read_text())}
+    newest = {("jpeg:20", f"sha256:{number}") for number in range(1, MAX_DIGESTS + 1)}
+    assert kept == {("jpeg:50", DIGEST)} | newest
+    observe(monitor, shift, 20, digest="sha256:0")
+    reference = 20 * (MAX_DIGESTS + 2)
+    assert read(metrics, "observations_total", shift, part="reference") == reference
 
 
 def test_servers_may_share_a_file(metrics: Metrics, file: Path) -> None:

@@ -86,6 +86,14 @@ def test_config_forms(tmp_path: Path, wanted: Tensor, edit: Callable[[Config], N
     torch.testing.assert_close(latents(tmp_path), wanted)
 
 
+def test_files_written_by_hand_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "run")
+    plain = digest(tmp_path)
+    for name, text in (("config.json", (folder / "config.json").read_text()), ("acpc.json", "{}")):
+        (folder / name).write_text(text, encoding="utf-8-sig")
+    assert digest(tmp_path) == plain
+
+
 def lightning(state: State) -> object:
     prefixed = {f"model.{name}": tensor for name, tensor in state.items()}
     return {"epoch": 3, "state_dict": {**prefixed, "sigreg.knots": torch.ones(4)}}
@@ -95,12 +103,20 @@ def uncounted(state: State) -> object:
     return {name: t for name, t in state.items() if not name.endswith("num_batches_tracked")}
 
 
+def under(prefix: str) -> Callable[[State], object]:
+    return lambda state: {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
 FORMS: dict[str, Callable[[State], object]] = {
     "state_dict": lambda state: {"state_dict": state, "epoch": 1},
     "model": lambda state: {"model": state},
-    "prefix": lambda state: {f"model.{name}": tensor for name, tensor in state.items()},
+    "prefix": under("model."),
     "lightning": lightning,
-    "compiled": lambda state: {f"_orig_mod.{name}": tensor for name, tensor in state.items()},
+    "compiled": under("_orig_mod."),
+    "parallel": under("module."),
+    "parallel-compiled": under("module._orig_mod."),
+    "compiled-parallel": under("_orig_mod.module."),
+    "lightning-parallel": under("model.module."),
     "old-names": with_old_names,
     "no-counters": uncounted,
     "transposed": lambda state: {
@@ -143,8 +159,10 @@ def test_digest_ignores_the_container(tmp_path: Path) -> None:
     safetensors.torch.save_file(state, folder / "weights.safetensors")
     torch.save(dict(reversed(state.items())), folder / "weights_epoch_1.pt")
     torch.save({"state_dict": state}, folder / "weights_epoch_2.pt")
+    torch.save(under("module.")(state), folder / "weights_epoch_3.pt")
     reference = digest(tmp_path)
-    for weights in ("weights.safetensors", "weights_epoch_1.pt", "weights_epoch_2.pt"):
+    others = ["weights.safetensors", *(f"weights_epoch_{epoch}.pt" for epoch in (1, 2, 3))]
+    for weights in others:
         assert digest(tmp_path, weights) == reference
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(dict(reversed(config.items()))))
