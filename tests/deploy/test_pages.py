@@ -67,6 +67,13 @@ def test_decisions_are_numbered_and_listed_without_a_gap() -> None:
         assert (folder / name).read_text().startswith(f"# {int(number)}. "), name
 
 
+def test_a_command_names_a_job_by_as_many_characters_as_the_server_takes() -> None:
+    commands = sorted((ROOT / "client/acpc_lab/cli").glob("*.py"))
+    for path in [*PAGES, *commands]:
+        for name in re.findall(r"operations/([0-9a-f]+)\b(?!\.\.\.)", path.read_text()):
+            assert len(name) >= 6, (path, name)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_pages_are_in_plain_words(page: Path) -> None:
     assert AVOIDED.findall(page.read_text()) == []
