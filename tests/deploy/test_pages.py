@@ -39,6 +39,14 @@ def test_what_a_page_imports_exists(page: Path) -> None:
         assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def test_a_history_comes_with_the_blocks_between_its_frames() -> None:
+    for page in PAGES:
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
+                if "history" in {ast.unparse(given) for given in call.args}:
+                    assert "past_blocks" in {given.arg for given in call.keywords}, page
+
+
 def test_every_package_and_module_in_the_architecture_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     tree = re.search(r"## Packages\n\n```\n(.*?)```", page, re.DOTALL)
