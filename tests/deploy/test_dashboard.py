@@ -29,6 +29,14 @@ def test_a_panel_says_what_it_shows_and_in_which_unit(panel: dict[str, Any]) -> 
     assert all(low < high for low, high in pairwise(limits))
 
 
+def test_a_fault_is_called_what_is_counted_as_one() -> None:
+    (panel,) = (panel for panel in panels() if panel["title"] == "Faults")
+    (counted,) = re.findall(r'grpc_code=~"(.+?)"', panel["targets"][0]["expr"])
+    assert set(re.findall(r"[A-Z]+(?:_[A-Z]+)+|[A-Z]{4,}", panel["description"])) == {
+        *counted.split("|")
+    }
+
+
 @NAMED
 def test_a_panel_asks_the_chosen_prometheus(panel: dict[str, Any]) -> None:
     references = [target["refId"] for target in panel["targets"]]

@@ -39,6 +39,14 @@ def test_what_a_page_imports_exists(page: Path) -> None:
         assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def test_a_history_comes_with_the_blocks_between_its_frames() -> None:
+    for page in PAGES:
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+            for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
+                if "history" in {ast.unparse(given) for given in call.args}:
+                    assert "past_blocks" in {given.arg for given in call.keywords}, page
+
+
 def test_every_package_and_module_in_the_architecture_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     tree = re.search(r"## Packages\n\n```\n(.*?)```", page, re.DOTALL)
@@ -65,6 +73,13 @@ def test_decisions_are_numbered_and_listed_without_a_gap() -> None:
     for number, name in listed:
         assert name.startswith(number)
         assert (folder / name).read_text().startswith(f"# {int(number)}. "), name
+
+
+def test_a_command_names_a_job_by_as_many_characters_as_the_server_takes() -> None:
+    commands = sorted((ROOT / "client/acpc_lab/cli").glob("*.py"))
+    for path in [*PAGES, *commands]:
+        for name in re.findall(r"operations/([0-9a-f]+)\b(?!\.\.\.)", path.read_text()):
+            assert len(name) >= 6, (path, name)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -101,7 +101,7 @@ def upload(
         lance    rooms.lance            pip install '.[lab,lance]', with videos '.[lab,lance,video]'
         folder   rooms/ep_len.npz       images in folders beside it
         video    rooms/ep_len.npz       videos in folders beside it: pip install '.[lab,video]'
-        lerobot  so101/meta/info.json   pip install '.[lab,video]'
+        lerobot  so101/meta/info.json   pip install '.[lab,parquet,video]'
 
     Or FILE holds these arrays, n anchors each, as `numpy.savez` writes them, or a folder holds
     each as `<name>.npy`. Frames are never in memory as a whole.

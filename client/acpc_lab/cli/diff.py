@@ -45,8 +45,8 @@ def diff(
     **Examples**
 
         acpc diff before.json after.json
-        acpc diff operations/5f0c operations/77aa --confidence 0.99
-        acpc diff baseline.npz 77aa --json
+        acpc diff operations/5f0c9a operations/77aa02 --confidence 0.99
+        acpc diff baseline.npz 77aa02 --json
 
     **Exit codes**: 0 compared, whatever came out; 1 the server rejected the call, or a job has no
     score; 2 they cannot be compared, or wrong usage.

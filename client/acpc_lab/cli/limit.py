@@ -70,7 +70,7 @@ def limit(
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:31 --anchors 400 --picture blur.png
+            --shift blur:31 --picture blur.png
 
     **Exit codes**: 0 the limit was found, or it passes even at the strongest; 3 it fails at the
     weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130

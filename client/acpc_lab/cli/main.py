@@ -79,7 +79,7 @@ def acpc(
         acpc anchors upload windows.npz
         acpc sweep run sweep.yaml
         acpc watch /data/checkpoints --sweep sweep.yaml
-        acpc operations watch operations/5f0c
+        acpc operations watch operations/5f0c9a
         acpc study drift --checkpoints checkpoints.csv --out drift/
         acpc report noise.sweep --output noise.html
 

@@ -122,7 +122,7 @@ def report(
     **Examples**
 
         acpc report noise.sweep --output noise.html --figures figures/
-        acpc report operations/5f0c --output job.html
+        acpc report operations/5f0c9a --output job.html
         acpc report before.npz after.npz --output compared.html
 
     While a sweep or `acpc watch` goes on, beside it, until all is measured or Ctrl-C; the page

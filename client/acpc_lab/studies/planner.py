@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, RULE, SOFT, hue, marker, panels
 from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
-from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.studies.measuring import AskStudy, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -168,18 +168,31 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     )
 
 
+def require_two_tasks(checkpoints: Sequence[StudyCheckpoint]) -> None:
+    """Rejects checkpoints whose rows could not be summarised, before any is measured.
+
+    Raises ArgumentError: A run has one task.
+    """
+    for (run,), held in groups(row.run for row in checkpoints).items():
+        _check_tasks(run, list(dict.fromkeys(checkpoints[index].task for index in held)))
+
+
+def _check_tasks(run: str, tasks: Sequence[str]) -> None:
+    if len(tasks) < 2:
+        raise ArgumentError(
+            "task",
+            f"run {run} has one task, {tasks[0]}; the regression leaves one task out, so each "
+            "run needs at least two",
+        )
+
+
 def _count(column: Numbers) -> int | None:
     return None if np.isnan(column).any() else int(column.sum())
 
 
 def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[PlannerCell]:
     tasks = groups(rows.task.tolist())
-    if len(tasks) < 2:
-        raise ArgumentError(
-            "task",
-            f"run {run} has one task, {rows.task[0]}; the regression leaves one task out, so each "
-            "run needs at least two",
-        )
+    _check_tasks(run, [task for (task,) in tasks])
     target = np.log1p(rows.selection_regret)
     features = [
         rows.severity,
@@ -272,4 +285,5 @@ STUDY = Study(
         "acpc study planner --rows planner/rows.csv --protocol released",
     ),
     AskStudy(PlannerStudy()),
+    check=require_two_tasks,
 )

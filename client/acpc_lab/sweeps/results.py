@@ -146,7 +146,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def rejected(self) -> tuple[CellResult, ...]:
         """Cells that fail the screen, without those of checkpoints that are their own reference."""
-        return tuple(x for x in self.cells if x.passed is False and not x.cell.of_reference)
+        return tuple(x for x in self.cells if x.passed is False and not x.is_reference)
 
     @property
     def surely_failed(self) -> tuple[CellResult, ...]:

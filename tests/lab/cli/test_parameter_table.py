@@ -155,8 +155,11 @@ def folder(
         np.savez(tmp_path / name, **arrays)
         np.savez(tmp_path / f"{name}-views", **arrays, views=history[None])
     columns = "task,run,level,checkpoint,weights,dataset,preset,anchor_set\n"
-    (tmp_path / "rows.csv").write_text(f"{columns}room,0,0,a,w.pt,a.h5,tworoom,\n")
-    (tmp_path / "set.csv").write_text(f"{columns}room,0,0,a,w.pt,,,{'f' * 64}\n")
+    tasks = ("room", "hall")  # a planner study takes two
+    listed = "".join(f"{task},0,0,a,w.pt,a.h5,tworoom,\n" for task in tasks)
+    stored = "".join(f"{task},0,0,a,w.pt,,,{'f' * 64}\n" for task in tasks)
+    (tmp_path / "rows.csv").write_text(columns + listed)
+    (tmp_path / "set.csv").write_text(columns + stored)
     monkeypatch.chdir(tmp_path)
 
 
@@ -168,7 +171,7 @@ def test_an_option_sets_its_field(
     """Every option that the table names, given to the command, arrives where the table says."""
     method, calls = ASKED[command]
     enough = status(grpc.StatusCode.INVALID_ARGUMENT, "only the request is of interest")
-    counterparty.refusals["RunStudy"].extend([enough] * len(calls))
+    counterparty.refusals["RunStudy"].extend([enough] * 2 * len(calls))
     for words in calls:
         answer = acpc(*command.split(), *words)
         assert answer.exit_code == (method == "RunStudy"), answer.output

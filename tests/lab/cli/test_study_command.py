@@ -52,6 +52,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
+def test_planner_checkpoints_of_one_task_are_rejected_before_they_are_measured(
+    acpc: Command, tmp_path: Path
+) -> None:
+    listed = tmp_path / "checkpoints.csv"
+    listed.write_text("task,run,level,checkpoint,dataset,preset\na,0,0,x,a.h5,a\na,0,1,y,a.h5,a\n")
+    answer = acpc("study", "planner", "--checkpoints", listed, "--out", tmp_path / "out")
+    assert answer.exit_code == 2
+    assert "run 0 has one task, a; the regression leaves one task out" in answer.stderr
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.process
 def test_a_study_is_verified_and_drawn_again(acpc: Command, written: Path, tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(written, tmp_path / "shifts"))

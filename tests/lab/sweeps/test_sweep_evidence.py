@@ -112,9 +112,11 @@ def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
     own = pb.ScoreCheckpointResponse()
     own.CopyFrom(FAILS)
     own.receipt.reference_digest = own.receipt.checkpoint_digest
-    reference, other = run(own, BARELY).results()
+    results = run(own, BARELY).results()
+    reference, other = results
     assert reference.is_reference and reference.among is None
     assert other.among is not None and other.among.outcome is Outcome.PASSED
+    assert results.rejected == () and results.outcome() is Outcome.PASSED
 
 
 @pytest.fixture
