@@ -79,6 +79,20 @@ def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
             shutil.rmtree(sweep.folder)
 
 
+def test_a_result_that_cannot_be_read_is_fetched_again(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 0
+    sweep = sweep_of()
+    wanted = [item.score for item in sweep.run(client, poll=0.01)]
+    jobs = set(party.jobs)
+    damaged, *_ = sorted((sweep.folder / "results").iterdir())
+    for content in (b"", damaged.read_bytes()[:100]):
+        damaged.write_bytes(content)
+        assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
+    assert set(party.jobs) == jobs
+
+
 @pytest.mark.parametrize(
     "content",
     ["", "[", "[1]", "[" * 100_000, "{}", '{"format": NaN}', '{"format": 2}',
