@@ -50,7 +50,13 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "sweep")
-    for line in ("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000):
+    moved = '{"event": "moved", "cell": "x"'
+    lines = [
+        *("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000, '{"event": "ended", "cell": []}'),
+        *(f"{moved}{rest}}}" for rest in ("", ', "state": "lost"')),
+        *(f'{moved}, "state": "queued", {rest}}}' for rest in ('"operation": 5', '"attempt": "1"')),
+    ]
+    for line in lines:
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
         with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
             journal.entries()
