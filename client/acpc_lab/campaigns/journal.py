@@ -11,7 +11,7 @@ import dataclasses
 import enum
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,13 +124,7 @@ class Journal:
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id."""
-        names = {field.name for field in dataclasses.fields(Entry)}
-        entries = {}
-        for event in self.events():
-            if event["event"] == _MOVED:
-                held = {name: value for name, value in event.items() if name in names}
-                entries[event["cell"]] = Entry(**{**held, "state": TaskState(event["state"])})
-        return entries
+        return {event["cell"]: _entry(event) for event in self.events() if event["event"] == _MOVED}
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yields the events in order, without a last line that a crash has torn.
@@ -140,7 +134,9 @@ class Journal:
         for number, line in enumerate(self._whole().splitlines(), start=1):
             try:
                 event = json.loads(line)
-                _ = event["event"], event["cell"]
+                _ = event["event"], hash(event["cell"])
+                if event["event"] == _MOVED:
+                    _entry(event)
             except (ValueError, KeyError, TypeError, RecursionError) as error:
                 raise FailedPrecondition(
                     f"line {number} of {self.path} is no event of a {self._what}; "
@@ -173,3 +169,13 @@ class Journal:
                 f"another process runs the {self._what} in {self.folder}; wait for it, or stop it",
                 reason=f"{self._what.upper()}_RUNNING",
             ) from error
+
+
+def _entry(event: Mapping[str, Any]) -> Entry:
+    """Reads the state that an event holds; ValueError, KeyError or TypeError: it is none."""
+    held = {x.name: event[x.name] for x in dataclasses.fields(Entry) if x.name in event}
+    entry = Entry(**{**held, "state": TaskState(event["state"])})
+    for field in dataclasses.fields(Entry):
+        if type(getattr(entry, field.name)) is not type(field.default):
+            raise TypeError(field.name)
+    return entry

@@ -43,8 +43,8 @@ class CellTask:
 
     @property
     def kept(self) -> bool:
-        """Whether its score is in the folder."""
-        return self.folder.result_path(self.cell).exists()
+        """Whether its score is in the folder, and can be read."""
+        return self.folder.load(self.cell) is not None
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the scoring job of an attempt.

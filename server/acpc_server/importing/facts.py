@@ -253,6 +253,9 @@ def block_width(numbers: Numbers) -> None:
             "neither the object nor a config says which; give --frameskip or --action-dim, as in "
             "training",
         )
+    for key, value in known.items():
+        if plain_number(value, key, numbers.filename) % 1:
+            raise unsafe(numbers.filename, f"{key} is {value}, not a whole number")
     for key, other in (("frameskip", "action_dim"), ("action_dim", "frameskip")):
         if key not in known:
             if width % known[other]:

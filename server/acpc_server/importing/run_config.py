@@ -120,7 +120,7 @@ def lookup_once(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
 
 def _size(numbers: Numbers, size: object, origin: str) -> None:
     """Add the numbers of a named size of vision transformer."""
-    if size in VIT_SIZES and isinstance(size, str):
+    if isinstance(size, str) and size in VIT_SIZES:
         width, layers, heads = VIT_SIZES[size]
         for key, value in (("hidden_size", width), ("num_hidden_layers", layers),
                            ("num_attention_heads", heads)):  # fmt: skip

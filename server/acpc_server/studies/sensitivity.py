@@ -10,7 +10,7 @@ import torch
 from acpc.contract import DIRECTIONS, NumericMode, SensitivityStudy
 from torch import Tensor
 
-from acpc_server.encoding import read_inputs
+from acpc_server.encoding import check_predictions, read_inputs
 from acpc_server.engine import frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
@@ -80,6 +80,7 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
             frames, actions = clean[anchor], blocks[anchor]
             # Hutchinson's estimates, then differences from the rollouts of unmoved frames.
             tangents = bench.engine.rollout_tangent(model, frames, signs, actions, context)
+            check_predictions(tangents)
             norms[JACOBIAN].append(local.squared_norm(tangents, self._weights))
             moved = self._predict(frames + step * normals, actions, context)
             difference = local.finite_difference(still[anchor], moved, self._weights, step)

@@ -50,7 +50,13 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
     journal = Journal(tmp_path, "sweep")
-    for line in ("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000):
+    moved = '{"event": "moved", "cell": "x"'
+    lines = [
+        *("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000, '{"event": "ended", "cell": []}'),
+        *(f"{moved}{rest}}}" for rest in ("", ', "state": "lost"')),
+        *(f'{moved}, "state": "queued", {rest}}}' for rest in ('"operation": 5', '"attempt": "1"')),
+    ]
+    for line in lines:
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
         with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
             journal.entries()
@@ -77,6 +83,20 @@ def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
             assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
             assert set(party.jobs) == jobs
             shutil.rmtree(sweep.folder)
+
+
+def test_a_result_that_cannot_be_read_is_fetched_again(
+    sweep_of: Make, client: AcpcClient, party: JobParty
+) -> None:
+    party.looks = 0
+    sweep = sweep_of()
+    wanted = [item.score for item in sweep.run(client, poll=0.01)]
+    jobs = set(party.jobs)
+    damaged, *_ = sorted((sweep.folder / "results").iterdir())
+    for content in (b"", damaged.read_bytes()[:100]):
+        damaged.write_bytes(content)
+        assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
+    assert set(party.jobs) == jobs
 
 
 @pytest.mark.parametrize(

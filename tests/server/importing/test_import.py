@@ -209,6 +209,11 @@ CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "option": ({}, ["--frameskip", 2], "frameskip is 2 by --frameskip, but 5 by config.yaml"),
     "neither": ({"data": {}, "wm": {}}, [], "give --frameskip or --action-dim"),
     "not whole": ({"data": {}, "wm": {}}, ["--action-dim", 3], "3 does not divide"),
+    "text": ({"data": {}, "frameskip": "5"}, [], "frameskip is '5', not a positive number"),
+    "zero": ({"data": {}, "wm": {}, "frameskip": 0}, [], "frameskip is 0, not a positive number"),
+    "negative": ({"data": {}, "wm": {}, "frameskip": -5}, [], "frameskip is -5, not a positive"),
+    "part": ({"data": {}, "wm": {}, "frameskip": 2.5}, [], "frameskip is 2.5, not a whole number"),
+    "no size": ({"encoder_scale": {"a": 1}, "data": {}, "wm": {}}, [], "give --frameskip"),
     "other family": ({"model": {"_target_": "os.system", "encoder": {}}}, [], "os.system"),
 }
 

@@ -98,6 +98,20 @@ def test_predictions_that_are_not_finite_are_refused(engine: DeviceClient) -> No
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
 
 
+class SteepModel(PlainModel):
+    """A model of finite predictions whose derivative is not finite."""
+
+    def encode(self, frames: torch.Tensor) -> torch.Tensor:
+        return super().encode(frames).sign().sub(1).abs().sqrt()
+
+
+def test_a_derivative_that_is_not_finite_is_refused(engine: DeviceClient) -> None:
+    study = SensitivityStudy(probes=1, horizon=HORIZON)
+    with pytest.raises(FailedPrecondition) as caught:
+        SensitivityMeasurement(bench(engine, SteepModel()), study).measure(0, N, context())
+    assert caught.value.reason == "PREDICTION_NOT_FINITE"
+
+
 def test_parts_from_the_record_join_to_the_whole(engine: DeviceClient) -> None:
     """A record restores every bit; a row depends on its shard by no more than rounding."""
     study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
