@@ -3,8 +3,8 @@
 python client/unasync.py           write the modules of SOURCES
 python client/unasync.py --check   exit 1 when a committed one has drifted
 
-What differs in kind is written by hand for each: channels and locks in ``wire.py``, planning and
-upload streams in ``streams.py``.
+What differs in kind is written by hand for each: channels and locks in ``wire.py``, planning
+streams in ``streams.py``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent / "acpc_client"
 SOURCES = {
     f"aio/{name}.py": f"sync/{name}.py"
-    for name in ("anchors", "client", "planning", "resources", "session", "transport")
+    for name in ("anchors", "client", "planning", "resources", "session", "transport", "uploads")
 } | {"planning/async_policy.py": "planning/policy.py"}
 REPLACED = (
     (r"\basync (def|for|with)\b", r"\1"),

@@ -10,7 +10,7 @@ from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
 
 from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.resources import Resource
-from acpc_client.aio.streams import async_send_upload
+from acpc_client.aio.uploads import async_send_upload
 from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls
 from acpc_client.transport import check_timeout

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import closing, suppress
-from dataclasses import replace
+from contextlib import suppress
 
 import grpc
 import grpc.aio
-import numpy as np
-from acpc.arrays import NDArray
-from acpc.contract import AnchorSet
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import diagnostics
-from acpc_client.results import UploadProgress
-from acpc_client.sync import SyncTransport, send_upload
 from acpc_client.transport import GOODBYE_S, Ending
-from acpc_client.uploads import UploadOptions
 
 
 class AsyncPlanStream:
@@ -60,27 +51,3 @@ class AsyncPlanStream:
     def cancel(self) -> None:
         """Ends the stream at once."""
         self._stream.cancel()
-
-
-async def async_send_upload(
-    transport: AsyncTransport,
-    anchors: AnchorArrays | Iterable[AnchorArrays],
-    views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]] | None,
-    options: UploadOptions,
-) -> AnchorSet:
-    """Uploads in a thread; ``progress`` is called in the loop.
-
-    grpc.aio reports a stream rejected while it was writing as a fault of its own, so that the
-    server's reason would be lost; the blocking stream keeps it.
-    """
-    loop, progress = asyncio.get_running_loop(), options.progress
-
-    def report(stored: UploadProgress) -> None:
-        if progress is not None:
-            loop.call_soon_threadsafe(progress, stored)
-
-    # Leaving ends the thread's call, also when this task is cancelled.
-    blocking = SyncTransport(transport.target, transport.options)
-    with closing(blocking):
-        given = replace(options, progress=report)
-        return await asyncio.to_thread(send_upload, blocking, anchors, views, given)

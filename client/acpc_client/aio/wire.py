@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +20,21 @@ Item = TypeVar("Item")
 AsyncLock = asyncio.Lock
 ENDING_S = 1.0  # a server that keeps a stream open after its last message is not waited for longer
 Pairs: TypeAlias = Iterable[Pair] | AsyncIterable[Pair]
+
+
+class AsyncMaker:
+    """A thread that makes messages: what gives their content may block, and belong to a thread."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "acpc messages")
+
+    async def make(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """Ends the thread, once the work under way is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class AsyncWire(Transport):
@@ -51,6 +67,26 @@ class AsyncWire(Transport):
         finally:
             stream.cancel()
 
+    async def send(
+        self,
+        method: Method,
+        step: Callable[[], Message | None],
+        maker: AsyncMaker,
+        timeout: float,
+    ) -> Any:  # noqa: ANN401 - a message
+        """The answer to the messages that ``step`` makes, until None.
+
+        Raises RpcError: As the server rejects them.
+        """
+        stream = self.rpc(method)(_stepped(step, maker), timeout=timeout)
+        ending = Ending(stream)
+        try:
+            return await stream
+        except grpc.RpcError as raised:
+            raise await ending.behind(raised) from None
+        finally:
+            stream.cancel()
+
     @staticmethod
     async def finish(stream: Any) -> None:  # noqa: ANN401 - gRPC has no type for it
         """Wait until a stream has ended whose last message was read.
@@ -71,3 +107,8 @@ async def _messages(feed: Feed[Item], pairs: Pairs) -> AsyncIterator[Message]:
     with feed.kept():
         async for pair in pairs:
             yield feed.encode(pair)
+
+
+async def _stepped(step: Callable[[], Message | None], maker: AsyncMaker) -> AsyncIterator[Message]:
+    while (message := await maker.make(step)) is not None:
+        yield message

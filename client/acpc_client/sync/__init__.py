@@ -11,7 +11,5 @@ if TYPE_CHECKING:
     from acpc_client.sync.client import AcpcClient
     from acpc_client.sync.resources import Checkpoints, Datasets, Operations, ScoreJob, StudyJob
     from acpc_client.sync.session import PlanSession
-    from acpc_client.sync.streams import send_upload
-    from acpc_client.sync.transport import SyncTransport
 else:
     __getattr__, __dir__ = lazy_face(__name__)

@@ -13,7 +13,7 @@ from acpc_client.anchor_arrays import AnchorArrays, Frames
 from acpc_client.calls import anchors as calls
 from acpc_client.sync.listing import Listing
 from acpc_client.sync.resources import Resource
-from acpc_client.sync.streams import send_upload
+from acpc_client.sync.uploads import send_upload
 from acpc_client.transport import check_timeout
 from acpc_client.uploads import OnUpload, UploadOptions
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from queue import SimpleQueue
 
 import grpc
-import numpy as np
-from acpc.arrays import NDArray
-from acpc.contract import AnchorSet
 from acpc.v1 import diagnostic_service_pb2 as pb
 
-from acpc_client.anchor_arrays import AnchorArrays, Frames, with_views
-from acpc_client.calls import anchors as calls
 from acpc_client.calls import diagnostics
-from acpc_client.errors import AcpcError, NotFound
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import GOODBYE_S
-from acpc_client.uploads import Upload, UploadOptions
 
 
 class PlanStream:
@@ -81,46 +73,3 @@ class PlanStream:
         """Ends the stream at once."""
         self._requests.put(None)
         self._stream.cancel()
-
-
-def send_upload(
-    transport: SyncTransport,
-    anchors: AnchorArrays | Iterable[AnchorArrays],
-    views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]] | None,
-    options: UploadOptions,
-) -> AnchorSet:
-    """Uploads over as many streams as it takes."""
-    if views:
-        whole = len(anchors) if isinstance(anchors, AnchorArrays) else options.count
-        anchors, options = with_views(anchors, views), replace(options, count=whole)
-    upload = Upload(anchors, options, retries=transport.policy.attempts > 1)
-    upload.prepare()
-    while True:
-        try:
-            send = _find if upload.lost else _send
-            done = send(transport, upload)
-        except AcpcError as error:
-            upload.check()
-            transport.rest(upload.failed(error))
-            continue
-        if done is not None:
-            return done
-
-
-def _find(transport: SyncTransport, upload: Upload) -> AnchorSet | None:
-    """Asks where an upload goes on."""
-    try:
-        return upload.begin(transport.run(calls.progress(upload.request_id), None))
-    except NotFound:
-        return upload.begin(None)
-
-
-def _send(transport: SyncTransport, upload: Upload) -> AnchorSet | None:
-    """One stream of an upload."""
-    rpc = transport.rpc(calls.UPLOAD)
-    try:
-        answer = rpc(iter(upload.stream(), None), timeout=upload.timeout())
-    except grpc.RpcError as raised:
-        raise transport.error(raised, upload.request_id) from None
-    upload.check()
-    return upload.stored(answer)

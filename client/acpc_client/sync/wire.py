@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from acpc_client.calls import Method
 from acpc_client.inputs import Feed, Pair
@@ -16,6 +17,17 @@ from acpc_client.transport import Transport
 Item = TypeVar("Item")
 Lock = threading.Lock
 Pairs: TypeAlias = Iterable[Pair]
+
+
+class Maker:
+    """Makes messages; those of a stream gRPC makes in a thread of its own."""
+
+    def make(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives."""
+        return work()
+
+    def close(self) -> None:
+        """Do nothing."""
 
 
 class SyncWire(Transport):
@@ -58,6 +70,15 @@ class SyncWire(Transport):
             raise self.policy.hinted(self.error(raised)) from None
         finally:
             stream.cancel()
+
+    def send(
+        self, method: Method, step: Callable[[], Message | None], _: Maker, timeout: float
+    ) -> Any:  # noqa: ANN401 - a message
+        """The answer to the messages that ``step`` makes, until None.
+
+        Raises RpcError: As the server rejects them.
+        """
+        return self.rpc(method)(iter(step, None), timeout=timeout)
 
     @staticmethod
     def finish(stream: grpc.Call) -> None:
