@@ -1,6 +1,7 @@
 """Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
 
 import asyncio
+import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -100,6 +101,43 @@ def test_parts_survive_cuts_in_an_event_loop(server: ServerProcess) -> None:
     assert stored.digest == digest
     assert beats > 10
     check_progress(told, 300)
+
+
+def makers() -> set[threading.Thread]:
+    """Threads that make messages of asynchronous uploads."""
+    return {each for each in threading.enumerate() if each.name.startswith("acpc messages")}
+
+
+def test_uploads_cancelled_at_any_moment_leave_nothing_and_end_with_their_loop(
+    server: ServerProcess,
+) -> None:
+    """Parts are read in one thread, whatever it is."""
+    anchors, digest = arrays(100, 12)
+    readers: list[set[int]] = []
+
+    def parts(seen: set[int]) -> Iterator[AnchorArrays]:
+        for cut in anchors.cuts():
+            seen.add(threading.get_ident())
+            yield cut
+
+    async def upload(client: AsyncAcpcClient) -> AnchorSet:
+        readers.append(set())
+        return await client.anchors.upload(parts(readers[-1]), count=100, compress=False)
+
+    async def cancelled(seconds: float) -> None:
+        async with AsyncAcpcClient(server.address) as client:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(upload(client), seconds)
+
+    async def together() -> AnchorSet:
+        delays = np.random.default_rng(13).uniform(0, 0.15, 30) ** 2 / 0.15
+        await asyncio.gather(*map(cancelled, delays.tolist()))
+        async with AsyncAcpcClient(server.address) as client:
+            return await upload(client)
+
+    assert asyncio.run(together()).digest == digest
+    assert {len(seen) for seen in readers} <= {0, 1}
+    wait_until(lambda: not makers())
 
 
 def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
