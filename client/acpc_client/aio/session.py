@@ -88,9 +88,9 @@ class AsyncPlanSession(SessionBase):
                 limit = self._opening_limit(attempts)
                 self._entered(await self._stream.exchange(self._first, limit))
                 return
-            except AcpcError as error:
-                self._hang_up(error.message)
-                delay = attempts.after(error)
+            except BaseException as failure:
+                self._hang_up(str(failure))
+                delay = attempts.after(failure) if isinstance(failure, AcpcError) else None
                 if delay is None:
                     raise
             await self._transport.rest(delay)

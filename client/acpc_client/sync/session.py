@@ -89,9 +89,9 @@ class PlanSession(SessionBase):
                 limit = self._opening_limit(attempts)
                 self._entered(self._stream.exchange(self._first, limit))
                 return
-            except AcpcError as error:
-                self._hang_up(error.message)
-                delay = attempts.after(error)
+            except BaseException as failure:
+                self._hang_up(str(failure))
+                delay = attempts.after(failure) if isinstance(failure, AcpcError) else None
                 if delay is None:
                     raise
             self._transport.rest(delay)
