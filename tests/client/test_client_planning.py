@@ -273,6 +273,21 @@ def test_another_thread_can_close_a_session_that_waits(
             session.certify(POOL)
 
 
+def test_entering_that_is_cancelled_ends_its_stream(target: str, scene: dict[str, Any]) -> None:
+    """Otherwise two tasks of gRPC stay for a minute."""
+
+    async def enter() -> bool:
+        async with AsyncAcpcClient(target) as client:
+            session = client.plan(**scene)
+            entering = asyncio.ensure_future(session.__aenter__())
+            asyncio.get_running_loop().call_soon(entering.cancel)
+            with pytest.raises(asyncio.CancelledError):
+                await entering
+            return session._stream._stream.cancelled()
+
+    assert asyncio.run(enter())
+
+
 def test_a_cancelled_task_ends_the_session(
     target: str, counterparty: Counterparty, scene: dict[str, Any]
 ) -> None:
