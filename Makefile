@@ -13,8 +13,11 @@ READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,parquet,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
-# Tests run in a process per core, each with one thread; those that wait for programs, in two.
-PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+# Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
+# tests, which now and then leave a core idle, have half as many processes more.
+RUN_TESTS := $(BIN)/python -m pytest --maxprocesses 8 --dist worksteal --numprocesses
+PYTEST := $(RUN_TESTS) logical
+UNIT_TESTS := $(RUN_TESTS) $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2) -m unit
 
 # Modules are compiled once, not by every program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
@@ -88,10 +91,10 @@ test-all: $(READY) ## Everything that test does, and the slow tests; COVERAGE=--
 	@$(BESIDE)
 
 test-fast: $(READY) ## Run the unit tests alone (a minute)
-	@$(PYTEST) -m unit
+	@$(UNIT_TESTS)
 
 tests: $(READY) ## Run the unit tests, then those of TIERS
-	@$(PYTEST) -m unit $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
+	@$(UNIT_TESTS) $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
 
 checks: $(READY) ## Lint, type-check and build the docs, into build/checks.log
 	@$(MAKE) --no-print-directory --keep-going lint types docs >build/checks.log 2>&1
