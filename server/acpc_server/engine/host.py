@@ -116,7 +116,7 @@ class HalfCalls:
     """Has a second thread compute the later half of a call's rows on a CPU, beside the device's.
 
     Two threads that work on half of the rows each wait for each other once, where two that share
-    every operation wait hundreds of times: a twentieth of an encoder's time, a fifth beside another
+    every operation wait a hundred times: a twentieth of an encoder's time, a fifth beside another
     program. A rollout has few rows, and would read all weights twice. More than two threads were
     not tried: a frame alone takes an eighth more than one of eight.
     """
