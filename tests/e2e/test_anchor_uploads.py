@@ -140,6 +140,38 @@ def test_uploads_cancelled_at_any_moment_leave_nothing_and_end_with_their_loop(
     wait_until(lambda: not makers())
 
 
+STUCK = """
+import asyncio
+import sys
+import threading
+from acpc_client import AsyncAcpcClient
+
+
+def parts():
+    waits.set()
+    threading.Event().wait()
+    yield
+
+
+async def leave():
+    async with AsyncAcpcClient(sys.argv[1]) as client:
+        upload = asyncio.ensure_future(client.anchors.upload(parts(), count=1))
+        while not waits.is_set():
+            await asyncio.sleep(0.01)
+        upload.cancel()
+        await asyncio.wait([upload])
+    print("left")
+
+
+waits = threading.Event()
+asyncio.run(leave())
+"""
+
+
+def test_anchors_that_never_come_keep_no_program_from_its_end(server: ServerProcess) -> None:
+    assert processes.run([sys.executable, "-c", STUCK, server.address]).stdout == "left\n"
+
+
 def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
     """The first anchor that has not arrived, once it is ``least`` or more."""
     with grpc.insecure_channel(process.address) as channel:

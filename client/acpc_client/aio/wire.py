@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -23,18 +25,33 @@ Pairs: TypeAlias = Iterable[Pair] | AsyncIterable[Pair]
 
 
 class AsyncMaker:
-    """A thread that makes messages: what gives their content may block, and belong to a thread."""
+    """A thread that makes messages: what gives their content may block, and belong to a thread.
+
+    A daemon: content that never comes keeps no program from its end.
+    """
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "acpc messages")
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="acpc messages", daemon=True).start()
 
     async def make(self, work: Callable[[], Item]) -> Item:
         """What ``work`` gives."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        made: Future[Item] = Future()
+        self._asked.put((work, made))
+        return await asyncio.wrap_future(made)
 
     def close(self) -> None:
         """Ends the thread, once the work under way is done."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while asked := self._asked.get():
+            work, made = asked
+            if made.set_running_or_notify_cancel():
+                try:
+                    made.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                    made.set_exception(error)
 
 
 class AsyncWire(Transport):

@@ -173,8 +173,8 @@ class Connections:
 def keep_message_memory() -> None:
     """Have glibc reuse the memory of messages, as it does once any large array was freed.
 
-    Else each message of a few frames is written into pages that the system maps and zeroes for it:
-    half a millisecond of processor time for three of 224 pixels. No page of this array is touched.
+    Else each message of a few frames is written into pages that the system maps and zeroes for it.
+    No page of this array is touched.
     """
     bytearray(_KEPT_BYTES)
 

@@ -118,7 +118,7 @@ class HalfCalls:
     Two threads that work on half of the rows each wait for each other once, where two that share
     every operation wait a hundred times: a twentieth of an encoder's time, a fifth beside another
     program. A rollout has few rows, and would read all weights twice. More than two threads were
-    not tried: a frame alone takes an eighth more than one of eight.
+    not tried.
     """
 
     def __init__(self) -> None:

@@ -119,10 +119,7 @@ def pack(network: nn.Module) -> int:
 
 @cache
 def takes_in_gelu() -> bool:
-    """Return whether a product takes in its GELU: with oneDNN's AVX2 kernels it is a sixth slower.
-
-    With those of AVX-512 it saves up to an eighteenth of large products.
-    """
+    """Return whether a product takes in its GELU, which is slower with oneDNN's AVX2 kernels."""
     return "AVX512" in torch.backends.cpu.get_cpu_capability()
 
 
