@@ -2,9 +2,9 @@
 
     python benchmarks/threads.py [--rounds 5] [--out FILE]
 
-Eight frames encoded and 18 histories rolled out by a network of the paper's size, as in a job: with
+Eight frames encoded and 60 histories rolled out by a network of the paper's size, as in a job: with
 packed and with plain products, while threads that wait spin and while they sleep, in turns, on this
-machine as it is and beside one busy process. Frames are cut in halves where there are two threads;
+machine as it is and beside one busy process. Rows are cut in halves where there are two threads;
 "whole" shares every operation.
 """
 
@@ -28,8 +28,8 @@ from acpc_server.models import load_checkpoint, rollout
 from processes import running
 from public_checkpoint import public_config, write_checkpoint
 
-CALLS = {"encode": 2, "rollout": 6}  # of a turn
-FRAMES, ROWS, STEPS = 8, 18, 8
+CALLS = 2  # of a turn
+FRAMES, ROWS, STEPS = 8, 60, 8
 BUSY = [sys.executable, "-c", "while True: pass"]
 
 
@@ -42,14 +42,17 @@ def works(folder: Path) -> dict[str, dict[str, Callable[[], object]]]:
     latents = torch.randn(ROWS, card.history, card.latent_dim)
     blocks = torch.randn(ROWS, card.history + STEPS - 1, card.action_block_dim)
     packed, halves = plain.prepared(torch.float32), HalfCalls()
-    models = {"packed": packed, "plain": plain}
-    return {
-        "encode": {
-            **{name: partial(halves.compute, m.encode, frames) for name, m in models.items()},
-            "whole": partial(packed.encode, frames),
-        },
-        "rollout": {name: partial(rollout, m, latents, blocks) for name, m in models.items()},
-    }
+    ways: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]]
+    found: dict[str, dict[str, Callable[[], object]]] = {"encode": {}, "rollout": {}}
+    for kind, model in (("packed", packed), ("plain", plain)):
+        ways = {
+            "encode": (model.encode, (frames,)),
+            "rollout": (partial(rollout, model), (latents, blocks)),
+        }
+        for name, (work, inputs) in ways.items():
+            found[name][kind] = partial(halves.compute, work, *inputs)
+            found[name].setdefault("whole", partial(work, *inputs))
+    return found
 
 
 def turn(waiting: Waits, work: Callable[[], object], calls: int, *, spin: bool) -> common.Spent:
@@ -95,7 +98,7 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     for where, busy in (("alone", nullcontext()), ("beside", running(BUSY))):
         with busy:
             for name, kinds in computed.items():
-                report[name][where] = compared(waiting, kinds, CALLS[name], rounds)
+                report[name][where] = compared(waiting, kinds, CALLS, rounds)
     waiting.close()
     return report
 

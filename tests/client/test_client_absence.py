@@ -35,7 +35,7 @@ REFUSED = "failed to connect to all addresses; last error: connect: Connection r
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.01)
     monkeypatch.setattr("acpc_client.retries._MAX_PAUSE_S", 0.02)
-    monkeypatch.setattr("acpc_client.retries.POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr("acpc_client.watches.POLL_INTERVAL_S", 0.01)
 
 
 def lines(told: list[str]) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import retries
+from acpc_client import watches
 from acpc_client.aio import wire
 from acpc_client.errors import (
     ArgumentError,
@@ -33,7 +33,7 @@ BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
 
 @pytest.fixture(autouse=True)
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr(watches, "POLL_INTERVAL_S", 0.01)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_the_end_of_the_wait_says_that_the_job_goes_on(
 def test_a_stalled_stream_is_reopened(
     side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "WATCH_SEGMENT_S", 0.3)
+    monkeypatch.setattr(watches, "WATCH_SEGMENT_S", 0.3)
     monkeypatch.setattr(wire, "ENDING_S", 0.05)
     counterparty.stalled.set()
     counterparty.on_watch_end = lambda: counterparty.script.append(DONE)

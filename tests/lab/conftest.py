@@ -15,4 +15,4 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_lab.campaigns.tasks._MIN_BACKOFF_S", 0.05)
     monkeypatch.setattr(RetryPolicy, "_back_off", lambda *_: 0.01)
     monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
-    monkeypatch.setattr("acpc_client.retries.POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr("acpc_client.watches.POLL_INTERVAL_S", 0.02)

@@ -21,8 +21,8 @@ from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
-from acpc_client.retries import WatchPlan
 from acpc_client.transport import check_timeout
+from acpc_client.watches import WatchPlan
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

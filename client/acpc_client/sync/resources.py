@@ -20,10 +20,10 @@ from acpc.contract import (
 
 from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
-from acpc_client.retries import WatchPlan
 from acpc_client.sync.listing import Listing
 from acpc_client.sync.transport import SyncTransport
 from acpc_client.transport import check_timeout
+from acpc_client.watches import WatchPlan
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

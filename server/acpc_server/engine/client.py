@@ -17,7 +17,7 @@ from acpc_server.engine.answers import equal_rows, share_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.device import Device, DeviceContext
-from acpc_server.engine.host import HalfCalls, by_work, own_threads
+from acpc_server.engine.host import by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.sizes import (
     HELD_LATENTS,
@@ -30,7 +30,7 @@ from acpc_server.engine.sizes import (
     rollouts_per_call,
 )
 from acpc_server.errors import AcpcError
-from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio, rollout
+from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -85,13 +85,12 @@ class DeviceClient:
         self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
         self._device = Device(device, metrics, graph_after=graph_after)
-        self._halves = HalfCalls()
         self.owner = DeviceOwner(
             self._device.check,
             metrics,
             self._queue,
             admission.latency,
-            self._halves,
+            self._device.halves,
             threads=threads,
             on_failed=on_failed,
         )
@@ -151,13 +150,7 @@ class DeviceClient:
             self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
         size = frames_per_call(self.device.type, context.priority, *shape[1:])
-
-        def encode(part: Tensor) -> Tensor:
-            work = self._device.for_mode(model, mode).encode
-            # A plug-in's model may keep things from one call to the next.
-            halves = isinstance(model, FrozenNetwork)
-            return self._halves.compute(work, part) if halves else work(part)
-
+        encode = partial(self._device.encode, model, mode)
         compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
         return self._run("encode", mode, (id(model), shape), parts, compute, size, context)
@@ -198,10 +191,8 @@ class DeviceClient:
             self.prepare(model, mode)
         steps = blocks.shape[1]
         size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
-        compute = by_work(
-            rollout_work(model.card, steps),
-            lambda *part: rollout(self._device.for_mode(model, mode), *part),
-        )
+        roll = partial(self._device.rollout, model, mode)
+        compute = by_work(rollout_work(model.card, steps), roll)
         parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
         kind = (id(model), histories.shape[1], steps)
         out = self._run("rollout", mode, kind, parts, compute, size, context)
@@ -233,9 +224,7 @@ class DeviceClient:
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
-            inputs = starts, before, part.transpose(0, 1)
-            out = self._device.pool(model, mode, context.priority, inputs)
-            return out.transpose(0, 1)  # (j, v, horizon, dim)
+            return self._device.pool(model, mode, context.priority, starts, before, part)
 
         sized = by_work(len(histories) * rollout_work(model.card, horizon), compute)
         parts = [(part,) for part in torch.split(by_candidate, size)]
@@ -314,7 +303,7 @@ class DeviceClient:
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
-        self._halves.close()
+        self._device.halves.close()
 
     def _run(
         self,

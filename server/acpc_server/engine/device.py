@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -14,12 +15,13 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.answers import FiniteCheck, by_rows
 from acpc_server.engine.arithmetic import arithmetic, latent_dtype
 from acpc_server.engine.fast_paths import FastPaths, pool_computation
-from acpc_server.engine.host import own_threads
+from acpc_server.engine.host import HALVED_ROLLOUTS, HalfCalls, own_threads
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
     Widens,
     packs,
+    rollout,
     rollout_pool,
     wrong_products,
 )
@@ -46,6 +48,7 @@ class Device:
         self.device = device
         self.fast = FastPaths(device, metrics, after=graph_after)
         self.check = FiniteCheck(device, metrics)
+        self.halves = HalfCalls()
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         if device.type == "cpu":
@@ -75,19 +78,40 @@ class Device:
 
         return by_rows(partial(self.check.compute, once, primitive), payloads)
 
+    def encode(self, model: FrozenWorldModel, mode: NumericMode, frames: Tensor) -> Tensor:
+        """Encode frames (n, 3, height, width) on the device."""
+        return self._in_halves(self.for_mode(model, mode).encode, model, frames)
+
+    def rollout(
+        self, model: FrozenWorldModel, mode: NumericMode, histories: Tensor, blocks: Tensor
+    ) -> Tensor:
+        """Roll out histories (n, h, dim) on the device."""
+        work = partial(rollout, self.for_mode(model, mode))
+        return self._in_halves(work, model, histories, blocks, fewest=HALVED_ROLLOUTS)
+
     def pool(
         self,
         model: FrozenWorldModel,
         mode: NumericMode,
         priority: Priority,
-        inputs: tuple[Tensor, Tensor, Tensor],
+        histories: Tensor,
+        past: Tensor,
+        candidates: Tensor,
     ) -> Tensor:
-        """Roll out a pool, an interactive one by a fast path where there is one."""
-        model = self.for_mode(model, mode)
-        what = pool_computation(model, mode)
-        if what is None or priority is not Priority.INTERACTIVE:  # a job's bytes must not change
-            return rollout_pool(model, *inputs)
-        return self.fast.compute(what, *inputs)
+        """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
+        prepared = self.for_mode(model, mode)
+        # By a fast path where there are any; a job's bytes must not change.
+        fast = self.fast.wanted and priority is Priority.INTERACTIVE
+        if fast and (what := pool_computation(prepared, mode)) is not None:
+            return self.fast.compute(what, histories, past, candidates.transpose(0, 1)).transpose(
+                0, 1
+            )
+
+        def roll(part: Tensor) -> Tensor:
+            return rollout_pool(prepared, histories, past, part.transpose(0, 1)).transpose(0, 1)
+
+        fewest = math.ceil(HALVED_ROLLOUTS / len(histories))
+        return self._in_halves(roll, model, candidates, fewest=fewest)
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model, or its twin with weights prepared for a mode.
@@ -102,3 +126,10 @@ class Device:
                 self._wide[model] = model.in_float64()
             return self._wide[model]
         return model
+
+    def _in_halves(
+        self, work: Callable[..., Tensor], model: FrozenWorldModel, *rows: Tensor, fewest: int = 2
+    ) -> Tensor:
+        if isinstance(model, FrozenNetwork):
+            return self.halves.compute(work, *rows, fewest=fewest)
+        return work(*rows)  # a plug-in's model may keep things from one call to the next

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from resource import getpagesize
 
@@ -27,8 +27,10 @@ _STATUS = Path("/proc/self/statm")
 # Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
 # nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
 THREADED_WORK = 4e8
-# Threads of a device whose encoder calls are cut in halves, and the name of the second one.
+# Threads of a device whose calls are cut in halves, and the name of the second one.
 THREADS, HALF = 2, "device half"
+# Histories of a rollout that is cut: fewer gain less than reading all weights twice costs.
+HALVED_ROLLOUTS = 48
 # Share of its time in line for a core above which a thread has busy neighbours, and below which it
 # has none: 0.03 was measured on an idle machine, 0.25 to 0.45 beside a busy process.
 CROWDED, ALONE = 0.15, 0.06
@@ -117,8 +119,7 @@ class HalfCalls:
 
     Two threads that work on half of the rows each wait for each other once, where two that share
     every operation wait a hundred times: a twentieth of an encoder's time, a fifth beside another
-    program. A rollout has few rows, and would read all weights twice. More than two threads were
-    not tried.
+    program. More than two threads were not tried.
     """
 
     def __init__(self) -> None:
@@ -126,22 +127,25 @@ class HalfCalls:
         self._free = threading.Event()
         self._free.set()
 
-    def compute(self, work: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    def compute(self, work: Callable[..., Tensor], *rows: Tensor, fewest: int = 2) -> Tensor:
         """Call ``work``, which takes no derivative, for rows in both threads at once.
 
-        How they are cut depends on their number and the threads alone, as :func:`by_work`'s choice.
+        How they are cut depends on their number and the threads alone, as :func:`by_work`'s choice;
+        fewer than ``fewest`` are not.
         """
-        two = torch.get_num_threads() == THREADS and len(rows) > 1 and rows.device.type == "cpu"
+        count, on_cpu = len(rows[0]), rows[0].device.type == "cpu"
+        two = torch.get_num_threads() == THREADS and count >= max(2, fewest) and on_cpu
         if not (two and self._free.is_set()):
-            return work(rows)
-        bf16, first = torch.is_autocast_enabled("cpu"), (len(rows) + 1) // 2
+            return work(*rows)
+        bf16, first = torch.is_autocast_enabled("cpu"), (count + 1) // 2
+        later = [each[first:] for each in rows]
         try:
-            other = self._other.submit(self._compute, work, rows[first:], bf16)
+            other = self._other.submit(self._compute, partial(work, *later), bf16)
         except RuntimeError:  # no thread can be started
-            return work(rows)
+            return work(*rows)
         try:
             with own_threads(1):
-                own = work(rows[:first])
+                own = work(*(each[:first] for each in rows))
         finally:
             wait([other])  # it works with what the caller holds
         return torch.cat([own, other.result()])
@@ -159,14 +163,14 @@ class HalfCalls:
         """End the second thread, once it has nothing to compute."""
         self._other.shutdown(wait=False)
 
-    def _compute(self, work: Callable[[Tensor], Tensor], rows: Tensor, bf16: bool) -> Tensor:
+    def _compute(self, work: Callable[[], Tensor], bf16: bool) -> Tensor:
         with (
             torch.inference_mode(),
             torch.autocast("cpu", torch.bfloat16, enabled=bf16),
             own_threads(1),
             pausing(self._pause),
         ):
-            return work(rows)
+            return work()
 
     def _pause(self) -> None:
         self._free.wait()

@@ -21,16 +21,16 @@ PIXELS = {
 }
 FRAMES = {INTERACTIVE: 512, JOB: 52}
 # Parameters x predicted tokens of one rollout call; a model of 18 million parameters on a CPU
-# spends about a tenth of a second on 10^10.
+# spends about a tenth of a second on 10^10. A job's call is interrupted there, but for a plug-in's.
 ROLLOUT_WORK = {
     (CPU, INTERACTIVE): 4e10,
-    (CPU, JOB): 1e10,
+    (CPU, JOB): 4e10,
     (ACCELERATOR, INTERACTIVE): 4e12,
     (ACCELERATOR, JOB): 1e12,
 }
 ROLLOUTS = {
     (CPU, INTERACTIVE): 512,
-    (CPU, JOB): 32,
+    (CPU, JOB): 128,
     (ACCELERATOR, INTERACTIVE): 8192,
     (ACCELERATOR, JOB): 4096,
 }

@@ -87,6 +87,7 @@ class BatchQueue:
         self._yield_until = 0.0
         self._taken: list[Chunk] = []  # of the device call under way
         self._between: list[Chunk] = []  # of the latest that went between its operations
+        self._made_way = False  # whether any did
         self._failure = ""
 
     def put(self, chunk: Chunk) -> None:
@@ -115,6 +116,7 @@ class BatchQueue:
         with self._changed:
             # So that an idle device holds on to no frames and to no model.
             self._taken = self._between = []
+            self._made_way = False
             now = time.perf_counter()
             if self._yields:
                 self._yield_until = now + YIELD_FACTOR * (now - self._begun)
@@ -135,8 +137,8 @@ class BatchQueue:
     def take_between(self) -> list[Chunk]:
         """Take interactive chunks that go now, in one call, amid the job's call under way.
 
-        None where others may soon come to share theirs: the job computes meanwhile. None either
-        where a job's chunk has waited long enough, or a caller is over its share.
+        None where others may soon come to share theirs: the job computes meanwhile. None either of
+        a caller over its share; and only once where a job's chunk has waited long enough.
         """
         waiting, jobs = self._waiting.values()
         if not waiting:  # looked at without the lock, since nearly always so
@@ -144,13 +146,15 @@ class BatchQueue:
             return []
         with self._changed:
             self._between = []
-            if _overdue([*self._taken, *jobs]) or self._admission.shares().over:
+            over = self._admission.shares().over
+            first = next((one for one in waiting if one.context.caller not in over), None)
+            if first is None or (self._made_way and _overdue([*self._taken, *jobs])):
                 return []
-            first = next(iter(waiting))
             under_way = self._limiter.busy or self._admission.under_way > len(waiting)
             waited = time.perf_counter() - first.queued_at
             if first.mergeable and under_way and waited < MAX_ARRIVAL_GAP:
                 return []
+            self._made_way = True
             self._between = [waiting.take(first.context.caller)]
             if first.mergeable:
                 self._between += self._take_alike(first, waiting)

@@ -12,9 +12,12 @@ from pathlib import Path
 import processes
 import pytest
 import torch
-from acpc_server.engine import host
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceClient, host
 from acpc_server.engine.host import THREADED_WORK, HalfCalls, Waits, by_work
-from acpc_server.scheduling import pause
+from acpc_server.models import load_checkpoint, rollout
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext, pause
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -144,6 +147,44 @@ def test_one_row_and_other_numbers_of_threads_are_computed_whole(
     torch.set_num_threads(threads)
     found = halves.compute(who, torch.zeros(rows, 1, dtype=torch.int64))
     assert found[:, 1:3].tolist() == [[threading.get_ident(), threads]] * rows
+
+
+@pytest.mark.parametrize(("fewest", "threads"), [(5, 1), (4, 2)])
+def test_fewer_rows_than_asked_for_are_computed_whole(
+    halves: HalfCalls, fewest: int, threads: int
+) -> None:
+    ones = torch.ones(4, 1, dtype=torch.int64)
+    found = halves.compute(lambda x, y: who(x + y), ones, ones, fewest=fewest)
+    assert found[:, 0].tolist() == [2] * 4
+    assert len(found[:, 1].unique()) == threads
+
+
+@pytest.mark.parametrize("mode", [NumericMode.FP32, NumericMode.FP64])
+@pytest.mark.parametrize(("rows", "threads"), [(47, 1), (48, 2)])
+def test_large_rollouts_and_pools_are_cut_and_keep_their_rows(
+    monkeypatch: pytest.MonkeyPatch, mode: NumericMode, rows: int, threads: int
+) -> None:
+    monkeypatch.setattr(host, "THREADED_WORK", 0)  # the demo's network is small
+    model = load_checkpoint(CHECKPOINTS, "two-room-base", device=torch.device("cpu"))
+    used = set[int]()
+    step = type(model).unroll
+    monkeypatch.setattr(
+        type(model), "unroll", lambda *given: used.add(threading.get_ident()) or step(*given)
+    )
+    card, exact = model.card, model.in_float64()
+    histories = torch.randn(rows, 1, card.latent_dim)
+    blocks = torch.randn(rows, 4, card.action_block_dim)
+    start, past = histories[:1], blocks[0, :0]
+    asked = RequestContext(Priority.JOB), mode
+    with closing(DeviceClient(torch.device("cpu"), Metrics(), threads=host.THREADS)) as engine:
+        rolled = engine.rollout(model, histories, blocks, *asked)
+        assert len(used) == threads
+        used.clear()
+        pooled = engine.rollout_pool(model, start, past, blocks[None], *asked)
+        assert len(used) == threads
+    for found, inputs in ((rolled, histories), (pooled[0], start.expand_as(histories))):
+        wanted = rollout(exact, inputs.double(), blocks.double())
+        torch.testing.assert_close(found.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
 def test_the_second_thread_waits_while_others_have_the_cores(halves: HalfCalls) -> None:

@@ -210,12 +210,18 @@ def test_what_waits_goes_in_the_middle_of_a_jobs_call_and_shares_its_own(beside:
     assert [beside.queue.take_between() for _ in range(3)] == [requests[:2], requests[2:], []]
 
 
-def test_nothing_goes_between_where_a_job_has_waited_long(
+def test_a_call_of_a_job_that_has_waited_long_makes_way_once(
     beside: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside.put(chunk())
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", 0.0)
+    first, second, job = chunk(), chunk(), chunk(JOB, mergeable=False)
+    beside.put(first)
+    assert beside.queue.take_between() == [first]
+    beside.put(second)
     assert beside.queue.take_between() == []
+    beside.put(job)
+    assert beside.take().result(SOON) == [job]
+    assert beside.queue.take_between() == [second], "amid another call"
 
 
 @pytest.mark.usefixtures("no_limits")
