@@ -149,7 +149,9 @@ def test_labels_for_several_have_no_test(metrics: Metrics, file: Path) -> None:
     assert read(metrics, "observations_total", shift, part="reference") is None
 
 
-def test_a_full_volume_leaves_no_half_file_and_the_reference_is_kept_later(metrics: Metrics, file: Path) -> None:
+def test_a_full_volume_leaves_no_half_file_and_only_delays_the_whole(
+    metrics: Metrics, file: Path
+) -> None:
     monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
