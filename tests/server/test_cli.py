@@ -17,6 +17,7 @@ from acpc_server.models.loader import load_checkpoint
 from PIL import Image
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner, Result
+from waiting import GENEROUS_SECONDS
 
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,6 +37,22 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         )
 
     return call
+
+
+@pytest.mark.process
+def test_a_full_stdout_is_one_line(tmp_path: Path) -> None:
+    """Of a version, of a help, and of what an import prints beside files that it reads."""
+    run_folder = Path(__file__).parents[2] / "examples/two_room/paper_run"
+    for asked in (["--version"], ["serve", "--help"], ["import", run_folder, tmp_path / "new"]):
+        with (
+            Path("/dev/full").open("w") as full,
+            processes.running(
+                [PROGRAM, *map(str, asked)], stdout=full, stderr=subprocess.PIPE, text=True
+            ) as process,
+        ):
+            _, shown = process.communicate(timeout=GENEROUS_SECONDS)
+        said = "FAILED_PRECONDITION: stdout: No space left on device\n"
+        assert (process.returncode, shown) == (1, said), asked
 
 
 def digest(folder: Path) -> str:
