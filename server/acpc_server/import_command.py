@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from acpc.stdout import guarded_stdout
+from acpc.command_line import reported
 from rich.console import Console
 from rich.table import Table
 
@@ -144,11 +144,11 @@ def _imported(run: Run, target: Path) -> bool:
 
 
 def answered(app: typer.Typer) -> None:
-    """Run a command line; what it rejects, or stdout does not take, is one line and exit code 1."""
+    """Run a command line; what it or the system rejects is one line and exit code 1."""
     command: Any = typer.main.get_command(app)
     _plain_flags(command)
     try:
-        with guarded_stdout(lambda why: ERR.print(f"FAILED_PRECONDITION: {why}")):
+        with reported(lambda why: ERR.print(f"FAILED_PRECONDITION: {why}")):
             command(prog_name="acpc-server")
     except AcpcError as error:
         ERR.print(f"{error.code}: {error.message}")

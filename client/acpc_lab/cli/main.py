@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Annotated
 
 import typer
-from acpc.stdout import guarded_stdout
+from acpc.command_line import reported
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import anchors, checkpoints, operations, render, study, sweep
@@ -92,8 +92,8 @@ def acpc(
 
 
 def main() -> None:
-    """Runs the command line; an output that stdout does not take is one line on stderr."""
+    """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with guarded_stdout(lambda why: render.error(FailedPrecondition(why))):
+    with reported(lambda why: render.error(FailedPrecondition(why))):
         app()

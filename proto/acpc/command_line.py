@@ -1,4 +1,4 @@
-"""Runs a command line so that an output that stdout does not take is one line, not a traceback."""
+"""Runs a command line so that what the system refuses it is one line, and no traceback."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class _Stdout(io.TextIOWrapper):
 
 
 @contextmanager
-def guarded_stdout(report: Callable[[str], object]) -> Iterator[None]:
-    """Flushes what the block prints; where stdout fails, calls ``report`` and exits with 1.
+def reported(report: Callable[[str], object]) -> Iterator[None]:
+    """Flushes what the block prints; where stdout or a file fails: ``report``, and exit code 1.
 
     A reader that leaves, as head does, has what it wants: nothing is reported.
     """
@@ -60,6 +60,11 @@ def guarded_stdout(report: Callable[[str], object]) -> Iterator[None]:
         number, why = error.args
         if number != errno.EPIPE:
             report(f"stdout: {why}")
+        sys.exit(1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        report(f"{error.filename}: {error.strerror}")
         sys.exit(1)
     finally:
         sys.stdout = plain
