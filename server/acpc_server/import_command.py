@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from acpc.command_line import reported
 from rich.console import Console
 from rich.table import Table
 
@@ -143,11 +144,12 @@ def _imported(run: Run, target: Path) -> bool:
 
 
 def answered(app: typer.Typer) -> None:
-    """Run a command line; what it rejects is one line and exit code 1."""
+    """Run a command line; what it or the system rejects is one line and exit code 1."""
     command: Any = typer.main.get_command(app)
     _plain_flags(command)
     try:
-        command(prog_name="acpc-server")
+        with reported(lambda why: ERR.print(f"FAILED_PRECONDITION: {why}")):
+            command(prog_name="acpc-server")
     except AcpcError as error:
         ERR.print(f"{error.code}: {error.message}")
         sys.exit(1)

@@ -18,6 +18,7 @@ keys = typer.Typer(
     "The file holds no secret that could be used: only who has a key reads it, once, when it is "
     "made. Give the server the same file with --keys-file.",
 )
+MAX_TIME = 1_000_000  # days, or hours; Python's dates end with the year 9999
 KeysFile = Annotated[
     Path, typer.Option("--file", help="file of the keys", envvar="ACPC_KEYS_FILE", dir_okay=False)
 ]
@@ -32,7 +33,7 @@ def create(
         str, typer.Option(help="whose jobs and anchor sets it sees; default: the common ones")
     ] = "",
     days: Annotated[
-        float, typer.Option(min=0, help="time until it expires, days; 0: it does not")
+        float, typer.Option(min=0, max=MAX_TIME, help="time until it expires, days; 0: it does not")
     ] = 0,
 ) -> None:
     """Make a key and print it, once.
@@ -103,7 +104,7 @@ def rotate(
     key: KeyId,
     file: KeysFile = Path("keys.json"),
     overlap_hours: Annotated[
-        float, typer.Option(min=0, help="time the old key still counts, hours")
+        float, typer.Option(min=0, max=MAX_TIME, help="time the old key still counts, hours")
     ] = 24.0,
 ) -> None:
     """Make a new key for the owner of another, and print it, once; the old one ends after a time.

@@ -2,6 +2,7 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
+import math
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -152,9 +153,10 @@ def test_the_server_is_never_asked_sooner_than_it_said() -> None:
     assert absence.failed(Unavailable("away")) <= 2
 
 
-def test_a_negative_patience_is_named() -> None:
+@pytest.mark.parametrize("seconds", [-1, math.nan, 10**400], ids=lambda value: f"{value!r:.5}")
+def test_a_patience_that_is_no_time_is_named(seconds: float) -> None:
     with pytest.raises(ArgumentError, match="patience"):
-        AcpcClient("localhost:1", patience=-1)
+        AcpcClient("localhost:1", patience=seconds)
 
 
 def test_a_call_that_a_stopping_server_drops_is_sent_again(

@@ -184,6 +184,7 @@ def test_several_addresses_are_one_target() -> None:
         ("gpu:99999", "host:port"),
         ("http://gpu:50051", "host:port"),
         ("gpu 1:50051", "host:port"),
+        ("gpu\udcff:1", "host:port"),
         ("gpu:1\n", "host:port"),
     ],
 )

@@ -96,6 +96,8 @@ def test_a_client_has_one_connection_unless_it_is_told() -> None:
     assert one.least_busy() is first
     with pytest.raises(ArgumentError, match="connections: found 0, wanted 1 or more"):
         AcpcClient("localhost:1", connections=0)
+    with pytest.raises(ArgumentError, match="connections: found nan, wanted an integer"):
+        AcpcClient("localhost:1", connections=float("nan"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("unheard", "connections"), [(0.0, 2), (1e9, 1)])

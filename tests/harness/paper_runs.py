@@ -169,7 +169,7 @@ def lightning_file(model: nn.Module, path: Path, beside: str = "sigreg") -> None
 def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = None) -> nn.Module:  # noqa: ANN401
     """A run folder of the paper's released code; returns the model of its last epoch."""
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(json.dumps(config or FLAT))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config or FLAT))
     with paper_classes("lewm"):
         for epoch in epochs:
             model = world_model(old=True, seed=epoch)

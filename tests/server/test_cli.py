@@ -17,6 +17,7 @@ from acpc_server.models.loader import load_checkpoint
 from PIL import Image
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner, Result
+from waiting import GENEROUS_SECONDS
 
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,6 +37,22 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         )
 
     return call
+
+
+@pytest.mark.process
+def test_a_full_stdout_is_one_line(tmp_path: Path) -> None:
+    """Of a version, of a help, and of what an import prints beside files that it reads."""
+    run_folder = Path(__file__).parents[2] / "examples/two_room/paper_run"
+    for asked in (["--version"], ["serve", "--help"], ["import", run_folder, tmp_path / "new"]):
+        with (
+            Path("/dev/full").open("w") as full,
+            processes.running(
+                [PROGRAM, *map(str, asked)], stdout=full, stderr=subprocess.PIPE, text=True
+            ) as process,
+        ):
+            _, shown = process.communicate(timeout=GENEROUS_SECONDS)
+        said = "FAILED_PRECONDITION: stdout: No space left on device\n"
+        assert (process.returncode, shown) == (1, said), asked
 
 
 def digest(folder: Path) -> str:
@@ -146,6 +163,14 @@ def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) ->
             assert last.startswith("FAILED_PRECONDITION: ")
             assert named in last
             assert obstacle in last, "it names the flag to change"
+
+
+@pytest.mark.parametrize("command", [["hosts", "--state-dir"], ["dev-certificates"]])
+def test_a_path_that_cannot_be_is_one_line(run: Run, command: list[str]) -> None:
+    refused = run(*command, "x" * 300)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("FAILED_PRECONDITION: xxx")
+    assert "File name too long" in refused.stderr
 
 
 def test_without_a_command_it_shows_its_help(run: Run) -> None:

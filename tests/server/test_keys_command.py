@@ -61,6 +61,14 @@ def test_a_name_that_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> No
     assert not path.exists()
 
 
+@pytest.mark.parametrize("time", ["nan", "inf", "3e6", "1e300"])
+def test_a_time_beyond_every_date_is_wrong_usage(tmp_path: Path, time: str) -> None:
+    key = ("--name", "a", "--role", "read", "--file", tmp_path / "keys.json")
+    assert run("create", *key, "--days", time).exit_code == 2
+    made = run("create", *key).stdout.split("_")[1]
+    assert run("rotate", made, *key[-2:], "--overlap-hours", time).exit_code == 2
+
+
 def test_a_role_that_is_none(tmp_path: Path) -> None:
     wrong = run("create", "--name", "a", "--role", "root", "--file", tmp_path / "keys.json")
     assert wrong.exit_code == 2

@@ -183,7 +183,7 @@ def _lacking(target: str) -> str:
         example = {"ipv4": "10.0.0.1:50051,10.0.0.2:50051", "ipv6": "[::1]:50051"}[scheme]
         return "" if fits else f"IP addresses, each with its port, as {scheme}:{example}"
     port = re.search(r"(?<!:):(\d+)$", rest)
-    unfit = rest.startswith(("http:", "https:")) or re.match(r":\d+$|$|.*\s", rest)
+    unfit = rest.startswith(("http:", "https:")) or re.match(r":\d+$|$|.*[\s\ud800-\udfff]", rest)
     return "host:port" if unfit or (port and int(port[1]) > LAST_PORT) else ""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +21,7 @@ from acpc_client.errors import (
     Unavailable,
     from_rpc_error,
 )
+from acpc_client.inputs import unsigned
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
 from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
 from acpc_client.transport.channel import (
@@ -145,9 +148,9 @@ class Transport(ABC):
 def check_connections(connections: int | None) -> int:
     """``connections`` itself, or 1 where none is given.
 
-    Raises ArgumentError: It is not positive.
+    Raises ArgumentError: It is not a positive integer.
     """
-    if connections is not None and connections < 1:
+    if connections is not None and unsigned(connections, "connections") < 1:
         raise ArgumentError("connections", f"found {connections}, wanted 1 or more")
     return connections or 1
 
@@ -165,8 +168,8 @@ def check_timeout(timeout: float | None) -> float | None:
 def check_patience(patience: float | None) -> float | None:
     """``patience`` itself, once it is known to be a time or none.
 
-    Raises ArgumentError: It is negative.
+    Raises ArgumentError: It is negative, or beyond every float.
     """
-    if patience is not None and not patience >= 0:
+    if patience is not None and not (0 <= patience <= sys.float_info.max or patience == math.inf):
         raise ArgumentError("patience", f"found {patience}, wanted seconds, 0 or more")
     return patience

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import metadata
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
+from acpc.command_line import reported
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import anchors, checkpoints, operations, render, study, sweep
@@ -95,51 +91,9 @@ def acpc(
     """
 
 
-class _Stdout(io.TextIOWrapper):
-    """Stdout whose errors name it; after the first it drops what it is given."""
-
-    NAME = "stdout"
-
-    def __init__(self, plain: io.TextIOWrapper) -> None:
-        modes = plain.line_buffering, plain.write_through
-        super().__init__(plain.buffer, plain.encoding, plain.errors, None, *modes)
-
-    def write(self, text: str, /) -> int:
-        """Writes text."""
-        with self._named():
-            return 0 if text == "" else super().write(text)
-
-    def flush(self) -> None:
-        """Writes what is held back."""
-        with self._named():
-            super().flush()
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            # What is held back would fail once more when Python ends.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
-            error.filename = self.NAME
-            raise
-
-
 def main() -> None:
-    """Runs the command line; an output that stdout does not take is one line on stderr."""
+    """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # A closed one is opened for reading alone, so that a write to it fails.
-    plain = sys.stdout or open(os.dup2(os.open(os.devnull, os.O_RDONLY), 1), "w")  # noqa: SIM115, PTH123
-    sys.stdout = _Stdout(cast(io.TextIOWrapper, plain))
-    try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
-    except OSError as error:
-        if error.filename != _Stdout.NAME:
-            raise
-        if error.errno != errno.EPIPE:  # a reader that leaves, as head does, has what it wants
-            render.error(FailedPrecondition(f"{error.filename}: {error.strerror}"))
-        sys.exit(1)
+    with reported(lambda why: render.error(FailedPrecondition(why))):
+        app()

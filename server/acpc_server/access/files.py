@@ -53,7 +53,8 @@ def _exposed(path: Path, status: os.stat_result, what: str, mode: str) -> Failed
 
 def _read(path: Path) -> tuple[bytes, os.stat_result]:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
+            os.set_blocking(file.fileno(), True)
             status = os.fstat(file.fileno())
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
@@ -61,6 +62,11 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
     if len(data) > MAX_FILE_BYTES:
         raise FailedPrecondition(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return data, status
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a named pipe that nobody writes as an empty file: waiting would end all reloading."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 class Reloaded(Generic[Value]):

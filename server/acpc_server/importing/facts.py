@@ -7,6 +7,7 @@ object or the run's config. A number with several sources must be the same in al
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,6 +58,8 @@ class Numbers(dict[str, tuple[Any, str]]):
             raise unsafe(
                 self.filename, f"{name} by {origin} is a {type(value).__name__}, no number"
             )
+        if isinstance(value, float) and math.isnan(value):
+            raise unsafe(self.filename, f"{name} by {origin} is nan, no number")
         known, first = self.setdefault(name, (value, origin))
         if known != value:
             problem = f"{name} is {known!r:.60} by {first}, but {value!r:.60} by {origin}"

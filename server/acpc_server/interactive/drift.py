@@ -89,6 +89,7 @@ class DriftMonitor:
         self._terms = terms
         self._file = file
         self._recorded = _read(file)
+        self._unkept: list[_Stored] = []  # what the file lacks since it could not be written
         for found in self._recorded:
             metrics.shift(*found.shift)  # these have series, whoever else comes first
         self._tests: dict[Shift, dict[str, _Test]] = {}  # by digest, the newest last
@@ -107,6 +108,8 @@ class DriftMonitor:
             self._metrics.drift_observations.labels(*shift, part).inc()
             if known is None and watch.reference is not None:
                 self._record(shift, digest, watch.reference)
+            if self._unkept:
+                self._keep()
             for name, before, alarm, evidence in zip(
                 Signals._fields, alarms, watch.alarms, watch.log_evidence, strict=True
             ):
@@ -144,16 +147,23 @@ class DriftMonitor:
         columns = dict(zip(Signals._fields, reference.values.T.tolist(), strict=True))
         new = _Stored(digest=digest, spacing=reference.spacing, **shift._asdict(), **columns)
         self._recorded = _with(self._recorded, new)
+        self._unkept = _with(self._unkept, new)
         log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
+
+    def _keep(self) -> None:
+        """Write what the file lacks; what cannot be written is tried again at an observation."""
         # Servers may share the file, also such as have the same process id in their containers.
         part = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
-            entries = _with(_read(self._file), new)
+            entries = _read(self._file)
+            for new in self._unkept:
+                entries = _with(entries, new)
             with part.open("wb") as file:
                 file.write(_FILE.dump_json(entries, indent=1))
                 file.flush()
                 os.fsync(file.fileno())  # a power cut must leave a file that can be read
             part.replace(self._file)
+            self._unkept = []
         except (OSError, FailedPrecondition) as error:
             log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
             with contextlib.suppress(OSError):

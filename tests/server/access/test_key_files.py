@@ -188,3 +188,25 @@ def test_what_root_revokes_the_server_can_still_read(tmp_path: Path) -> None:
     revoke_key(path, first.split("_")[1])
     found = path.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)
+
+
+def test_a_named_pipe_that_nobody_writes_is_empty(tmp_path: Path) -> None:
+    """Whoever reads files again would else wait for ever, and revoke nothing any more."""
+    path = tmp_path / "keys.json"
+    os.mkfifo(path, 0o600)
+    assert read_secret(path) == b""
+    with pytest.raises(FailedPrecondition, match=r"keys\.json"):
+        read_keys(path)
+
+
+def test_a_pipe_is_read_to_its_end() -> None:
+    """A shell's ``--keys-file <(decrypt keys)``, whose writer may come late."""
+    reading, writing = os.pipe()
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(read_secret, Path(f"/dev/fd/{reading}"))
+        with os.fdopen(writing, "wb") as file:
+            for part in (b"one ", b"two"):
+                file.write(part)
+                file.flush()
+        assert found.result() == b"one two"
+    os.close(reading)

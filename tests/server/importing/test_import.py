@@ -1,6 +1,7 @@
 """What training writes with the public classes, read as data: the same tensors, the same model."""
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -213,6 +214,11 @@ CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "zero": ({"data": {}, "wm": {}, "frameskip": 0}, [], "frameskip is 0, not a positive number"),
     "negative": ({"data": {}, "wm": {}, "frameskip": -5}, [], "frameskip is -5, not a positive"),
     "part": ({"data": {}, "wm": {}, "frameskip": 2.5}, [], "frameskip is 2.5, not a whole number"),
+    "nan": (
+        {"data": {"dataset": {"frameskip": math.nan}}, "frameskip": math.nan},
+        [],
+        "frameskip by config.yaml, data.dataset.frameskip is nan, no number",
+    ),
     "no size": ({"encoder_scale": {"a": 1}, "data": {}, "wm": {}}, [], "give --frameskip"),
     "other family": ({"model": {"_target_": "os.system", "encoder": {}}}, [], "os.system"),
 }

@@ -149,7 +149,9 @@ def test_labels_for_several_have_no_test(metrics: Metrics, file: Path) -> None:
     assert read(metrics, "observations_total", shift, part="reference") is None
 
 
-def test_a_full_volume_leaves_no_half_file_behind(metrics: Metrics, file: Path) -> None:
+def test_a_full_volume_leaves_no_half_file_and_only_delays_the_whole(
+    metrics: Metrics, file: Path
+) -> None:
     monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
@@ -162,6 +164,9 @@ def test_a_full_volume_leaves_no_half_file_behind(metrics: Metrics, file: Path) 
     assert list(file.parent.iterdir()) == []
     observe(monitor, shift, 30, 100.0)
     assert alarms(metrics, shift) == {"acpc"}
+    later = Metrics()  # with room again, the file has the reference for the next process
+    observe(DriftMonitor(later, TERMS, file), later.shift("m", "jpeg:20"), 30, 100.0)
+    assert alarms(later, later.shift("m", "jpeg:20")) == {"acpc"}
 
 
 def test_a_file_that_cannot_be_written_costs_the_reference_only_when_the_process_ends(
