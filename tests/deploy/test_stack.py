@@ -162,3 +162,10 @@ def test_the_gpu_file_adds_a_gpu_to_the_same_server() -> None:
     (device,) = override["server"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert override["server"]["environment"] == {"ACPC_DEVICE": "cuda"}
+
+
+def test_with_access_the_demo_does_not_start() -> None:
+    """It has no key, and would end with an error."""
+    override = read_yaml(DEPLOY / "compose.access.yml")["services"]
+    assert override["server"]["environment"]["ACPC_INSECURE"] == "false"
+    assert override["demo"]["profiles"]

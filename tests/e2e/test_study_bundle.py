@@ -184,6 +184,7 @@ def test_failures_have_exit_codes_and_leave_no_study(
     answer = acpc(*arguments)
     assert answer.exit_code == 1
     assert "NOT_FOUND" in answer.stderr
+    assert not out.exists(), "there is no job to go on with"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         answer = acpc(*arguments, "--timeout", 1, target=f"127.0.0.1:{taken.getsockname()[1]}")

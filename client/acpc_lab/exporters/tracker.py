@@ -14,7 +14,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.exporters.writers import WRITERS, Scored, Writer, epochs_of, record_of
 from acpc_lab.integrations import EpochScore
 
-# Seconds for what is left at the end; the first few are not logged.
+# Seconds for each score that is left at the end; the first few are not logged.
 _CLOSE_S, _SOON_S = 60.0, 5.0
 # Seconds after which what could not begin is tried again, with the next score.
 _AGAIN_S = 60.0
@@ -68,14 +68,18 @@ class Tracker:
             self._thread.start()
 
     def close(self, timeout: float = _CLOSE_S) -> None:
-        """Waits for what is left, ``timeout`` seconds at most."""
+        """Waits for what is left, as long as a score is written every ``timeout`` seconds."""
         if self._thread is None:
             return
         self._queue.put(None)
+        left = self._left
         self._thread.join(min(timeout, _SOON_S))
         if self._thread.is_alive() and timeout > _SOON_S:
-            _log.warning("waiting for %s, %g s at most", self.address, timeout)
+            _log.warning("waiting for %s, %g s at most for a score", self.address, timeout)
             self._thread.join(timeout - _SOON_S)
+        while self._thread.is_alive() and self._left < left:
+            left = self._left
+            self._thread.join(timeout)
         if self._thread.is_alive():
             self._tell(f"does not answer; {self._left} scores are not written there")
         self._thread = None

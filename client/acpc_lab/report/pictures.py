@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import PairComparison, PoolCertificate, Score, SeverityLimit, WorstAnchors
+from acpc_client import (
+    PairComparison,
+    PoolCertificate,
+    Score,
+    SeverityLimit,
+    StudyResult,
+    WorstAnchors,
+)
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
@@ -62,7 +69,7 @@ class Picture:
 
 
 def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
-    """The picture of a score, a certificate, a comparison, a limit or a sweep.
+    """The picture of a score, certificate, comparison of a pair, limit, sweep, or worst anchors.
 
     Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
     """
@@ -81,9 +88,12 @@ def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
             case PairComparison():
                 return _one_axis(_steps, answer)
     found = type(answer).__name__
-    raise ArgumentError(
-        "answer", f"found {found}, which has no picture; wanted a score, certificate or sweep"
+    instead = (
+        "acpc study draws the figures of a study"
+        if isinstance(answer, StudyResult)
+        else "wanted a score, sweep, certificate, comparison of a pair, limit or worst anchors"
     )
+    raise ArgumentError("answer", f"found {found}, which has no picture; {instead}")
 
 
 def _of_report(data: ReportData, keys: Sequence[str]) -> Figure:

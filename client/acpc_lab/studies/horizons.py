@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, marker, panels
 from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskScore
+from acpc_lab.studies.measuring import AskScore, StudyCheckpoint
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -150,6 +150,14 @@ def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float
     return figure
 
 
+def require_levels(checkpoints: Sequence[StudyCheckpoint]) -> None:
+    """Rejects checkpoints whose rows ``summarise`` would reject. Raises ArgumentError."""
+    named = columns_of(checkpoints, "task", "run", "level")
+    at = {"horizon": 8, "quantile": 0.9, "ir_raw": 1.0}
+    rows = HorizonRows.of(named | {name: [x] * len(checkpoints) for name, x in at.items()})
+    summarise(rows, HorizonParameters(), {})
+
+
 def horizon_rows(answers: Answers) -> HorizonRows:
     """A row per checkpoint, horizon and quantile that was asked for."""
     pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
@@ -173,4 +181,5 @@ STUDY = Study(
     ),
     options=("horizon", "quantile", "extra_horizons", "extra_quantiles", "draws", "seed"),
     gather=lambda answers, parameters, note: (horizon_rows(answers), {}),
+    check=require_levels,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -254,7 +255,8 @@ def measure(
     The names of the jobs are kept in the folder, so that the same call resumes an interrupted
     measurement. Raises ArgumentError: The folder is in the middle of another measurement; RunEnded:
     ``timeout`` passed, or the server was away for too long; the jobs go on; AcpcError: A job
-    failed; the others go on, and the next call does it again.
+    failed; the others go on, and the next call does it again; where the server has taken no job,
+    nothing stays in the folder.
     """
     path, digest = folder / JOURNAL, _digest(rows, ask)
     _identity(path, digest)  # before anything is written
@@ -272,13 +274,17 @@ def measure(
         campaign = Campaign(client, link, tasks, options, journal, on_update)
         campaign.run()
         measured = [task.measured for task in tasks if task.measured is not None]
-        if len(measured) < len(tasks):
+        whole = len(measured) == len(tasks)
+        if whole or not any(status.entry.operation for status in campaign.statuses):
+            journal.clear()
+            path.unlink()
+            journal.remove()
+        if not whole:
+            with contextlib.suppress(OSError):  # it holds jobs to go on with, or other files
+                folder.rmdir()
             ended = (TaskState.FAILED, TaskState.CANCELLED)
             failed = next(status for status in campaign.statuses if status.state in ended)
             raise failed.problem or Unknown(f"{failed.task.title} has no answer")
-        journal.clear()
-        path.unlink()
-        journal.remove()
     return measured
 
 

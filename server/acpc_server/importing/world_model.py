@@ -216,8 +216,12 @@ def _find_tensors(stored: object, filename: str) -> FoundModel:
     if any(map(TDMPC2_NAME.match, names)):
         raise unsafe(filename, FOREIGN["stable_worldmodel.wm.tdmpc2."])
     if isinstance(stored.get("predictor"), dict):
-        problem = "state dicts by part, as jepa-wms saves them; examples/jepa_wms/convert.py takes"
-        raise unsafe(filename, f"{problem} its DINO-WM and JEPA-WM")
+        raise unsafe(
+            filename,
+            "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; "
+            "examples/jepa_wms/convert.py takes DINO-WM and JEPA-WM, "
+            "examples/vjepa2_ac/convert.py V-JEPA 2-AC",
+        )
     tensors: dict[str, StoredTensor] = {}
     for key in names:
         if key.startswith(keep) and inner[key] is not None:

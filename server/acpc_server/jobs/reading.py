@@ -19,7 +19,8 @@ log = structlog.get_logger("acpc.jobs")
 # Hosts report the progress of their jobs about once a second.
 REPORT_SECONDS = 1.0
 LATEST = "latest"
-_BEGINNING = re.compile(r"[0-9a-f-]{6,35}")
+_FEWEST = 6  # characters of an id's beginning
+_BEGINNING = re.compile(rf"[0-9a-f-]{{{_FEWEST},35}}")
 _MAX_CANDIDATES = 20
 # Pause between two looks at a job: at first, at most, and as a share of the time without a change.
 FIRST_LOOK_SECONDS = 0.1
@@ -77,8 +78,12 @@ class JobReader:
             most = 1 if name == LATEST else _MAX_CANDIDATES
             found = self._record.page(list(self._kinds), wanted, tenant, offset=0, limit=most)
         job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
+        if job_id is None and name == LATEST:
+            raise NotFound("there is no operation yet")
         if job_id is None:
-            raise NotFound(f"no operation is named operations/{name}")
+            short = len(name) < _FEWEST
+            hint = f"; give at least {_FEWEST} characters of its id" if short else ""
+            raise NotFound(f"no operation is named operations/{name}{hint}")
         return job_id.removeprefix("operations/")
 
     def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str) -> list[Job]:

@@ -63,6 +63,23 @@ def test_planner_checkpoints_of_one_task_are_rejected_before_they_are_measured(
     assert not (tmp_path / "out").exists()
 
 
+def test_horizons_of_one_level_are_rejected_before_they_are_measured(
+    acpc: Command, tmp_path: Path
+) -> None:
+    listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
+    header, base, other = (
+        "task,run,level,checkpoint,dataset,preset\n", "a,0,0,x,a.h5,a\n", "a,1,1,y,a.h5,a\n"
+    )  # fmt: skip
+    for rows, words in (
+        (base, "is 0 in every row; wanted an augmented level"),
+        (base + other, "a, run 0, H 8, q 0.9: found 0 rows of level 1, wanted 1"),
+    ):
+        listed.write_text(header + rows)
+        answer = acpc("study", "horizons", "--checkpoints", listed, "--out", out, "--timeout", 2)
+        assert (answer.exit_code, words in answer.stderr) == (2, True)
+    assert not out.exists()
+
+
 @pytest.mark.process
 def test_a_study_is_verified_and_drawn_again(acpc: Command, written: Path, tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(written, tmp_path / "shifts"))

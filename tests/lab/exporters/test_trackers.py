@@ -217,6 +217,27 @@ def test_a_tracker_that_hangs_is_left_behind(
     assert told == ["mlflow:: does not answer; 2 scores are not written there"]
 
 
+def test_a_slow_tracker_is_waited_for_while_it_writes(
+    items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thirty scores that take longer together than one may take."""
+    written: list[int] = []
+    pause = threading.Event()
+
+    def write(record: ScoreRecord) -> None:
+        pause.wait(0.1)
+        written.append(record.step)
+
+    slow = StandIn(write, lambda: None)
+    monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_: slow)
+    monkeypatch.setattr("acpc_lab.exporters.tracker.record_of", lambda item, _: item)
+    tracker = Tracker("mlflow:", on_trouble=told.append)
+    for item in items * 15:
+        tracker(item)
+    tracker.close(timeout=2.0)
+    assert (len(written), told) == (30, [])
+
+
 @pytest.mark.parametrize(("again", "wanted"), [(0.0, [1, 2, -1]), (3600.0, [])])
 def test_a_tracker_that_comes_back_is_written_to_again_after_a_while(
     again: float, wanted: list[int], items: list[EpochScore], told: list[str],

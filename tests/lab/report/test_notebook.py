@@ -138,7 +138,8 @@ def test_the_worst_anchors_are_drawn_beside_each_other() -> None:
     assert "<td>2.25</td>" in worst._repr_html_() and list(worst.to_dataframe()["anchor"]) == [4, 2]
     with pytest.raises(ArgumentError, match="no anchors"):
         WorstAnchors("trained", 2.0, "radius", 0, ()).plot()
-    with pytest.raises(ArgumentError, match="found StudyResult, which has no picture"):
+    no_picture = "found StudyResult, which has no picture; acpc study draws the figures"
+    with pytest.raises(ArgumentError, match=no_picture):
         StudyResult.from_message(study_response(ASKED, {})).plot()
 
 

@@ -65,6 +65,8 @@ def test_a_set_reads_as_the_batch_it_was_made_of(tmp_path: Path, cut: int, packe
 
 def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None:
     where = store(tmp_path)
+    with pytest.raises(NotFound, match=r"^there is no anchor set yet; upload one$"):
+        where.get("latest")
     first, second = put(where, anchors(), header("kitchen")), put(where, anchors(seed=1), header())
     for name in (first.digest, first.digest[:8], "kitchen"):
         assert where.get(name).info == first

@@ -244,6 +244,10 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         "td.pt": ({"model": {"_Qs.params.0": torch.ones(2)}}, "a TD-MPC2 agent"),
         "swm.ckpt": ({"state_dict": {"model.qs.0.0.weight": torch.ones(2)}}, "a TD-MPC2 agent"),
         "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "jepa_wms/convert.py takes"),
+        "vjepa2-ac-vitg.pt": (
+            {"encoder": {}, "predictor": {"a": torch.ones(1)}},
+            "examples/vjepa2_ac/convert.py V-JEPA 2-AC",
+        ),
     }
     for name, (stored, words) in cases.items():
         torch.save(stored, tmp_path / name)

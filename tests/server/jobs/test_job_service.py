@@ -83,6 +83,8 @@ def twins() -> tuple[str, str]:
 
 def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
     service = either.started()
+    with pytest.raises(NotFound, match=r"^there is no operation yet$"):
+        service.get("latest")
     ids = [service.submit(SHORT, f"nightly-{number}").job_id for number in range(20)]
     for number, job_id in enumerate(ids):
         for name in (job_id, job_id[:9], f"nightly-{number}"):
@@ -91,6 +93,8 @@ def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
     for name in (ids[0][:5], "000000", "nightly-20", "%%%%%%", "______"):
         with pytest.raises(NotFound, match=re.escape(f"operations/{name}")):
             service.get(name)
+    with pytest.raises(NotFound, match="give at least 6 characters of its id"):
+        service.get(ids[0][:5])
     with pytest.raises(NotFound):
         service.get("nightly-1", "another tenant")
     first, second = twins()
