@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from acpc.contract import beside, ends, percent
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Interval, Score
+from acpc_client import Interval, Outcome, Score, SeverityLimit
+from acpc_client.results.limit import LimitPoint
 from client_messages import score_response, sure
 
 
@@ -64,3 +65,12 @@ def test_nearly_all_is_no_power_of_ten() -> None:
     assert [percent(share) for share in (0.112, 0.95, 0.999, 1.0)] == [
         "11 %", "95 %", "99.9 %", "100 %",
     ]  # fmt: skip
+
+
+def test_a_limit_in_words_holds_its_interval() -> None:
+    limit = SeverityLimit(
+        "a", "b", "blur:15", "kernel_size", 0.95, 7.0, 0.05558, 0.06672, "SR", True, ()
+    )
+    at = LimitPoint("blur:15", 15.0, Outcome.FAILED, Outcome.FAILED, 0.4, 0.9, -0.2, -0.3, -0.1)
+    assert replace(limit, points=(at,)).interval == "[0.0555, 0.0668]"
+    assert replace(limit, points=(at,), breaks=None).interval == "[0.0555, beyond 15]"
