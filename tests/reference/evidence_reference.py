@@ -184,4 +184,6 @@ def paired_share_bounds(
     at_ends = [g for pair in ends for g in pair]
     groups = worth([at_ends.count(g) for g in set(at_ends)])
     reach = float(stats.t.ppf(1 - alpha / 2, groups - 1)) * math.sqrt(variance)
-    return point, min(point, max(-1, up - down - reach)), max(point, min(1, up - down + reach))
+    alone = [float(np.quantile(moved, tail)) for tail in (alpha / 2, 1 - alpha / 2)]
+    lower, upper = max(-1, up - down - reach), min(1, up - down + reach)
+    return point, min(point, alone[0], lower), max(point, alone[1], upper)

@@ -16,7 +16,9 @@ from acpc.contract import (
     Record,
     Score,
     Tabular,
+    beside,
     columns_of,
+    ends,
 )
 
 
@@ -118,8 +120,11 @@ class SeverityLimit(Tabular, Record):
     def shown(self) -> Columns:
         """Returns the table to print: S and its interval share one column."""
         held = self.table()
-        ends = [f"{p.score:.3g} ({p.lower:.3g} to {p.upper:.3g})" for p in self.points]
-        first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": ends}
+        scores = [
+            "{} ({} to {})".format(beside(p.score, 0.0, ".3g"), *ends(p.lower, p.upper, ".3g"))
+            for p in self.points
+        ]
+        first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": scores}
         sure = {"verdict": held["outcome"], "for sure": held["sure"]}
         return {"shift": held["shift"], **first, **sure}
 
@@ -132,10 +137,10 @@ class SeverityLimit(Tabular, Record):
 
     @property
     def interval(self) -> str:
-        """Both ends in words."""
+        """Both ends in words, rounded outwards."""
         top = self.points[-1].severity
-        upper = f"{self.breaks:.3g}" if self.breaks is not None else f"beyond {top:.3g}"
-        return f"[{self.holds:.3g}, {upper}]"
+        low, high = ends(self.holds, top if self.breaks is None else self.breaks, ".3g")
+        return f"[{low}, {high}]" if self.breaks is not None else f"[{low}, beyond {top:.3g}]"
 
     def headline(self) -> str:
         """The limit in words."""

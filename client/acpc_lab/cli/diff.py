@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import cell
+from acpc.contract import cell, ends
 from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
 
 from acpc_lab.cli import render
@@ -70,11 +70,10 @@ def _show(found: ScoreComparison) -> None:
     render.line(f"A: {found.first}\nB: {found.second}")
     table = found.table()
     numbers = [[cell(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
-    ends = [
-        f"{low:.3g} to {high:.3g}" for low, high in zip(table["lower"], table["upper"], strict=True)
-    ]
+    pairs = zip(table["lower"], table["upper"], strict=True)
+    intervals = [" to ".join(ends(*pair, ".3g")) for pair in pairs]
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
-    rows = zip(table["number"], *numbers, ends, table["second is"], strict=True)
+    rows = zip(table["number"], *numbers, intervals, table["second is"], strict=True)
     render.table(titles, list(rows))
     render.line(_LOWER_IS_BETTER)
     render.line(_HIGHER_IS_BETTER)

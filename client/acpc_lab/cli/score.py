@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import cell
+from acpc.contract import beside, cell
 from acpc_client import (
     AcpcClient,
     CheckpointRef,
@@ -296,7 +296,11 @@ def _finish_all(
         outcome = sure if gate is Gate.CONFIDENT and sure else one.score.gated(gate)
         found.append(outcome)
         cases.append(case_of(f"{one.name} under {one.shift}", outcome, reason(one.score, gate)))
-        numbers = [cell(x, ".3f") for x in (verdict.ir_relative, one.score.checkpoint.sr)]
+        known = {"ir_relative": verdict.ir_relative, "sr": one.score.checkpoint.sr}
+        numbers = [
+            cell(x) if x is None else beside(x, verdict.limit(name), ".3f")
+            for name, x in known.items()
+        ]
         rows.append([one.shift, *numbers, verdict.outcome.name, sure.name if sure else "-"])
     if not form.json:
         render.table(("shift", "relative IR", "SR", "verdict", "sure"), rows)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from acpc.contract import beside, percent
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
@@ -11,7 +13,7 @@ from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import ProgressView, state_of
 from acpc_lab.cli.table import Column, Format, prose
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
-from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
+from acpc_lab.sweeps import CellResult, CellStatus, CellTask, Quantity, SweepResults
 
 _MAX_ROWS = 60
 
@@ -76,6 +78,22 @@ def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
     return item.evidence and getattr(item.evidence, name)
 
 
+def _screened(column: Quantity) -> Callable[[CellResult], object]:
+    """A column's value; one that has a threshold as text, on its side of it."""
+
+    def read(item: CellResult) -> object:
+        found = column.of(item)
+        limit = item.score.verdict.limit(column.name) if item.score else None
+        return found if found is None or limit is None else beside(found, limit, column.spec)
+
+    return read
+
+
+def _unseen(item: CellResult) -> object:
+    found = _evident(item, "unseen")
+    return found and percent(found)
+
+
 _LIMITS = (
     ("checkpoint", "checkpoint"),
     ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
@@ -91,7 +109,7 @@ PLANNED = (
 _SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr")
 COLUMNS = (
     *(
-        Column(column.title or column.name, column.of, column.spec, column.rank)
+        Column(column.title or column.name, _screened(column), column.spec, column.rank)
         for column in RESULT_COLUMNS
         if column.name in _SHOWN
     ),
@@ -105,7 +123,7 @@ _SURE = (
         lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
         rank=1,
     ),
-    Column("unseen", lambda x: f"{100 * (_evident(x, 'unseen') or 1):.2g} %", rank=8),
+    Column("unseen", _unseen, rank=8),
     Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from acpc.contract import beside
 from acpc_client import Outcome
 
 from acpc_lab.report.model import Measurement, ReportData
@@ -153,7 +154,7 @@ def _ir(cell: Measurement) -> Heat:
     if found is None or cell.is_reference:
         return Heat(raw, tip="the reference, whose relative IR is 1" * cell.is_reference)
     far = 0.0 if found <= 0 else math.log(found / limit) / math.log(4)
-    return Heat(f"{found:.2f}", _ends(cell, "ir_relative"), _shade(-far), raw)
+    return Heat(beside(found, limit, ".2f"), _ends(cell, "ir_relative"), _shade(-far), raw)
 
 
 def _sr(cell: Measurement) -> Heat:
@@ -161,7 +162,8 @@ def _sr(cell: Measurement) -> Heat:
         return _missing(cell)
     found, limit = cell.score.checkpoint.sr, cell.score.verdict.thresholds.sr
     room = 1 - limit if found >= limit and limit < 1 else limit
-    return Heat(f"{found:.2f}", _ends(cell, "sr"), _shade((found - limit) / room))
+    shade = _shade((found - limit) / room)
+    return Heat(beside(found, limit, ".2f"), _ends(cell, "sr"), shade)
 
 
 def _certified(cell: Measurement) -> Heat:

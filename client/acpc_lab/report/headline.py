@@ -100,7 +100,7 @@ def _figure(
     spec: str = ".3f",
 ) -> Number:
     found, interval = cell.value(name), cell.interval(name)
-    text = "unknown" if found is None else shown_number(found, spec)
+    text = "unknown" if found is None else shown_number(found, spec, limit[1])
     met, (words, value) = _met(passed, interval, limit[1]), limit
     return Number(title, text, f"{words} {value:g}", met, shown_interval(interval, spec))
 

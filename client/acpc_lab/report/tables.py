@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from acpc.contract import beside, ends
 from acpc_client import Interval, Outcome
 
 from acpc_lab.report.model import Measurement, ReportData, dotted
@@ -162,7 +163,8 @@ class TableColumn(NamedTuple):
         if not np.isfinite(found):
             return Value("not finite", "")
         interval = shown_interval(cell.interval(self.key), self.spec)
-        return Value(shown_number(found, self.spec), repr(float(found)), interval)
+        limit = cell.score.verdict.limit(self.key) if cell.score else None
+        return Value(shown_number(found, self.spec, limit), repr(float(found)), interval)
 
 
 @dataclass(frozen=True)
@@ -266,16 +268,21 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Line]]:
 
 
 def shown_interval(interval: Interval | None, spec: str = ".3f") -> str:
-    """Both ends as text; empty without an interval, as of a number that is 1 by definition."""
+    """Both ends, rounded outwards; empty without an interval, as of what is 1 by definition."""
     if interval is None or interval.lower == interval.upper:
         return ""
-    return f"{shown_number(interval.lower, spec)} to {shown_number(interval.upper, spec)}"
+    return " to ".join(map(_shown, ends(interval.lower, interval.upper, spec)))
 
 
-def shown_number(value: float, spec: str) -> str:
-    """A number as text, with the sign that is as wide as a plus."""
-    text = f"{value:{spec}}" if np.isfinite(value) else "-\N{INFINITY}"[value > 0 :]
-    return text.replace("-", "\N{MINUS SIGN}")
+def shown_number(value: float, spec: str, limit: float | None = None) -> str:
+    """A number as text, on its side of a limit."""
+    return _shown(beside(value, limit, spec))
+
+
+def _shown(text: str) -> str:
+    """A number's text with the sign that is as wide as a plus, and the sign of infinity."""
+    infinite = text.replace("+inf", "inf").replace("inf", "\N{INFINITY}")
+    return infinite.replace("-", "\N{MINUS SIGN}")
 
 
 def _scale(cells: Sequence[Measurement]) -> tuple[float, float]:

@@ -141,7 +141,16 @@ if TYPE_CHECKING:
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
     from acpc.contract.provenance import Receipt, Timing, moment
-    from acpc.contract.record import Columns, Record, Tabular, cell, columns_of
+    from acpc.contract.record import (
+        Columns,
+        Record,
+        Tabular,
+        beside,
+        cell,
+        columns_of,
+        ends,
+        percent,
+    )
     from acpc.contract.requests import (
         MAX_ANCHORS,
         MAX_HORIZON,

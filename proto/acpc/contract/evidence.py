@@ -9,7 +9,7 @@ from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded, seed_field
 from acpc.contract.messages import Wire
-from acpc.contract.record import Record
+from acpc.contract.record import Record, ends, percent
 from acpc.contract.requests import MAX_ANCHORS, Request
 from acpc.v1 import scoring_service_pb2 as pb
 
@@ -152,12 +152,14 @@ class Interval(Record, Wire[pb.Interval]):
                 object.__setattr__(self, end, value)
 
     def __str__(self) -> str:
-        """Both ends in words."""
-        if math.isinf(self.upper):
-            return "unbounded" if math.isinf(self.lower) else f"{self.lower:.3g} or more"
+        """Both ends in words, rounded outwards."""
         # The lower end of a wide interval can be astronomically small: 0 says no less, and no more.
-        lower = 0.0 if abs(self.lower) < 1e-4 * abs(self.upper) else self.lower
-        return f"{lower:.3g} to {self.upper:.3g}"
+        tiny = abs(self.lower) < 1e-4 * abs(self.upper) < math.inf
+        lower = 0.0 if tiny else self.lower
+        low, high = ends(lower, self.upper, ".3g")
+        if math.isinf(self.upper):
+            return "unbounded" if math.isinf(self.lower) else f"{low} or more"
+        return f"{low} to {high}"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -218,7 +220,7 @@ class Evidence(Record, Wire[pb.Evidence]):
         if self.unseen is None:
             return ""
         what = "trajectory" if self.trajectories == 1 else "trajectories"
-        share = f"{100 * self.unseen:.2g} %"
+        share = percent(self.unseen)
         return f"{self.trajectories} {what}: up to {share} of episodes may be of a kind not here"
 
     def needed(self, measured: int) -> str:

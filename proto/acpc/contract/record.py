@@ -7,8 +7,10 @@ import enum
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -193,3 +195,39 @@ def cell(value: object, spec: str = "") -> str:
         case float():
             return f"{value:{spec or '.4g'}}"
     return f"{value:{spec}}"
+
+
+def beside(value: float, limit: float | None, spec: str) -> str:
+    """Format a number so that it reads on its side of a limit, with more digits where it must.
+
+    ``spec`` is that of a float with a precision, as ``+.2f``; without a limit it is used as it is.
+    """
+    text, digits = f"{value:{spec}}", re.search(r"\d+", spec)
+    if limit is None or digits is None or not math.isfinite(value):
+        return text
+    start, end = digits.span()
+    for more in range(int(digits[0]) + 1, 18):
+        if (float(text) > limit) == (value > limit) and (float(text) < limit) == (value < limit):
+            return text
+        text = f"{value:{spec[:start]}{more}{spec[end:]}}"
+    return repr(float(value))
+
+
+def ends(lower: float, upper: float, spec: str) -> tuple[str, str]:
+    """Format the ends of an interval, rounded outwards; ``spec`` has a precision, as ``.3f``."""
+    return _rounded(lower, spec, ROUND_FLOOR), _rounded(upper, spec, ROUND_CEILING)
+
+
+def _rounded(value: float, spec: str, way: str) -> str:
+    digits = re.search(r"\d+", spec)
+    if digits and value and math.isfinite(value):
+        exact = Decimal(repr(float(value)))
+        place = -int(digits[0]) if spec.endswith("f") else exact.adjusted() - int(digits[0]) + 1
+        value = float(exact.quantize(Decimal(1).scaleb(place), way, Context(prec=400)))
+    return f"{value:{spec}}"
+
+
+def percent(share: float) -> str:
+    """Format a share as a percentage of two digits, of three from 99.5 % on."""
+    digits = 3 if 100 * share >= 99.5 else 2
+    return f"{100 * share:.{digits}g} %"

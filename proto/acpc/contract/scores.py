@@ -14,7 +14,7 @@ from acpc.contract.errors import ArgumentError, FailedPrecondition
 from acpc.contract.evidence import Doubt, Evidence
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
-from acpc.contract.record import Columns, Record, Tabular
+from acpc.contract.record import Columns, Record, Tabular, beside, cell
 from acpc.contract.requests import CheckpointRef, Thresholds
 from acpc.v1 import scoring_service_pb2 as pb
 
@@ -155,6 +155,11 @@ class Verdict(Record, Wire[pb.Verdict]):
     thresholds: Thresholds
     summary: str
 
+    def limit(self, name: str) -> float | None:
+        """Return what a number of the screen, by its column, is compared with; None: nothing."""
+        limits = {"ir_relative": self.thresholds.ir, "sr": self.thresholds.sr, "score": 0.0}
+        return limits.get(name)
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
@@ -258,10 +263,25 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         """The checkpoint beside its reference, its intervals, and what was wanted."""
         verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
+
+        def screened(name: str) -> object:
+            """A number; as text where four digits put it on its threshold, on which it is not."""
+            number = self.checkpoint.sr if name == "sr" else getattr(verdict, name)
+            text = "-" if number is None else beside(number, verdict.limit(name), ".4g")
+            return number if text == cell(number) else text
+
         rows: dict[str, tuple[list[object], str, str]] = {
-            "IR relative": ([verdict.ir_relative, 1.0], "ir_relative", f"at most {limits.ir:g}"),
-            "SR": ([side.sr for side in sides], "sr", f"at least {limits.sr:g}"),
-            "score S": ([verdict.score, None], "score", "at least 0"),
+            "IR relative": (
+                [screened("ir_relative"), 1.0],
+                "ir_relative",
+                f"at most {limits.ir:g}",
+            ),
+            "SR": (
+                [screened("sr"), *(side.sr for side in sides[1:])],
+                "sr",
+                f"at least {limits.sr:g}",
+            ),
+            "score S": ([screened("score"), None], "score", "at least 0"),
             "S above the reference's": ([verdict.delta_score, None], "delta_score", ""),
             "IR raw": ([side.ir_raw for side in sides], "ir_raw", ""),
             "rounding floor": ([side.rounding_floor for side in sides], "", ""),

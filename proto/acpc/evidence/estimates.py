@@ -32,7 +32,8 @@ class Resampled:
         high: Those that its upper ends are read off.
         method: How they are computed, in words.
         least: What it never falls below, which is its lower end where there is no other.
-        most: What it never exceeds. A number that is there has no error above, and all below.
+        most: What it never exceeds.
+        one_sided: Whether all error is below, as of a number that is ``most`` for sure.
     """
 
     point: float
@@ -41,10 +42,11 @@ class Resampled:
     method: str
     least: float = 0.0
     most: float = math.inf
+    one_sided: bool = False
 
     @property
     def _below(self) -> float:
-        return 1.0 if self.point == self.most else 0.5
+        return 1.0 if self.one_sided else 0.5
 
     def lower(self, alpha: float) -> float:
         """Lower end of the interval that misses the number with probability ``alpha``."""

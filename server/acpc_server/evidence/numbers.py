@@ -57,10 +57,10 @@ class Numbers:
         FailedPrecondition where the reference's raw IR is 0.
         """
         group = groups(checkpoint)
-        own = _Side(checkpoint, group, protocol, options.resamples)
+        own = _Side(checkpoint, group, protocol, options)
         other = own
         if reference is not None and reference is not checkpoint:
-            other = _Side(reference, group, protocol, options.resamples)
+            other = _Side(reference, group, protocol, options)
         for rows, weights in draw_weights(group, options):
             check()
             for side in {id(side): side for side in (own, other)}.values():
@@ -86,9 +86,10 @@ class _Side:
         sample: CheckpointSample,
         group: Int64[np.ndarray, "n"],
         protocol: ScoreProtocol,
-        resamples: int,
+        options: EvidenceOptions,
     ) -> None:
         self._quantile, self._margin = protocol.quantile, protocol.margin
+        self._alpha = 1 - options.confidence
         order = np.argsort(sample.radius, kind="stable")
         self._radius, self._group = sample.radius[order], group[order]
         self._unseen = len(group) / (int(group.max()) + 1)
@@ -103,14 +104,16 @@ class _Side:
         separated = self._distance > self.radius_at + self._margin
         self._separated = float(separated.mean())
         self._power = _partner_power(separated, self._ends)
-        self.ir_low, self.ir_high, self._sr_low, self._sr_high = np.empty((4, resamples))
+        self.ir_low, self.ir_high, self._sr_low, self._sr_high = np.empty((4, options.resamples))
 
     def ir_raw(self) -> Resampled:
         return Resampled(self.radius_at, np.sort(self.ir_low), np.sort(self.ir_high), METHOD)
 
     def sr(self) -> Resampled:
+        """SR; all error is below where IR's upper end, of as much, leaves all pairs separated."""
         low, high = np.sort(self._sr_low), np.sort(self._sr_high)
-        return Resampled(self._separated, low, high, METHOD, most=1.0)
+        firm = bool(self._distance[0] > self.ir_raw().upper(2 * self._alpha) + self._margin)
+        return Resampled(self._separated, low, high, METHOD, most=1.0, one_sided=firm)
 
     def resample(self, rows: slice, weights: Float64[np.ndarray, "rows weights"]) -> None:
         """Fill in these rows: IR and, beyond it, SR, with the unseen trajectory at either end."""

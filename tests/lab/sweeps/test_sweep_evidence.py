@@ -196,3 +196,14 @@ def test_a_sweep_of_an_older_server_is_shown_as_before(
     answer = acpc("run")
     assert answer.exit_code == 0
     assert "sure" not in answer.stdout and "interval" not in answer.stdout
+
+
+def test_a_number_on_the_wrong_side_is_shown_there_and_what_is_not_known_as_a_dash(
+    acpc: Callable[..., Any], party: JobParty
+) -> None:
+    """IR above its threshold by less than the table's digits; a cell without evidence."""
+    barely = score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED))
+    barely.verdict.ir_relative = 0.30004
+    party.fates["a"] = deque([barely, OLDER])
+    rows = [x for x in acpc("run").stdout.splitlines() if "gaussian_noise:0.0" in x]
+    assert "0.30004" in rows[0] and "e+02" not in "".join(rows)

@@ -9,6 +9,7 @@ from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresh
 from acpc.evidence import dyadic_variance, groups
 from acpc_server.errors import FailedPrecondition
 from acpc_server.evidence import CheckpointSample, judge
+from acpc_server.evidence.numbers import Numbers
 from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_scores import Population, experiment
@@ -150,6 +151,19 @@ def test_without_a_reference_only_sr_is_decided() -> None:
     assert found.p_passed == 1
     near, _ = drawn(1, replace(POPULATION, distance=0.05))
     assert judge(near, None, PROTOCOL, lenient, FEW).confident_outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(("apart", "ranks"), [(0.6, 25), (3.0, 50)])
+def test_pairs_that_a_larger_ir_would_not_separate_do_not_surely_agree(
+    apart: float, ranks: int
+) -> None:
+    """Of 100 radii seven are 1, so that raw IR is 0.1 and its upper end is 1."""
+    radius = np.where(np.arange(100) < 7, 1.0, 0.1)
+    distance = np.where(np.arange(100) % 2, 3.0, apart)
+    own = CheckpointSample(radius, distance, (np.arange(100) + 1) % 100, np.arange(100))
+    found = Numbers.of(own, own, PROTOCOL, EvidenceOptions(resamples=999))
+    assert found.sr.point == 1.0 and found.ir_raw.upper(0.1) == 1.0
+    assert found.sr.lower(0.05) == found.sr.low[ranks - 1]
 
 
 def test_a_checkpoint_against_itself_has_relative_ir_one() -> None:

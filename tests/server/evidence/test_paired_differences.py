@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from acpc.contract import EvidenceOptions, ScoreProtocol
 from acpc.evidence import paired_differences
+from acpc_server.evidence import CheckpointSample
 from synthetic_scores import PAIRED_POPULATIONS, Population, paired_truth, trio
 
 PROTOCOL, OPTIONS = ScoreProtocol(), EvidenceOptions(resamples=200, seed=3)
@@ -133,3 +134,15 @@ def test_without_trajectories_they_would_not() -> None:
         _, interval = paired_differences(apart, second, against, PROTOCOL, OPTIONS)["ir_raw"]
         missed += not interval.lower <= true["ir_raw"] <= interval.upper
     assert missed > 40
+
+
+def test_where_raw_ir_jumps_a_difference_of_sr_is_not_surer_than_both_raw_ir() -> None:
+    """Six and fourteen of 100 radii are 1, so either raw IR may lie on the other side of 0.9."""
+    distance, anchors = np.where(np.arange(100) % 2, 3.0, 0.6), np.arange(100)
+    first, second = (
+        CheckpointSample(np.where(anchors < bad, 1.0, 0.1), distance, (anchors + 1) % 100, anchors)
+        for bad in (6, 14)
+    )
+    found = paired_differences(first, second, None, ScoreProtocol(), EvidenceOptions())["sr"]
+    assert found is not None and found[0] == -0.5
+    assert found[1].lower < found[0] and found[1].upper >= 0
