@@ -228,8 +228,8 @@ class CheckpointMeasurement:
         in float32 and scales the difference by the ratio of the two types' precisions.
 
         None for a family or a device that has no float64, and, with a warning in the log, where the
-        other type has no room in memory or its radii are not finite: the score stands without its
-        floor.
+        other type has no room in memory, or its radii are not finite or, in float32, mostly error:
+        the score stands without its floor.
         """
         if not (isinstance(self.model, Widens) and computes_float64(self.engine.device)):
             return None
@@ -242,6 +242,8 @@ class CheckpointMeasurement:
             rows = [other.shard((i, i + 1)).draw_radius[0] for i in deciding]
             worst = float(np.abs(np.stack(rows) - record.draw_radius[deciding]).max())
             why = f"the checkpoint's predictions are not finite in {mode}"
+            if exact and worst > record.draw_radius[deciding].max() / 2:
+                worst, why = math.nan, "float32 does not resolve what the shift changes"
         except ResourceExhausted as error:
             worst, why = math.nan, error.message
         if not math.isfinite(worst):

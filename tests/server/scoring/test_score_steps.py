@@ -236,6 +236,17 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
     assert line["log_level"] == "warning" and trouble in line["why"]
 
 
+def test_a_float64_score_has_no_floor_where_float32_does_not_see_the_shift(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+) -> None:
+    asked = replace(plan(GaussianNoise(sigma=1e-10)), numeric_mode=NumericMode.FP64)
+    found = measured(engine, model, anchors, asked)
+    assert found.draw_radius.min() > 0
+    with structlog.testing.capture_logs() as lines:
+        assert of(engine, model, anchors, asked).rounding_floor(found) is None
+    assert "float32 does not resolve" in lines[0]["why"]
+
+
 def test_a_withdrawn_job_ends_between_chunks(
     engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch
 ) -> None:
