@@ -24,7 +24,10 @@ FIRST_MLP = r"^encoder\.(?:encoder\.layer|layers)\.0\.(?:intermediate\.dense|mlp
 NORMS = {"BatchNorm1d": "torch.nn.BatchNorm1d", "LayerNorm": "torch.nn.LayerNorm"}
 ACTIVATIONS = {"GELU", "ReLU", "SiLU"}
 HEADS = ("projector", "pred_proj")
-HINT = "give the run's config.yaml with --config (newer runs: checkpoints/<job id>/config.yaml)"
+HINT = (
+    "give the run's config.yaml with --config (newer runs: checkpoints/<job id>/config.yaml), or, "
+    "where that does not say it, an *_object.ckpt of the run"
+)
 VIT_EPS, NORM_EPS, MODULATION_EPS = 1e-12, 1e-5, 1e-6
 # Classes that a model and its parts may have, and what modules within must be.
 KNOWN = re.compile(

@@ -231,6 +231,13 @@ def test_object_config_and_options_must_agree(tmp_path: Path, what: str) -> None
     assert words in rejected(tmp_path / "run", *options, tmp_path / "new")
 
 
+def test_what_a_config_leaves_open_an_object_of_the_run_says(tmp_path: Path) -> None:
+    run_folder = Path(__file__).parents[3] / "examples/two_room/paper_run"
+    given = run_folder / "two-room_weights.ckpt", "--config", run_folder / "config.yaml"
+    assert "or, where that does not say it, an *_object.ckpt" in rejected(*given, tmp_path / "new")
+    imported(run_folder / "two-room_epoch_1_object.ckpt", tmp_path / "new")
+
+
 def test_other_files_are_named(tmp_path: Path) -> None:
     cases = {
         "epoch=1_sample_step=9.ckpt": (
