@@ -215,7 +215,7 @@ class Verdicts:
                 EvidenceOptions(),
                 THRESHOLDS.sr,
                 seen,
-                len(self.sizes),
+                self.anchors,
                 anchors=size,
                 eligible=int(own.eligible.sum()),
             )
