@@ -101,8 +101,8 @@ def idle_rate(pid: int) -> float:
 
 
 def quartiles(seconds: np.ndarray) -> dict[str, float]:
-    """The median and both quartiles, in milliseconds."""
-    names = ("p25_ms", "p50_ms", "p75_ms")
+    """The median and both quartiles, in milliseconds, as a page shows a spread."""
+    names = ("least", "median", "most")
     return dict(zip(names, (1e3 * np.quantile(seconds, (0.25, 0.5, 0.75))).tolist(), strict=True))
 
 
