@@ -111,7 +111,8 @@ class Device:
             return rollout_pool(prepared, histories, past, part.transpose(0, 1)).transpose(0, 1)
 
         fewest = math.ceil(HALVED_ROLLOUTS / len(histories))
-        return self._in_halves(roll, model, candidates, fewest=fewest)
+        # Copied before it is widened, which halves what a bfloat16 answer takes.
+        return to_host(self._in_halves(roll, model, candidates, fewest=fewest))
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model, or its twin with weights prepared for a mode.
