@@ -27,8 +27,8 @@ from acpc_server.options import raise_open_files
 from acpc_server.settings import Settings
 
 log = structlog.get_logger("acpc.app")
-# A thread that has the interpreter gives it up to another so soon. By default, 5 ms, each operation
-# of a request's device call may wait so long for a thread of a job; at 0.1 ms all are slower.
+# A thread that has the interpreter gives it up to another so soon. By default it is 5 ms, for which
+# each operation of a request's device call may wait for a thread of a job.
 SWITCH_SECONDS = 0.0005
 
 

@@ -103,9 +103,8 @@ class Device:
         # By a fast path where there are any; a job's bytes must not change.
         fast = self.fast.wanted and priority is Priority.INTERACTIVE
         if fast and (what := pool_computation(prepared, mode)) is not None:
-            return self.fast.compute(what, histories, past, candidates.transpose(0, 1)).transpose(
-                0, 1
-            )
+            rolled = self.fast.compute(what, histories, past, candidates.transpose(0, 1))
+            return rolled.transpose(0, 1)
 
         def roll(part: Tensor) -> Tensor:
             return rollout_pool(prepared, histories, past, part.transpose(0, 1)).transpose(0, 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ log = structlog.get_logger("acpc.drift")
 
 # Digests remembered of one checkpoint under one perturbation, the newest: a folder has few.
 MAX_DIGESTS = 8
+# Pause before references that could not be written are tried again: each try costs an observation.
+AGAIN_SECONDS = 60.0
 
 
 class Signals(NamedTuple):
@@ -90,6 +93,7 @@ class DriftMonitor:
         self._file = file
         self._recorded = _read(file)
         self._unkept: list[_Stored] = []  # what the file lacks since it could not be written
+        self._next_try = 0.0  # monotonic
         for found in self._recorded:
             metrics.shift(*found.shift)  # these have series, whoever else comes first
         self._tests: dict[Shift, dict[str, _Test]] = {}  # by digest, the newest last
@@ -108,7 +112,7 @@ class DriftMonitor:
             self._metrics.drift_observations.labels(*shift, part).inc()
             if known is None and watch.reference is not None:
                 self._record(shift, digest, watch.reference)
-            if self._unkept:
+            if self._unkept and time.monotonic() >= self._next_try:
                 self._keep()
             for name, before, alarm, evidence in zip(
                 Signals._fields, alarms, watch.alarms, watch.log_evidence, strict=True
@@ -151,7 +155,8 @@ class DriftMonitor:
         log.info("drift_reference", **shift._asdict(), spacing=reference.spacing)
 
     def _keep(self) -> None:
-        """Write what the file lacks; what cannot be written is tried again at an observation."""
+        """Write what the file lacks; what cannot be written is tried again after a while."""
+        self._next_try = time.monotonic() + AGAIN_SECONDS
         # Servers may share the file, also such as have the same process id in their containers.
         part = self._file.with_name(f".{self._file.name}.{uuid.uuid4().hex}")
         try:
@@ -163,7 +168,7 @@ class DriftMonitor:
                 file.flush()
                 os.fsync(file.fileno())  # a power cut must leave a file that can be read
             part.replace(self._file)
-            self._unkept = []
+            self._unkept, self._next_try = [], 0.0
         except (OSError, FailedPrecondition) as error:
             log.warning("drift_reference_not_kept", file=str(self._file), error=str(error))
             with contextlib.suppress(OSError):

@@ -1,6 +1,7 @@
 """Live planning is watched for drift: what is observed, and what a reference file does."""
 
 import json
+import math
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_labels_for_several_have_no_test(metrics: Metrics, file: Path) -> None:
 
 
 def test_a_full_volume_leaves_no_half_file_and_only_delays_the_whole(
-    metrics: Metrics, file: Path
+    metrics: Metrics, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monitor, shift = DriftMonitor(metrics, TERMS, file), metrics.shift("m", "jpeg:20")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -164,6 +165,9 @@ def test_a_full_volume_leaves_no_half_file_and_only_delays_the_whole(
     assert list(file.parent.iterdir()) == []
     observe(monitor, shift, 30, 100.0)
     assert alarms(metrics, shift) == {"acpc"}
+    assert list(file.parent.iterdir()) == [], "it is not tried at every observation"
+    monkeypatch.setattr("acpc_server.interactive.drift.time.monotonic", lambda: math.inf)
+    observe(monitor, shift, 1)
     later = Metrics()  # with room again, the file has the reference for the next process
     observe(DriftMonitor(later, TERMS, file), later.shift("m", "jpeg:20"), 30, 100.0)
     assert alarms(later, later.shift("m", "jpeg:20")) == {"acpc"}
