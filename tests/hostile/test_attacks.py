@@ -49,8 +49,8 @@ def target(server: ServerProcess) -> Target:
 def test_others_are_answered(server: ServerProcess, target: Target, name: str) -> None:
     caller = Caller(server.address, target.metrics, seconds=GENEROUS_SECONDS)
     report = watched(ATTACKS[name], target, caller, server.pid, rounds=1, memory_seconds=0)
-    answered = {kind: told["answered"] for kind, told in report["others"].items()}
-    assert set(answered.values()) == {"1/1"}, report["others"]
+    others = report["others"].items()
+    assert {kind: told for kind, told in others if told["answered"] != "1/1"} == {}
     assert "crashed" not in report
     grown = report["most"]["rss_mib"] - report["before"]["rss_mib"]
     assert grown < (MAX_FLOOD_MIB if name.endswith("_flood") else MAX_MIB), report

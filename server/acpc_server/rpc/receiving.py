@@ -168,7 +168,8 @@ class Receiver:
     def _press(self) -> None:
         """End reads that have kept their slots too long while others wait.
 
-        A caller with more than its share of the slots has a short grace, and a whole one else.
+        A caller with more than its share of the slots has a short grace, and a whole one else. It
+        yields to itself, and to who has fewer slots: not to the crowd of one that has more.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -181,12 +182,14 @@ class Receiver:
         share = max(1, self._slots // len(waiting | has.keys()))
         # Where one is free, who waits has its share, and has to wait for its own.
         wanted = len(self._line) if has.total() >= self._slots else 0
+        fewest = min(has[caller] for caller in waiting)
         for read in list(self._reads):  # the oldest first
             caller = read.call.caller
             others = bool(waiting - {caller})
             crowds = others and (has[caller] > share or self._conduct_of(read) == SLOW)
             held = time.monotonic() - read.since
-            if wanted and held >= self._grace * (SHORT if crowds else 1.0):
+            yields = wanted and (caller in waiting or has[caller] > fewest)
+            if yields and held >= self._grace * (SHORT if crowds else 1.0):
                 wanted -= 1
                 has[caller] -= 1
                 self._judge(caller, SLOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import Any
 
 import pytest
@@ -94,6 +95,28 @@ def test_nobody_is_crowded_out_while_a_slot_is_free(beside: int) -> None:
         for task in (*reads, *last):
             task.cancel()
         await asyncio.gather(*reads, *last, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def test_nobody_yields_to_a_crowd_whose_caller_has_more_slots() -> None:
+    """Nor on a busy host, whose event loop comes too late to see what has arrived."""
+
+    async def run() -> None:
+        receiver = Receiver(4, grace=0.01)
+        many = [Caller(None, "many").reads(receiver) for _ in range(20)]
+        await asyncio.sleep(0)
+        slow = Caller(None, "slow").reads(receiver)
+        await asyncio.sleep(0)
+        time.sleep(0.05)
+        first = asyncio.FIRST_COMPLETED
+        crowded_out, _ = await asyncio.wait(many, timeout=GENEROUS_SECONDS, return_when=first)
+        await asyncio.sleep(0)
+        assert crowded_out
+        assert not slow.done()
+        for task in (slow, *many):
+            task.cancel()
+        await asyncio.gather(slow, *many, return_exceptions=True)
 
     asyncio.run(run())
 
