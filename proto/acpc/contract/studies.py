@@ -267,10 +267,15 @@ class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
     request_id: str = sized("", most=MAX_REQUEST_ID)
 
     def check_rules(self) -> None:
-        """A study and anchors are needed, 2 at least."""
+        """A study and anchors are needed, 2 at least; a set, for directions of its own."""
         if self.study is None:
             raise ArgumentError("drift", "choose a study: drift, planner, geometry or sensitivity")
         _check_anchors(self.anchors)
+        if isinstance(self.anchors, DatasetAnchors) and getattr(self.study, "directions", ""):
+            raise ArgumentError(
+                f"{self.study.kind}.directions",
+                "a dataset's anchors have no given directions; upload an anchor set with them",
+            )
 
 
 def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
