@@ -271,7 +271,8 @@ class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
         if self.study is None:
             raise ArgumentError("drift", "choose a study: drift, planner, geometry or sensitivity")
         _check_anchors(self.anchors)
-        if isinstance(self.anchors, DatasetAnchors) and getattr(self.study, "directions", ""):
+        given = isinstance(self.study, SensitivityStudy) and self.study.directions
+        if given and isinstance(self.anchors, DatasetAnchors):
             raise ArgumentError(
                 f"{self.study.kind}.directions",
                 "a dataset's anchors have no given directions; upload an anchor set with them",
