@@ -62,7 +62,7 @@ def health(
     target = _target(given, port)
     for name, text in (("--target", target), ("--service", service), ("--tls-name", tls_name)):
         if not text.isprintable():  # as bytes that are no UTF-8 are not
-            raise typer.BadParameter(f"found {ascii(text)}, wanted a name", param_hint=name)
+            raise typer.BadParameter(f"found {text!a}, wanted a name", param_hint=name)
     if http_port is not None:
         asked = target.rpartition(":")[0].strip("[]")
         _ask_http(asked, http_port, "/livez" if live else "/readyz", timeout)

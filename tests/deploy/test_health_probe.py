@@ -120,7 +120,8 @@ def test_the_metrics_port_is_asked_over_http() -> None:
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        (2, ["--target=\udcff"]), (2, ["--service=\udcff"]), (2, ["--target=\udcff", "--http-port=4"]),
+        (2, ["--target=\udcff"]), (2, ["--service=\udcff"]),
+        (2, ["--target=\udcff", "--http-port=4"]),
         (2, ["--tls-ca", __file__, "--tls-name=\udcff"]), (1, ["--target=a..b:3", "--http-port=4"]),
         (2, [f"--http-port={10**20}"]), (2, ["--timeout=1e12", "--http-port=4"]),
     ],
