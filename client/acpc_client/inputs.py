@@ -24,7 +24,7 @@ def unsigned(value: Count, name: str, bits: int = 32) -> Count:
     Raises ArgumentError: It does not.
     """
     if value is not None and not (isinstance(value, Integral) and 0 <= value < 2**bits):
-        raise ArgumentError(name, f"found {value}, wanted an integer in [0, 2**{bits})")
+        raise ArgumentError(name, f"found {value!r}, wanted an integer in [0, 2**{bits})")
     return value
 
 

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Real
 
 from acpc_client.errors import (
     Aborted,
@@ -65,7 +66,7 @@ class RetryPolicy:
         maximum: Longest wait in seconds, except where the server asks for more.
 
     Raises:
-        ArgumentError: One is negative, or NaN.
+        ArgumentError: One is negative, NaN, or no number.
     """
 
     attempts: int = 5
@@ -74,9 +75,10 @@ class RetryPolicy:
     maximum: float = 5.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value >= 0:
-                raise ArgumentError(name, f"found {value}, wanted 0 or more")
+        given: dict[str, float] = vars(self)
+        for name, value in given.items():
+            if not (isinstance(value, Real) and value >= 0):
+                raise ArgumentError(name, f"found {value!r}, wanted 0 or more")
 
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""

@@ -40,9 +40,11 @@ def health(
     ] = False,
     http_port: Annotated[
         int | None,
-        typer.Option(help="ask /readyz or /livez on the metrics port, which needs no TLS"),
+        typer.Option(
+            help="ask /readyz or /livez on the metrics port, which needs no TLS", min=1, max=65535
+        ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="time to wait, seconds")] = 4.0,
+    timeout: Annotated[float, typer.Option(min=0.1, max=1e6, help="time to wait, seconds")] = 4.0,
     tls_ca: Annotated[
         Path | None,
         typer.Option(
@@ -58,6 +60,9 @@ def health(
 ) -> None:
     """Exit with 0 when the server serves, with 1 when it does not or cannot be reached."""
     target = _target(given, port)
+    for name, text in (("--target", target), ("--service", service), ("--tls-name", tls_name)):
+        if not text.isprintable():  # as bytes that are no UTF-8 are not
+            raise typer.BadParameter(f"found {text!a}, wanted a name", param_hint=name)
     if http_port is not None:
         asked = target.rpartition(":")[0].strip("[]")
         _ask_http(asked, http_port, "/livez" if live else "/readyz", timeout)
@@ -103,7 +108,7 @@ def _ask_http(host: str, port: int, path: str, timeout: float) -> None:
         connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read(4096).decode(errors="replace").strip()
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, UnicodeError) as error:  # a label of no name
         typer.echo(f"http://{host}:{port}{path}: {error}", err=True)
         raise typer.Exit(1) from None
     finally:

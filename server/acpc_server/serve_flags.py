@@ -123,7 +123,8 @@ def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) 
         elif name in file:
             source = f"file {config}"
         shown = json.dumps(_without_secrets(value), ensure_ascii=False)
-        yield f"# {name}: not set" if value is None else f"{name} = {shown}  # {source}"
+        line = f"# {name}: not set" if value is None else f"{name} = {shown}  # {source}"
+        yield line.encode(errors="backslashreplace").decode()  # a path may be no UTF-8
 
 
 def _without_secrets(value: Any) -> Any:  # noqa: ANN401 - of whichever type the setting is

@@ -15,15 +15,20 @@ PATH_BYTES = 107
 
 
 def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise ValueError(f"{path} is not a folder")
+    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises of a name that is too long
+        raise ValueError(f"{_shown(path)} is not a folder")
     return path.resolve()
 
 
 def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file")
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise ValueError(f"{_shown(path)} is not a file")
     return path
+
+
+def _shown(path: Path) -> str:
+    """A path as text that any error may hold: bytes that are no UTF-8 are escaped."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 def _split(value: object) -> object:

@@ -12,7 +12,14 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import Identity
-from acpc_client import AcpcClient, RetryPolicy, Tls, access_from_environment, make_access
+from acpc_client import (
+    AcpcClient,
+    AsyncAcpcClient,
+    RetryPolicy,
+    Tls,
+    access_from_environment,
+    make_access,
+)
 from acpc_client.errors import ArgumentError, Unauthenticated, Unavailable
 from acpc_client.inputs import Pair
 from acpc_client.transport.access import is_local, resolved
@@ -246,3 +253,25 @@ def test_a_key_that_everyone_can_read_is_told(
     key.chmod(0o640)
     Tls(certificate_file=key, key_file=key).credentials()
     assert logged == [told]
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"target": 50051}, "target"), ({"target": b"localhost:1"}, "target"),
+        ({"target": [("localhost", 1)]}, "target"), ({"timeout": "5"}, "timeout"),
+        ({"patience": "5"}, "patience"), ({"connections": "2"}, "connections"),
+        ({"retry": 3}, "retry"), ({"tls": True}, "tls"), ({"tls": Tls(5)}, "tls.ca_file"),
+        ({"tls": Tls(server_name=5)}, "tls.server_name"), ({"token": b"secret"}, "token"),
+        ({"token": lambda: None}, "token"), ({"on_away": "log"}, "on_away"),
+        ({"otlp_endpoint": 4317}, "otlp_endpoint"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", [AcpcClient, AsyncAcpcClient])
+def test_an_option_of_a_wrong_type_is_named_when_the_client_is_made(
+    kind: Any, options: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ArgumentError, match=r"found .*wanted ") as raised:
+        kind(**{"target": "localhost:1", **options})
+    assert raised.value.argument == field
+    assert "secret" not in str(raised.value)

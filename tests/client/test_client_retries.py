@@ -106,7 +106,7 @@ def test_backoff_grows_is_bounded_and_has_jitter() -> None:
 
 
 @pytest.mark.parametrize("name", ["attempts", "initial", "multiplier", "maximum"])
-@pytest.mark.parametrize("number", [math.nan, -math.inf, -1])
+@pytest.mark.parametrize("number", [math.nan, -math.inf, -1, "3", None])
 def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> None:
     with pytest.raises(ArgumentError) as raised:
         RetryPolicy(**{name: number})

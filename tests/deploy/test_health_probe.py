@@ -115,3 +115,17 @@ def test_the_metrics_port_is_asked_over_http() -> None:
     assert _probe(f"--http-port={port}") == (0, f"{url}/readyz: ok\n")
     endpoint.stop()
     assert _probe(f"--http-port={port}")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (2, ["--target=\udcff"]), (2, ["--service=\udcff"]),
+        (2, ["--target=\udcff", "--http-port=4"]),
+        (2, ["--tls-ca", __file__, "--tls-name=\udcff"]), (1, ["--target=a..b:3", "--http-port=4"]),
+        (2, [f"--http-port={10**20}"]), (2, ["--timeout=1e12", "--http-port=4"]),
+    ],
+)  # fmt: skip
+def test_what_names_no_server_is_said_in_words(code: int, arguments: list[str]) -> None:
+    result = CliRunner().invoke(PROBE, arguments)
+    assert (result.exit_code, type(result.exception)) == (code, SystemExit)

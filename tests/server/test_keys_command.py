@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def test_a_time_beyond_every_date_is_wrong_usage(tmp_path: Path, time: str) -> N
     assert run("create", *key, "--days", time).exit_code == 2
     made = run("create", *key).stdout.split("_")[1]
     assert run("rotate", made, *key[-2:], "--overlap-hours", time).exit_code == 2
+
+
+def test_a_key_until_the_last_date_is_rotated(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    made = run("create", "--name", "a", "--role", "read", "--days", 1, "--file", path)
+    held = json.loads(path.read_text())
+    held["keys"][0]["expires"] = "9999-12-31T23:59:59Z"
+    path.write_text(json.dumps(held))
+    rotated = run("rotate", made.stdout.split("_")[1], "--file", path)
+    found = read_keys(path).find(rotated.stdout.strip())
+    assert found is not None, rotated.output
+    assert found.expires == datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 
 
 def test_a_role_that_is_none(tmp_path: Path) -> None:

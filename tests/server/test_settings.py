@@ -245,6 +245,9 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
         ({"jobs_url": "postgresql://user@host:port/jobs"}, [], "--jobs-url (ACPC_JOBS_URL): "),
         ({"jobs_url": "postgres://h/d"}, [], "--jobs-url (ACPC_JOBS_URL): "),
         ({}, ["--config", "no/such.toml"], "does not exist"),
+        ({"checkpoint_root": "\udcff"}, [], r"(ACPC_CHECKPOINT_ROOT): \udcff is not a folder"),
+        ({"dataset_root": "x" * 9999}, [], "x is not a folder"),
+        ({"access_file": "x" * 9999}, [], "x is not a file"),
     ],
 )
 def test_what_cannot_be_served_is_refused(
@@ -254,6 +257,12 @@ def test_what_cannot_be_served_is_refused(
     refused = CliRunner().invoke(app, ["serve", *flags(given), *more])
     assert refused.exit_code == 2
     assert why in refused.stderr
+
+
+def test_a_path_that_is_no_utf8_is_printed_escaped(needed: dict[str, str]) -> None:
+    given = flags({**needed, "state_dir": "/\udcff"})
+    shown = CliRunner().invoke(app, ["serve", *given, "--print-config"])
+    assert (shown.exit_code, r'state_dir = "/\udcff"' in shown.stdout) == (0, True)
 
 
 def test_all_bad_values_are_told_at_once() -> None:

@@ -122,7 +122,7 @@ class Bearer:
 
 def _header(token: str) -> tuple[tuple[str, str], ...]:
     # The token itself is in no message: errors are logged and shown.
-    if not re.fullmatch(r"[!-~]+", token):
+    if not (isinstance(token, str) and re.fullmatch(r"[!-~]+", token)):
         raise ArgumentError("token", "found nothing, or what no header can carry; wanted one word")
     return (("authorization", f"Bearer {token}"),)
 
@@ -150,7 +150,9 @@ def resolved(target: str | Sequence[str]) -> str:
     Raises ArgumentError: There is none, one that names no server, or several of which one is no
     address with a port.
     """
-    several = target.split(",") if isinstance(target, str) else list(target)
+    several = target.split(",") if isinstance(target, str) else target
+    if not (isinstance(several, Sequence) and all(isinstance(one, str) for one in several)):
+        raise ArgumentError("target", f"found {target!r}, wanted host:port, or several of them")
     if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:", "unix:")):
         one = ",".join(several)
         if wanted := _lacking(one):

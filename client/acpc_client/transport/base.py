@@ -6,7 +6,9 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -29,6 +31,7 @@ from acpc_client.transport.channel import (
     Channel,
     Connections,
     Metadata,
+    Tls,
     keep_message_memory,
     start_tracing,
     traced,
@@ -36,6 +39,13 @@ from acpc_client.transport.channel import (
 
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0
+_KINDS: dict[str, tuple[Any, str]] = {
+    "tls": (Tls, "Tls(...)"),
+    "token": ((str, Path, Callable), "a text, a Path or a function"),
+    "retry": (RetryPolicy, "RetryPolicy(...)"),
+    "on_away": (Callable, "a function"),
+    "otlp_endpoint": (str, "a text"),
+}
 _NO_RETRIES = RetryPolicy(attempts=1)
 
 
@@ -53,6 +63,10 @@ class Transport(ABC):
 
     def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:
         check_options(options, ClientOptions)
+        for name, (kind, wanted) in _KINDS.items():
+            found = options.get(name)
+            if found is not None and not isinstance(found, kind):
+                raise ArgumentError(name, f"found {type(found).__name__}, wanted {wanted}")
         keep_message_memory()
         start_tracing(options.get("otlp_endpoint"))
         self.target = resolved(target)
@@ -160,8 +174,8 @@ def check_timeout(timeout: float | None) -> float | None:
 
     Raises ArgumentError: It is not positive.
     """
-    if timeout is not None and not timeout > 0:
-        raise ArgumentError("timeout", f"found {timeout}, wanted seconds above 0")
+    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+        raise ArgumentError("timeout", f"found {timeout!r}, wanted seconds above 0")
     return None if timeout is None else min(timeout, LONGEST_S)
 
 
@@ -170,6 +184,7 @@ def check_patience(patience: float | None) -> float | None:
 
     Raises ArgumentError: It is negative, or beyond every float.
     """
-    if patience is not None and not (0 <= patience <= sys.float_info.max or patience == math.inf):
-        raise ArgumentError("patience", f"found {patience}, wanted seconds, 0 or more")
+    number = isinstance(patience, Real) and (patience <= sys.float_info.max or patience == math.inf)
+    if patience is not None and not (number and patience >= 0):
+        raise ArgumentError("patience", f"found {patience!r}, wanted seconds, 0 or more")
     return patience

@@ -72,6 +72,9 @@ class Tls:
 
         Raises ArgumentError: A file cannot be read, or only one of certificate and key is given.
         """
+        for name, value in vars(self).items():
+            if not isinstance(value, str | Path | None):
+                raise ArgumentError(f"tls.{name}", f"found {value!r}, wanted a text or a Path")
         if (self.certificate_file is None) != (self.key_file is None):
             raise ArgumentError("tls", "mutual TLS needs both certificate_file and key_file")
         key = _read(self.key_file, "tls.key_file")

@@ -235,7 +235,7 @@ def _measured(study: studies.Study) -> Callable[..., None]:
             file, inputs = _source(source.checkpoints)
             listed = read_rows(source.checkpoints, studies.CheckpointRows)
             rows = studies.read_checkpoints(listed, **source.drawn())
-            study.check(rows)
+            study.check(rows, parameters)
         ask = replace(ask, **given(numeric_mode=source.numeric_mode))
         measured = _measure(server, rows, ask, output.out)
         with reported():

@@ -81,7 +81,8 @@ class Tracker:
             left = self._left
             self._thread.join(timeout)
         if self._thread.is_alive():
-            self._tell(f"does not answer; {self._left} scores are not written there")
+            missing = f"{self._left} scores are not written there"
+            self._tell(f"does not answer; {missing if self._left else 'its runs are not closed'}")
         self._thread = None
 
     def __enter__(self) -> Self:
@@ -100,10 +101,10 @@ class Tracker:
         while (found := self._queue.get()) is not None:
             writer = writer or self._begun()
             if writer is not None:
-                self._try(self._write, writer, *found)
+                self._try("a score is not written there", self._write, writer, *found)
             self._left -= 1
         if writer is not None:
-            self._try(writer.close)
+            self._try("its runs are not closed", writer.close)
 
     def _begun(self) -> Writer | None:
         """Starts the writer; None where that fails, and for a while after."""
@@ -112,18 +113,18 @@ class Tracker:
         try:
             return WRITERS[self._kind](self._place, self._group)
         except BaseException as error:  # noqa: BLE001 - a library of others
-            self._tell(f"nothing is written there: {error or type(error).__name__}")
+            self._tell(f"nothing is written there: {str(error) or type(error).__name__}")
             self._not_before = time.monotonic() + _AGAIN_S
             return None
 
     def _write(self, writer: Writer, item: EpochScore, prefix: str) -> None:
         writer.write(record_of(item, prefix))
 
-    def _try(self, call: Callable[..., object], *arguments: object) -> None:
+    def _try(self, trouble: str, call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
         except BaseException as error:  # noqa: BLE001 - a library of others
-            self._tell(f"a score is not written there: {error or type(error).__name__}")
+            self._tell(f"{trouble}: {str(error) or type(error).__name__}")
 
     def _tell(self, words: str) -> None:
         if words not in self._reported:

@@ -161,7 +161,7 @@ class Study:
         options: Fields of a score's protocol that the command sets; of a study's job it sets all.
         gather: Answers and parameters to rows and arrays, with what to call with a note for the
             user; None: the rows as the server answers them.
-        check: Rejects checkpoints that the study cannot take.
+        check: Rejects checkpoints that the study cannot take, given its parameters.
     """
 
     name: str
@@ -174,7 +174,7 @@ class Study:
     about: str = ""
     options: Sequence[str] = ()
     gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
-    check: Callable[[Sequence[StudyCheckpoint]], None] = lambda checkpoints: None
+    check: Callable[[Sequence[StudyCheckpoint], Any], None] = lambda checkpoints, parameters: None
 
     @property
     def rows(self) -> type[Rows]:

@@ -276,5 +276,5 @@ STUDY = Study(
         "acpc study drift --rows drift/rows.csv --alpha 10",
     ),
     AskStudy(DriftStudy()),
-    check=require_one_per_run,
+    check=lambda checkpoints, _: require_one_per_run(checkpoints),
 )

@@ -150,12 +150,12 @@ def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float
     return figure
 
 
-def require_levels(checkpoints: Sequence[StudyCheckpoint]) -> None:
+def require_levels(checkpoints: Sequence[StudyCheckpoint], parameters: HorizonParameters) -> None:
     """Rejects checkpoints whose rows ``summarise`` would reject. Raises ArgumentError."""
     named = columns_of(checkpoints, "task", "run", "level")
-    at = {"horizon": 8, "quantile": 0.9, "ir_raw": 1.0}
+    at = parameters.to_dict() | {"ir_raw": 1.0}
     rows = HorizonRows.of(named | {name: [x] * len(checkpoints) for name, x in at.items()})
-    summarise(rows, HorizonParameters(), {})
+    summarise(rows, parameters, {})
 
 
 def horizon_rows(answers: Answers) -> HorizonRows:

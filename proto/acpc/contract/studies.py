@@ -267,10 +267,16 @@ class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
     request_id: str = sized("", most=MAX_REQUEST_ID)
 
     def check_rules(self) -> None:
-        """A study and anchors are needed, 2 at least."""
+        """A study and anchors are needed, 2 at least; a set, for directions of its own."""
         if self.study is None:
             raise ArgumentError("drift", "choose a study: drift, planner, geometry or sensitivity")
         _check_anchors(self.anchors)
+        given = isinstance(self.study, SensitivityStudy) and self.study.directions
+        if given and isinstance(self.anchors, DatasetAnchors):
+            raise ArgumentError(
+                f"{self.study.kind}.directions",
+                "a dataset's anchors have no given directions; upload an anchor set with them",
+            )
 
 
 def _check_anchors(anchors: DatasetAnchors | str | None) -> None:

@@ -57,8 +57,9 @@ def _read(path: Path) -> tuple[bytes, os.stat_result]:
             os.set_blocking(file.fileno(), True)
             status = os.fstat(file.fileno())
             data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise FailedPrecondition(f"cannot read {path} ({error.strerror})") from error
+    except (OSError, ValueError) as error:  # of a name that no file can have
+        why = getattr(error, "strerror", None) or error
+        raise FailedPrecondition(f"cannot read {path} ({why})") from error
     if len(data) > MAX_FILE_BYTES:
         raise FailedPrecondition(f"{path} is larger than {MAX_FILE_BYTES} bytes")
     return data, status

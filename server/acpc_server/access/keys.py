@@ -24,6 +24,7 @@ PREFIX = "acpc_"
 _SECRET_BYTES = 32
 _KEY = re.compile(rf"{PREFIX}([0-9a-f]{{12}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})")
 _NO_DIGEST = "0" * 64
+_LAST = datetime.max.replace(tzinfo=UTC, microsecond=0)
 
 
 class ApiKey(Strict):
@@ -124,7 +125,7 @@ def rotate_key(path: Path, identity: str, overlap: timedelta) -> tuple[ApiKey, s
             principal=was.principal,
             tenant=was.tenant,
             roles=was.roles,
-            expires=was.expires and now + (was.expires - was.created),
+            expires=was.expires and now + min(was.expires - was.created, _LAST - now),
         )
         ends = min(now + overlap, was.expires or now + overlap)
         old = was.model_copy(update={"expires": ends})

@@ -144,8 +144,11 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _fetch(url: str) -> bytes:
-    # The scheme was checked, and redirects are not followed.
-    opener = urllib.request.build_opener(_NoRedirect)
+    # The scheme was checked, and redirects are not followed. Plain http is for this host, which no
+    # proxy can reach.
+    direct = url.lower().startswith("http:")
+    proxies = urllib.request.ProxyHandler({} if direct else None)
+    opener = urllib.request.build_opener(_NoRedirect, proxies)
     give_up = time.monotonic() + FETCH_SECONDS
     data = b""
     with opener.open(url, timeout=FETCH_SECONDS) as answer:
@@ -160,13 +163,14 @@ def _fetch(url: str) -> bytes:
 
 def require_safe_url(url: str) -> None:
     """Raise FailedPrecondition unless what comes from a URL is what its host has sent."""
-    parts = urllib.parse.urlsplit(url)
-    host = parts.hostname or ""
+    scheme = host = ""
     try:
+        parts = urllib.parse.urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname or ""
         local = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = False
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and local)):
+    if not host or not (scheme == "https" or (scheme == "http" and local)):
         raise FailedPrecondition(
             f"jwks_url {url}: use https; plain http is for loopback, because whoever can change "
             "the answer can sign tokens"

@@ -70,13 +70,28 @@ def test_horizons_of_one_level_are_rejected_before_they_are_measured(
     header, base, other = (
         "task,run,level,checkpoint,dataset,preset\n", "a,0,0,x,a.h5,a\n", "a,1,1,y,a.h5,a\n"
     )  # fmt: skip
+    asked = "--horizon", 5, "--quantile", 0.8
     for rows, words in (
         (base, "is 0 in every row; wanted an augmented level"),
-        (base + other, "a, run 0, H 8, q 0.9: found 0 rows of level 1, wanted 1"),
+        (base + other, "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
     ):
         listed.write_text(header + rows)
-        answer = acpc("study", "horizons", "--checkpoints", listed, "--out", out, "--timeout", 2)
+        given = "--checkpoints", listed, "--out", out, "--timeout", 2, *asked
+        answer = acpc("study", "horizons", *given)
         assert (answer.exit_code, words in answer.stderr) == (2, True)
+    assert not out.exists()
+
+
+def test_directions_of_a_dataset_are_rejected_before_a_server_is_asked(
+    acpc: Command, tmp_path: Path
+) -> None:
+    listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
+    listed.write_text("task,run,checkpoint,dataset,preset\na,0,x,a.h5,a\n")
+    given = "--checkpoints", listed, "--out", out, "--directions", "d", "--target", "127.0.0.1:9"
+    answer = acpc("study", "sensitivity", *given, "--timeout", 2)
+    assert answer.exit_code == 2, answer.stderr
+    assert "sensitivity.directions" in answer.stderr
+    assert "a dataset's anchors have no given directions" in answer.stderr
     assert not out.exists()
 
 

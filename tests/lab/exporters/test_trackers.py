@@ -217,6 +217,30 @@ def test_a_tracker_that_hangs_is_left_behind(
     assert told == ["mlflow:: does not answer; 2 scores are not written there"]
 
 
+def test_runs_that_cannot_be_closed_are_told_as_such(
+    items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, written = threading.Event(), list[ScoreRecord]()
+
+    def fail() -> None:
+        raise TimeoutError
+
+    for close, timeout, scores in (
+        (fail, GENEROUS_SECONDS, items[:1]),
+        (lambda: ended.wait(GENEROUS_SECONDS), 0.05, []),
+    ):
+        writer = StandIn(written.append, close)
+        monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_, made=writer: made)
+        tracker = Tracker("mlflow:", on_trouble=told.append)
+        tracker.open()
+        for item in scores:
+            tracker(item)
+        tracker.close(timeout)
+    ended.set()
+    words = "its runs are not closed: TimeoutError", "does not answer; its runs are not closed"
+    assert (len(written), told) == (1, [f"mlflow:: {text}" for text in words])
+
+
 def test_a_slow_tracker_is_waited_for_while_it_writes(
     items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

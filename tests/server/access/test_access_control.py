@@ -332,6 +332,28 @@ def test_keys_are_fetched_before_the_first_call(tmp_path: Path, publisher: str) 
     access.stop()
 
 
+def test_keys_of_this_host_come_by_no_proxy(
+    tmp_path: Path, publisher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    _Publisher.keys = (jwk(KEY, "a"),)
+    access = fetched(tmp_path, f"{publisher}/jwks")
+    assert admitted(access, token(KEY, kid="a", scope="read"))
+    access.stop()
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [("jwks_url: 'https://['", "use https"), ('key_file: "a\\0b"', "cannot read .*null byte")],
+)
+def test_a_source_of_keys_that_no_source_can_be_is_told(
+    tmp_path: Path, source: str, why: str
+) -> None:
+    with pytest.raises(FailedPrecondition, match=why):
+        control(access_file=access_file(tmp_path, f"issuers:\n  - {ISSUER}, {source}}}\n"))
+
+
 ODD_KEYS = [
     {"kty": "EC", "key_ops": 5},
     {"kty": ["EC"]},
