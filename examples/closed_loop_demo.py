@@ -65,7 +65,8 @@ def scored(
 def show(success: SuccessRows, console: Console) -> None:
     """Success of both tasks and all seeds, by checkpoint and shift."""
     shifts = list(dict.fromkeys(success.shift.tolist()))
-    table = Table(title="Episodes that reach the goal, in %, with 95 % intervals (Wilson)")
+    title = "Episodes that reach the goal, in %, with 95 % intervals (Wilson)"
+    table = Table(title=title, box=None)  # 80 columns hold every cell
     for column in ("level", "run", *shifts):
         table.add_column(column, justify="right", no_wrap=True)
     for level, run in dict.fromkeys(zip(success.level.tolist(), success.run.tolist(), strict=True)):

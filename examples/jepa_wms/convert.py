@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (AcpcError, OSError) as error:
         print(f"not converted: {error}", file=sys.stderr)
         return 1
-    print(f"{asked.out}: {card}")
+    print(f"{asked.out}: {card.family}, {card.parameter_count:,} parameters, {card.digest}")
     return 0
 
 

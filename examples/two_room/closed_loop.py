@@ -40,7 +40,9 @@ class TwoRooms:
         self, checkpoint: CheckpointRef, shift: Perturbation, seeds: Sequence[int], episodes: int
     ) -> list[int]:
         """How many of the episodes of each seed reach the goal."""
-        return [self._successes(checkpoint, shift, seed, episodes) for seed in seeds]
+        found = [self._successes(checkpoint, shift, seed, episodes) for seed in seeds]
+        print(f"{checkpoint.name}, {shift}: {sum(found)} of {len(seeds) * episodes}", flush=True)
+        return found
 
     def _successes(
         self, checkpoint: CheckpointRef, shift: Perturbation, seed: int, episodes: int
@@ -79,6 +81,7 @@ class TwoRooms:
             draws=1,
             seed=seed,
             anchor=number,
+            message_timeout=300.0,  # nobody waits for a single plan
         ) as session:
             for iteration in range(ITERATIONS):
                 sample = (1000 * seed + number) * ITERATIONS + iteration

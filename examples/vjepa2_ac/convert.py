@@ -15,11 +15,13 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 
-from acpc_server.errors import AcpcError, AlreadyExists
+from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition
 from acpc_server.models import ModelCard
 from acpc_server.models.plugin import (
+    ENTRY_POINT_GROUP,
     CheckpointLimits,
     JsonObject,
     UnsafeCheckpoint,
@@ -70,6 +72,10 @@ def convert(
     training = training or Training()
     if destination.exists():
         raise AlreadyExists(f"{destination} exists; name a new folder", reason="FOLDER_EXISTS")
+    if not entry_points(group=ENTRY_POINT_GROUP, name="vjepa2-ac"):
+        raise FailedPrecondition(
+            f"the plug-in acpc-vjepa2-ac is not installed here: pip install {Path(__file__).parent}"
+        )
     frames, predictor = read_parts(source, encoder, training)
     config = config_of(frames, predictor, source.name, training)
     state = {f"encoder.{name}": tensor for name, tensor in frames.items()}

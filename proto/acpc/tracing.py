@@ -96,7 +96,8 @@ class _Export:
             raise NotInstalled(f"traces need {error.name}: {install_line('tracing')}") from error
         self._codes = importlib.import_module("grpc").StatusCode  # which the exporter has loaded
         self._parents = parents.TraceContextTextMapPropagator()
-        resource = resources.Resource.create({"service.name": service})
+        named = resources.OTELResourceDetector().detect().attributes  # by OTEL_SERVICE_NAME
+        resource = resources.Resource.create({"service.name": service, **named})
         self._provider = sdk.TracerProvider(resource=resource)
         address = endpoint if "://" in endpoint else f"http://{endpoint}"
         exporter = otlp.OTLPSpanExporter(endpoint=address)

@@ -85,6 +85,20 @@ def test_a_call_belongs_to_the_span_of_the_application(
     assert above.traceparent.split("-")[1:3] == [call.span.trace_id.hex(), call.parent.hex()]
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("OTEL_SERVICE_NAME", "robot-7"), ("OTEL_RESOURCE_ATTRIBUTES", "service.name=robot-7")],
+)
+def test_the_standard_variables_name_the_service(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, target: str, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with AcpcClient(target), tracing.span("planning"):
+        pass
+    tracing.stop()
+    assert [one.service for one in collector.received] == ["robot-7"]
+
+
 def test_nothing_is_traced_unless_it_is_asked_for(target: str) -> None:
     with AcpcClient(target):
         assert not tracing.active()

@@ -57,7 +57,7 @@ def test_a_call_is_followed_from_the_client_to_the_device(
     assert call.span.name == "client ComparePair"
     assert served.parent == call.span.span_id
     assert served.span.trace_id == call.span.trace_id
-    below = ["device pair", "queue"]
+    below = ["device pair", "load", "queue"]
     wait_until(lambda: _children(collector, served) == below, "the device's spans are missing")
     for one in collector.named("device"):
         assert served.span.start_time_unix_nano <= one.span.start_time_unix_nano

@@ -12,7 +12,7 @@ import pytest
 import torch
 import vjepa2_reference as reference
 from acpc_server.cli import app
-from acpc_server.errors import AlreadyExists, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.models import (
     FrozenWorldModel,
     TakesProprio,
@@ -68,6 +68,11 @@ def _off(found: torch.Tensor, wanted: np.ndarray) -> float:
 def features(latents: torch.Tensor, sizes: Any) -> torch.Tensor:  # noqa: ANN401 - as above
     visual = sizes.grid**2 * sizes.width
     return latents[:, :visual].unflatten(1, (-1, sizes.width)) * visual**0.5
+
+
+def test_names_the_plug_in_where_it_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(FailedPrecondition, match=r"pip install \S+examples/vjepa2_ac"):
+        script.convert(tiny.write(tmp_path, TINY), tmp_path / "out")
 
 
 @pytest.mark.parametrize("history", [1, 3])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
 MAX_LISTING_DEPTH = 8
+SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,12 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
     files = [entry for entry in files if not entry.endswith(LIGHTNING_SUFFIX)] or files
     if PREFERRED_WEIGHTS in files:  # no regular file; reading it says what it is
         return PREFERRED_WEIGHTS
+    if shard := next((entry for entry in present if SHARD.search(entry)), ""):
+        raise FailedPrecondition(
+            f"checkpoint {name!r} holds its weights in shards ({shard}); save all their tensors in "
+            "one file, model.safetensors",
+            reason="CHECKPOINT_WEIGHTS_REFUSED",
+        )
     if len(files) > 1:
         raise InvalidArgument(
             "checkpoint.weights",

@@ -10,7 +10,7 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -103,21 +103,27 @@ def unwrap(stored: object, filename: str) -> StateDict:
     inner = next((stored[key] for key in WRAPPERS if isinstance(stored.get(key), Mapping)), stored)
     if inner is not stored and any(str(key).startswith(LIGHTNING_PREFIX) for key in inner):
         inner = {key: inner[key] for key in inner if str(key).startswith(LIGHTNING_PREFIX)}
-    state: StateDict = {}
     for key, value in inner.items():
         if not isinstance(key, str):
             raise bad_weights(filename, repr(key), "tensor names must be strings")
         _check_plain(filename, key, value)
-        name = key.replace(COMPILE_PREFIX, "").removeprefix(LIGHTNING_PREFIX)
+    state: StateDict = {}
+    for key, name in _without_prefixes(inner).items():
         if name in state:
             problem = f"two tensors are named {name!r} without training prefixes"
             raise bad_weights(filename, key, problem)
-        state[name] = value.detach()
+        state[name] = inner[key].detach()
     if not state:
         raise bad_weights(filename, "", "holds no tensors")
-    if all(name.startswith(PARALLEL_PREFIX) for name in state):
-        state = {name.removeprefix(PARALLEL_PREFIX): tensor for name, tensor in state.items()}
     return state
+
+
+def _without_prefixes(names: Iterable[str]) -> dict[str, str]:
+    """What each name is without the prefixes of wrappers."""
+    plain = {x: x.replace(COMPILE_PREFIX, "").removeprefix(LIGHTNING_PREFIX) for x in names}
+    if all(name.startswith(PARALLEL_PREFIX) for name in plain.values()):
+        plain = {x: name.removeprefix(PARALLEL_PREFIX) for x, name in plain.items()}
+    return plain
 
 
 def count_parameters(network: nn.Module, limits: CheckpointLimits) -> int:
@@ -140,6 +146,9 @@ def fill(network: nn.Module, state: Mapping[str, Tensor], filename: str) -> None
     """
     wanted = network.state_dict()
     counters = {name for name in wanted if name.endswith(".num_batches_tracked")}
+    # A network may itself have names that begin like a wrapper's prefix, which was taken off.
+    own = {plain: name for name, plain in _without_prefixes(wanted).items() if name not in state}
+    state = {name if name in wanted else own.get(name, name): x for name, x in state.items()}
     missing = sorted(wanted.keys() - state.keys() - counters)
     extra = sorted(state.keys() - wanted.keys())
     if missing:

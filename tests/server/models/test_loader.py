@@ -12,6 +12,7 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.models import list_checkpoints, load_checkpoint
 from acpc_server.models.folder import find_checkpoint
 from acpc_server.models.parts import FAMILY_OF_TARGET
+from acpc_server.models.weights import fill, unwrap
 from public_checkpoint import (
     Config,
     public_config,
@@ -19,7 +20,7 @@ from public_checkpoint import (
     with_old_names,
     write_checkpoint,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 CPU = torch.device("cpu")
 FRAMES = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -130,6 +131,27 @@ def test_weights_forms(tmp_path: Path, wanted: Tensor, form: str) -> None:
     state = random_state_dict(public_config())
     write_checkpoint(tmp_path / "run", state=FORMS[form](dict(state)))
     torch.testing.assert_close(latents(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("written", ["", "module.", "model.", "_orig_mod."])
+@pytest.mark.parametrize("own", [("module",), ("model", "head"), ("module", "head")])
+def test_a_network_may_have_names_like_a_wrapper_s(own: tuple[str, ...], written: str) -> None:
+    """Of a plug-in: what is taken off a file's names may be the network's own."""
+    network = nn.ModuleDict({name: nn.Linear(2, 3) for name in own})
+    state = under(written)(network.state_dict())
+    with torch.device("meta"):
+        filled = nn.ModuleDict({name: nn.Linear(2, 3) for name in own})
+    fill(filled, unwrap(state, "weights.pt"), "weights.pt")
+    torch.testing.assert_close(filled.state_dict(), network.state_dict())
+
+
+def test_shards_are_named_as_such(tmp_path: Path) -> None:
+    """Hugging Face splits what is large; no one of the files is a model."""
+    for shard in ("model-00001-of-00002.safetensors", "pytorch_model-00001-of-00002.bin"):
+        folder = write_checkpoint(tmp_path / shard)
+        (folder / "weights.pt").rename(folder / shard)
+        with pytest.raises(FailedPrecondition, match=rf"in shards \({shard}\); save all"):
+            latents(tmp_path, shard)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
