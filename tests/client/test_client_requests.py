@@ -77,9 +77,7 @@ def test_metadata_without_a_request_gives_none() -> None:
 
 def _wider() -> perturbation_pb2.PerturbationSpec:
     """What a newer server may accept: this client knows sigma up to 1."""
-    return perturbation_pb2.PerturbationSpec(
-        gaussian_noise=perturbation_pb2.GaussianNoise(sigma=2.0)
-    )
+    return perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": 2.0})
 
 
 def test_a_request_out_of_the_known_ranges_is_none_and_the_operation_is_read() -> None:

@@ -24,7 +24,7 @@ from acpc.v1 import (
 )
 from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
-from google.protobuf import duration_pb2, empty_pb2
+from google.protobuf import empty_pb2
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
@@ -135,9 +135,7 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         "CancelOperation": [operations_pb2.CancelOperationRequest(name=names.operation)],
         "DeleteOperation": [operations_pb2.DeleteOperationRequest(name=names.operation)],
         "WaitOperation": [
-            operations_pb2.WaitOperationRequest(
-                name=names.operation, timeout=duration_pb2.Duration(nanos=10**7)
-            )
+            operations_pb2.WaitOperationRequest(name=names.operation, timeout={"nanos": 10**7})
         ],
         "Check": [health_pb2.HealthCheckRequest()],
         "Watch": [health_pb2.HealthCheckRequest()],
