@@ -126,6 +126,7 @@ def operation(
     state: int = pb.JOB_STATE_RUNNING,
     response: pb.ScoreCheckpointResponse | None = None,
     error: status_pb2.Status | None = None,
+    **told: Any,  # noqa: ANN401 - fields of the metadata
 ) -> operations_pb2.Operation:
     phase = "encoding anchors"
     metadata = pb.ScoreCheckpointMetadata(
@@ -133,6 +134,7 @@ def operation(
         attempts=1,
         checkpoint={"name": "trained"},
         progress={"phase": phase, "completed": completed, "total": 4, "seconds_left": 75.0},
+        **told,
     )
     message = operations_pb2.Operation(name=name, done=response is not None or error is not None)
     message.metadata.Pack(metadata)
