@@ -19,7 +19,7 @@ from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient
 from acpc_server.access import AccessControl, AccessOptions, Role, TlsFiles, create_key
 from acpc_server.observe import Metrics
-from common import CHECKPOINTS, ROUNDS, parser, publish, spread
+from common import CHECKPOINTS, ROUNDS, run, spread
 from credentials import Authority, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import rsa
 from load import HISTORY, SIDE, WIDTH, quantiles
@@ -115,11 +115,8 @@ def set_up(folder: Path, keys: Path) -> tuple[AccessControl, dict[str, list[byte
     return AccessControl(options, Metrics()), peer
 
 
-def main() -> None:
-    """Measure, print and write."""
-    options = parser(__doc__, "access")
-    options.add_argument("--rounds", type=int, default=1000)
-    given = options.parse_args()
+def report(rounds: int = 1000) -> dict[str, Any]:
+    """Both: ``identify`` alone, and calls in turn."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         signer = rsa.generate_private_key(65537, 2048)
@@ -153,9 +150,8 @@ def main() -> None:
                 "api_key": pool_call(by_key),
                 "jwt": pool_call(by_token),
             }
-            report = {"identify": micro, "certify_pool_64x5": in_turn(asks, given.rounds)}
-    publish(report, given.out)
+            return {"identify": micro, "certify_pool_64x5": in_turn(asks, rounds)}
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

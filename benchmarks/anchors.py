@@ -17,7 +17,7 @@ import numpy as np
 from acpc_client import AcpcClient, AnchorArrays
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
-from common import MIB, forget_peak, memory, parser, publish
+from common import MIB, forget_peak, memory, run
 from server_process import ServerProcess
 
 HISTORY, HORIZON, SIDE, PART = 3, 8, 224, 5
@@ -92,20 +92,12 @@ def read_back(root: Path, digest: str, count: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "anchors")
-    arguments.add_argument("--anchors", type=int, default=10_000, help="anchors n")
-    options = arguments.parse_args()
+def report(anchors: int = 10_000) -> dict[str, object]:
+    """Uploads so many anchors to a server of its own, and reads their set back."""
     with tempfile.TemporaryDirectory() as folder:
-        measured = measure(options.anchors, Path(folder))
-    report = {
-        "anchors": options.anchors,
-        "frames": [STEPS, SIDE, SIDE, 3],
-        **measured,
-    }
-    publish(report, options.out)
+        measured = measure(anchors, Path(folder))
+    return {"anchors": anchors, "frames": [STEPS, SIDE, SIDE, 3], **measured}
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -39,6 +40,23 @@ def publish(report: Mapping[str, Any], out: Path) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(f"{text}\n")
     print(text)
+
+
+def run(report: Callable[..., Mapping[str, Any]], given: Sequence[str] | None = None) -> None:
+    """Runs a benchmark whose options are the arguments of ``report``, and publishes its answer.
+
+    Ends with 1 where the answer says that a promise was not ``kept``.
+    """
+    options = parser(report.__globals__["__doc__"], Path(inspect.getfile(report)).stem)
+    for argument in inspect.signature(report, eval_str=True).parameters.values():
+        flag, kind = f"--{argument.name.replace('_', '-')}", argument.annotation
+        reading = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind}
+        options.add_argument(flag, default=argument.default, help="default: %(default)s", **reading)
+    asked = vars(options.parse_args(given))
+    out = asked.pop("out")
+    found = report(**asked)
+    publish(found, out)
+    sys.exit(not found.get("kept", True))
 
 
 def machine() -> dict[str, str | int | float]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from acpc.contract import Brightness, GaussianBlur, GaussianNoise
 from acpc_client import AcpcClient
-from common import CHECKPOINTS, ROUNDS, parser, processor_time, publish, spread
+from common import CHECKPOINTS, ROUNDS, processor_time, run, spread
 from load import HISTORY, SIDE, WIDTH
 from server_process import ServerProcess
 
@@ -120,12 +120,9 @@ def measured(server: ServerProcess, change: Any, rounds: int) -> dict[str, Any]:
     return {**medians, "cheaper": cheaper}
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "control_loop")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="episodes of each way")
-    options = arguments.parse_args()
-    report: dict[str, Any] = {"model": MODEL, "steps": STEPS}
+def report(rounds: int = ROUNDS) -> dict[str, Any]:
+    """So many episodes of each way, with a cache of latents and without."""
+    found: dict[str, Any] = {"model": MODEL, "steps": STEPS}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
@@ -135,10 +132,10 @@ def main() -> None:
             started(root / "uncached", latent_cache_mib=0) as uncached,
         ):
             for name, change in CHANGES.items():
-                report[name] = measured(server, change, options.rounds)
-                report[name]["uncached"] = measured(uncached, change, options.rounds)
-    publish(report, options.out)
+                found[name] = measured(server, change, rounds)
+                found[name]["uncached"] = measured(uncached, change, rounds)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -9,7 +9,6 @@ encoded a second and the share of the matrix-product peak that is; and benchmark
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from acpc.contract import NumericMode
 from acpc_client import AcpcClient
 from acpc_server.engine import choose_device, device_name
 from acpc_server.numerics.pixels import to_model_input
-from common import parser, publish
+from common import run
 from load import quantiles
 from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, PublicWay
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
@@ -116,7 +115,7 @@ def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
     model = load_model(device)
     flops = count_flops(model, make_anchors(1, model.card.image_size))["encode_frame"]
     frames = torch.randn(batch, 3, SIDE, SIDE, device=device)
-    report: dict[str, Any] = {"batch": batch, "flops_per_frame": flops}
+    found: dict[str, Any] = {"batch": batch, "flops_per_frame": flops}
     kind = torch.device(device).type
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         with torch.autocast(kind, torch.bfloat16, enabled=dtype is torch.bfloat16):
@@ -127,12 +126,12 @@ def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
                 best = min(best, time.perf_counter() - started)
         peak = matmul_peak(device, dtype)
         rate = batch / best
-        report[name] = {
+        found[name] = {
             "frames_per_second": rate,
             "matmul_peak_flops_per_second": peak,
             "share_of_peak": rate * flops / peak,
         }
-    return report
+    return found
 
 
 def job(device: str, anchors: int) -> dict[str, Any]:
@@ -142,24 +141,22 @@ def job(device: str, anchors: int) -> dict[str, Any]:
         script = Path(__file__).with_name("score_job.py")
         options = [f"--anchors={anchors}", f"--device={device}", f"--out={out}", "--rounds=1"]
         subprocess.run([sys.executable, str(script), *options], check=True)
-        report: dict[str, Any] = json.loads(out.read_text())
-    return report
+        found: dict[str, Any] = json.loads(out.read_text())
+    return found
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "device")
-    arguments.add_argument("--device", default="cuda", help="cpu, cuda, cuda:1, xpu or mps")
-    arguments.add_argument("--calls", type=int, default=500, help="certificates of each kind")
-    arguments.add_argument("--batch", type=int, default=256, help="frames of one encoder call")
-    arguments.add_argument("--anchors", type=int, default=100, help="anchors of the job")
-    arguments.add_argument("--rounds", type=int, default=20, help="encoder calls timed")
-    arguments.add_argument(
-        "--fast", action=argparse.BooleanOptionalAction, default=True,
-        help="also with repeated pools captured as a graph",
-    )  # fmt: skip
-    options = arguments.parse_args()
-    device, calls = options.device, options.calls
+def report(
+    device: str = "cuda",
+    calls: int = 500,
+    batch: int = 256,
+    anchors: int = 100,
+    rounds: int = 20,
+    fast: bool = True,
+) -> dict[str, Any]:
+    """Certificates, encoder calls of a batch of frames, and the job.
+
+    ``fast``: also with repeated pools captured as a graph.
+    """
     config = public_config("paper")
     certificates: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -172,16 +169,15 @@ def main() -> None:
                 "served": served(root, device, mode, False, calls),
                 "eager": eager(device, mode is NumericMode.BF16, calls),
             }
-            if options.fast and device != "cpu":
+            if fast and device != "cpu":
                 certificates[name]["served_repeated"] = served(root, device, mode, True, calls)
-    report = {
+    return {
         "device": device_name(choose_device(device)),
         "certify_64x5": certificates,
-        "encoding": encoding(device, options.batch, options.rounds),
-        "job": job(device, options.anchors),
+        "encoding": encoding(device, batch, rounds),
+        "job": job(device, anchors),
     }
-    publish(report, options.out)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

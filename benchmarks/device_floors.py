@@ -9,6 +9,7 @@ not measurements. Rates are those of an H100 SXM without sparsity.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from unittest import mock
 
 import torch
@@ -17,7 +18,7 @@ from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.models import FrozenJepa
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority
-from common import parser, publish
+from common import run
 from pretended_cuda import CUDA, on_pretended, pretended_cuda
 from score_job import load_model
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -53,9 +54,8 @@ def floors(flops: float, weight_bytes: float, copied: float) -> dict[str, float]
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    options = parser(__doc__, "device_floors").parse_args()
+def report() -> dict[str, Any]:
+    """Of one call of each kind, and of a job and a pool of them."""
     real = load_model("cpu")
     if not isinstance(real, FrozenJepa):
         raise TypeError("the paper's model is a FrozenJepa")
@@ -90,20 +90,17 @@ def main() -> None:
     frame_bytes = ANCHORS * (HISTORY + HORIZON) * SIDE * SIDE * 3  # uint8, drawn on the device
     calls = -(-frames // 52) + 1  # of 52 frames, and one for the rollouts
     pool_copies = one["pool"]["bytes_in"] + one["pool"]["bytes_out"]
-    publish(
-        {
-            "computed": True,
-            "data_sheet": {"device": "H100 SXM", **SHEET},
-            "counted": one,
-            "job": {"anchors": ANCHORS, "draws": DRAWS, "horizon": HORIZON, "flops": job_flops},
-            "floor_seconds": {
-                "job": floors(job_flops, calls * weights, frame_bytes),
-                "pool": floors(one["pool"]["flops"], STEPS * weights, pool_copies),
-            },
+    return {
+        "computed": True,
+        "data_sheet": {"device": "H100 SXM", **SHEET},
+        "counted": one,
+        "job": {"anchors": ANCHORS, "draws": DRAWS, "horizon": HORIZON, "flops": job_flops},
+        "floor_seconds": {
+            "job": floors(job_flops, calls * weights, frame_bytes),
+            "pool": floors(one["pool"]["flops"], STEPS * weights, pool_copies),
         },
-        options.out,
-    )
+    }
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -21,7 +21,8 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from common import CHECKPOINTS, ROUNDS, Spent, alternated, parser, publish, ratio
+import common
+from common import CHECKPOINTS, ROUNDS, Spent, alternated, ratio, run
 
 # isort: split
 import numpy as np
@@ -69,11 +70,8 @@ def asked(
 def processor_seconds(server: ServerProcess) -> list[float]:
     """Processor time of each process that computes for a server."""
     tasks = Path(f"/proc/{server.pid}/task").glob("*/children")
-    found = []
-    for pid in [pid for task in tasks for pid in task.read_text().split()]:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found.append(sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK"))
-    return found
+    pids = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return [sum(common.processor_seconds(pid)) for pid in pids]
 
 
 def part(
@@ -120,15 +118,10 @@ def compared(
     return {**report, "ratio": found}
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "devices")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS)
-    arguments.add_argument("--seconds", type=float, default=6.0, help="length of each part")
-    arguments.add_argument("--callers", type=int, default=32)
-    arguments.add_argument("--draws", type=int, default=4, help="views of each pair")
-    arguments.add_argument("--heavy", type=int, default=64, help="the same of a heavy call")
-    given = arguments.parse_args()
+def report(
+    rounds: int = ROUNDS, seconds: float = 6.0, callers: int = 32, draws: int = 4, heavy: int = 64
+) -> dict[str, object]:
+    """Parts of some seconds, with so many views of each pair, and of a heavy one."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
         root = Path(folder)
         servers = {
@@ -138,13 +131,11 @@ def main() -> None:
             for devices in CONNECTIONS
         }
         for server in servers.values():  # checkpoints are loaded, and connections tried
-            part(server, given.callers, 1.0, given.draws, 1)
-        load = servers, given.rounds, given.callers, given.seconds
-        report = compared(*load, given.draws)
-        heavy = {"draws": given.heavy, **compared(*load, given.heavy)}
-    asked = {"callers": given.callers, "draws": given.draws}
-    publish({**asked, **report, "heavy": heavy}, given.out)
+            part(server, callers, 1.0, draws, 1)
+        load = servers, rounds, callers, seconds
+        light = {"callers": callers, "draws": draws, **compared(*load, draws)}
+        return {**light, "heavy": {"draws": heavy, **compared(*load, heavy)}}
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

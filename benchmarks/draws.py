@@ -32,7 +32,7 @@ from acpc_server.models import sample_model
 from acpc_server.numerics import normals
 from acpc_server.perturb import DrawKey, perturb_histories
 from acpc_server.perturb.draws import Draws
-from common import parser, publish
+from common import run
 from pretended_cuda import pretended_cuda
 
 CPU = torch.device("cpu")
@@ -44,10 +44,10 @@ COSTS = (
 )
 
 
-def nanoseconds(work: Callable[[], object], values: int, rounds: int = 5) -> float:
-    """Of processor time a value, the best of some rounds."""
+def nanoseconds(work: Callable[[], object], values: int) -> float:
+    """Of processor time a value, the best of five rounds."""
     found = []
-    for _ in range(rounds):
+    for _ in range(5):
         started = time.process_time()
         work()
         found.append(time.process_time() - started)
@@ -75,7 +75,7 @@ def costs(count: int) -> dict[str, Any]:
     return report
 
 
-def quality(count: int) -> dict[str, Any]:
+def how_good(count: int) -> dict[str, Any]:
     """Of ``count`` normals, many keys; distances in standard errors where they have one."""
     exact = NormalDist()
     edges = np.array([exact.inv_cdf(k / BINS) for k in range(1, BINS)])
@@ -128,16 +128,11 @@ def copies() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "draws")
-    arguments.add_argument("--normals", type=int, default=20_000_000, help="timed at once")
-    arguments.add_argument("--quality", type=int, default=100_000_000, help="normals looked at")
-    options = arguments.parse_args()
+def report(normals: int = 20_000_000, quality: int = 100_000_000) -> dict[str, Any]:
+    """So many normals timed at once, and so many looked at."""
     torch.set_num_threads(1)
-    report = {**costs(options.normals), "quality": quality(options.quality), "device": copies()}
-    publish(report, options.out)
+    return {**costs(normals), "quality": how_good(quality), "device": copies()}
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

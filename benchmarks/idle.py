@@ -46,13 +46,9 @@ def spent(before: Threads, after: Threads, lasted: float) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    """Measures all at a time."""
-    parser = common.parser(__doc__, "idle")
+def report(settle: float = 75.0, seconds: float = 60.0) -> dict[str, object]:
+    """Measures all at a time for some seconds, so many after they have begun to settle."""
     # In its first minute DBOS looks for schedules every second, as after every start.
-    parser.add_argument("--settle", type=float, default=75.0, help="seconds before it is idle")
-    parser.add_argument("--seconds", type=float, default=60.0, help="seconds measured")
-    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
         (folder / "data").mkdir()
@@ -65,17 +61,16 @@ def main() -> None:
             which: running.enter_context(ServerProcess(*roots, folder / which, **given_flags))
             for which, given_flags in flags.items()
         }
-        time.sleep(given.settle)
+        time.sleep(settle)
         before = {which: threads(server.pid) for which, server in servers.items()}
         begun = time.monotonic()
-        time.sleep(given.seconds)
+        time.sleep(seconds)
         lasted = time.monotonic() - begun
-        report = {
+        return {
             which: spent(before[which], threads(server.pid), lasted)
             for which, server in servers.items()
         }
-    common.publish(report, given.out)
 
 
 if __name__ == "__main__":
-    main()
+    common.run(report)

@@ -40,7 +40,7 @@ from acpc_server.scoring import score
 from acpc_server.scoring.measuring import CheckpointMeasurement
 from acpc_server.scoring.run import ScoreRun
 from acpc_server.settings import Settings
-from common import ROUNDS, Spent, alternated, parser, publish, spent, spread
+from common import ROUNDS, Spent, alternated, run, spent, spread
 from load import PAPER_SIDE, pair_request
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
@@ -203,21 +203,13 @@ def measure(root: Path, count: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "job_account")
-    arguments.add_argument("--anchors", type=int, default=15, help="default: %(default)s")
-    arguments.add_argument("--side", type=int, default=224, help="pixels of a frame")
-    arguments.add_argument(
-        "--rounds", type=int, default=ROUNDS, help="jobs, in turns with networks"
-    )
-    options = arguments.parse_args()
+def report(anchors: int = 15, side: int = 224, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Jobs of frames of so many pixels, some of them in turns with their networks."""
     keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
-        write_world(Path(folder), options.side)
-        report = measure(Path(folder), options.anchors, options.rounds)
-    publish(report, options.out)
+        write_world(Path(folder), side)
+        return measure(Path(folder), anchors, rounds)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

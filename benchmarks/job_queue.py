@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from common import parser, publish
+from common import run
 
 # isort: split
 import structlog
@@ -61,28 +61,24 @@ def started_seconds(service: JobService, owner: Owner) -> float:
     return time.perf_counter() - began
 
 
-def main() -> None:
-    command = parser(__doc__, "job_queue")
-    command.add_argument("--queued", type=int, default=2000)
-    command.add_argument("--postgres", action="store_true")
-    given = command.parse_args()
+def report(queued: int = 2000, postgres: bool = False) -> dict[str, object]:
+    """What so many jobs in the queue cost."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    with tempfile.TemporaryDirectory() as folder, record(given.postgres) as url:
+    with tempfile.TemporaryDirectory() as folder, record(postgres) as url:
         desk = Desk(Path(folder), url)
         try:
-            service = desk.started(max_queued_per_tenant=given.queued + 1)
-            filling = submit(service, LONG_QUEUE, given.queued)
-            report = {
-                "queued": given.queued,
+            service = desk.started(max_queued_per_tenant=queued + 1)
+            filling = submit(service, LONG_QUEUE, queued)
+            return {
+                "queued": queued,
                 "record": "postgresql" if url else "sqlite",
-                "submissions_per_second": given.queued / sum(filling),
+                "submissions_per_second": queued / sum(filling),
                 "submission_behind_them": quantiles(submit(service, Owner("more"), OTHERS)),
                 "other_tenant_started_seconds": started_seconds(service, Owner("other")),
             }
         finally:
             desk.close()
-    publish(report, given.out)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

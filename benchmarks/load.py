@@ -17,7 +17,7 @@ import numpy as np
 from acpc.contract import write_tensor
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
-from acpc.v1 import perturbation_pb2, receipt_pb2, tensor_pb2
+from acpc.v1 import perturbation_pb2
 
 HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
 PAPER_SIDE = 224
@@ -52,23 +52,12 @@ def pair_request(
 ) -> pb.ComparePairRequest:
     """A pair nobody has asked for before."""
     history = rng.integers(0, 256, (HISTORY, side, side, 3), dtype=np.uint8)
-    blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH)).astype("<f4")
+    blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH)).astype(np.float32)
     return pb.ComparePairRequest(
-        checkpoint=receipt_pb2.CheckpointRef(name=checkpoint),
-        history=tensor_pb2.Tensor(
-            dtype=tensor_pb2.DTYPE_UINT8, shape=history.shape, data=history.tobytes()
-        ),
-        action_blocks=tensor_pb2.Tensor(
-            dtype=tensor_pb2.DTYPE_FLOAT32, shape=blocks.shape, data=blocks.tobytes()
-        ),
-        perturbations=perturbation_pb2.PerturbationSet(
-            specs=[
-                perturbation_pb2.PerturbationSpec(
-                    gaussian_noise=perturbation_pb2.GaussianNoise(sigma=0.08)
-                )
-            ],
-            draws=draws,
-        ),
+        checkpoint={"name": checkpoint},
+        history=write_tensor(history),
+        action_blocks=write_tensor(blocks),
+        perturbations={"specs": [{"gaussian_noise": {"sigma": 0.08}}], "draws": draws},
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from acpc_client import AcpcClient
-from common import CHECKPOINTS, WORLD, parser, publish
+from common import CHECKPOINTS, WORLD, run
 from scaling import seconds, submit, write_world
 from server_process import ServerProcess
 
@@ -44,12 +44,8 @@ def busy_machine(processes: int) -> Iterator[None]:
             process.wait()
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "neighbour")
-    arguments.add_argument("--anchors", type=int, default=100, help="default: %(default)s")
-    arguments.add_argument("--busy", type=int, default=8, help="processes, default: %(default)s")
-    options = arguments.parse_args()
+def report(anchors: int = 100, busy: int = 8) -> dict[str, object]:
+    """The job alone, and beside so many processes."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "two-room.yaml").write_text((WORLD / "two-room.yaml").read_text())
@@ -59,22 +55,18 @@ def main() -> None:
         )
         with server, AcpcClient(server.address) as client:
             seconds(submit(client, 50))  # loads the checkpoint
-            idle = min(seconds(submit(client, options.anchors, seed=seed)) for seed in (1, 2, 3))
-            with busy_machine(options.busy):
-                beside = [seconds(submit(client, options.anchors, seed=seed)) for seed in (4, 5)]
-    worst = max(beside)
-    publish(
-        {
-            "anchors": options.anchors,
-            "busy_processes": options.busy,
-            "idle_seconds": idle,
-            "busy_seconds": beside,
-            "goal_seconds": GOAL_SECONDS,
-            "within_goal": worst <= GOAL_SECONDS,
-        },
-        options.out,
-    )
+            idle = min(seconds(submit(client, anchors, seed=seed)) for seed in (1, 2, 3))
+            with busy_machine(busy):
+                beside = [seconds(submit(client, anchors, seed=seed)) for seed in (4, 5)]
+    return {
+        "anchors": anchors,
+        "busy_processes": busy,
+        "idle_seconds": idle,
+        "busy_seconds": beside,
+        "goal_seconds": GOAL_SECONDS,
+        "within_goal": max(beside) <= GOAL_SECONDS,
+    }
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

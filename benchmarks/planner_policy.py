@@ -36,7 +36,7 @@ from acpc_client import (
 )
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
-from common import ROOT, WORLD, commit, parser, publish
+from common import ROOT, WORLD, commit, run
 from held_actions import HeldActions
 from scipy.stats import binomtest
 from server_process import ServerProcess
@@ -215,7 +215,7 @@ def summary(cell: dict[str, Any], none: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def report(cells: dict[str, dict[str, Any]], episodes: int) -> dict[str, Any]:
+def summarised(cells: dict[str, dict[str, Any]], episodes: int) -> dict[str, Any]:
     """Every cell, and over the robust model's cameras the episodes that a policy wins and loses."""
     rows = {
         name: summary(cell, cells[f"{' '.join(name.split()[:2])} none"])
@@ -231,12 +231,9 @@ def report(cells: dict[str, dict[str, Any]], episodes: int) -> dict[str, Any]:
     return {"episodes": episodes * len(SEEDS), "cells": rows, "over_the_cameras": pooled}
 
 
-def main() -> None:
-    """Command line entry."""
-    made = parser(__doc__, "planner_policy")
-    made.add_argument("--episodes", type=int, default=12, help="of each of three seeds")
-    options = made.parse_args()
-    kept = ROOT / f"build/planner_policy-{commit()}-{options.episodes}.json"
+def report(episodes: int = 12) -> dict[str, Any]:
+    """Every cell, with so many episodes of each of three seeds."""
+    kept = ROOT / f"build/planner_policy-{commit()}-{episodes}.json"
     kept.parent.mkdir(parents=True, exist_ok=True)
     cells = json.loads(kept.read_text()) if kept.exists() else {}
     with TemporaryDirectory() as name:
@@ -250,11 +247,11 @@ def main() -> None:
                 if key not in cells:
                     checkpoint, camera, policy = key.split()
                     loop = Loop(client, checkpoint, *CAMERAS[camera])
-                    cells[key] = vars(loop.run(POLICIES[policy], options.episodes))
+                    cells[key] = vars(loop.run(POLICIES[policy], episodes))
                     kept.write_text(json.dumps(cells))
                     print(key, rate(sum(cells[key]["reached"]), len(cells[key]["reached"])))
-    publish(report(cells, options.episodes), options.out)
+    return summarised(cells, episodes)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -23,7 +23,7 @@ from acpc_server.models.config import parse_config
 from acpc_server.models.families import jepa_network
 from acpc_server.models.parts import JepaConfig
 from acpc_server.numerics.pixels import to_model_input
-from common import ROUNDS, alternated, parser, publish, ratio, spent
+from common import ROUNDS, alternated, ratio, run, spent
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from server_process import ServerProcess
 from torch import Tensor
@@ -84,17 +84,13 @@ def plan_server(root: Path) -> ServerProcess:
     )
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "planning")
-    arguments.add_argument("--iterations", type=int, default=8)
-    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="steps of each way, in turn")
-    options = arguments.parse_args()
+def report(iterations: int = 8, rounds: int = ROUNDS) -> dict[str, Any]:
+    """So many steps of each way, in turn."""
     rng = np.random.default_rng(0)
     history, view = rng.integers(0, 256, (2, HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
     goal = rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
     past = rng.standard_normal((HISTORY - 1, WIDTH)).astype(np.float32)
-    shape = (options.iterations, CANDIDATES, HORIZON, WIDTH)
+    shape = (iterations, CANDIDATES, HORIZON, WIDTH)
     pools = rng.standard_normal(shape).astype(np.float32)
     config = public_config("paper")
     state = random_state_dict(config)
@@ -112,8 +108,8 @@ def main() -> None:
             ]
         )
 
-    report: dict[str, Any] = {
-        "iterations": options.iterations,
+    found: dict[str, Any] = {
+        "iterations": iterations,
         "candidates": CANDIDATES,
         "horizon": HORIZON,
         "threads": torch.get_num_threads(),
@@ -145,14 +141,14 @@ def main() -> None:
                     "plan": lambda step=plan_step, pid=server.pid: spent(step, pid),
                     "public": lambda: spent(public_step),
                 }
-                took = alternated(ways, options.rounds)
-            report[name] = {
+                took = alternated(ways, rounds)
+            found[name] = {
                 **{f"{way}_seconds": [turn.wall for turn in turns] for way, turns in took.items()},
                 "ratio": ratio(took["public"], took["plan"]),
                 "largest_relative_cost_difference": float(np.max(np.abs(served - direct) / direct)),
             }
-    publish(report, options.out)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -28,9 +28,8 @@ from common import (
     alternated,
     forget_peak,
     memory,
-    parser,
-    publish,
     ratio,
+    run,
     spent,
 )
 from dataset import columns
@@ -148,24 +147,18 @@ def measure_memory(root: Path, anchors: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "scaling")
-    arguments.add_argument("--anchors", type=int, default=200, help="default: %(default)s")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="default: %(default)s")
-    arguments.add_argument("--large", type=int, default=5000, help="default: %(default)s")
-    options = arguments.parse_args()
+def report(anchors: int = 200, rounds: int = ROUNDS, large: int = 5000) -> dict[str, Any]:
+    """Times by the number of anchors, and memory with a large one."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "two-room.yaml").write_text((WORLD / "two-room.yaml").read_text())
         write_world(root / "small.h5", 1)
         write_world(root / "large.h5", 3)
-        report = {
-            **measure_times(root, options.anchors, options.rounds),
-            "memory": measure_memory(root, options.large),
+        return {
+            **measure_times(root, anchors, rounds),
+            "memory": measure_memory(root, large),
         }
-    publish(report, options.out)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -38,7 +38,7 @@ from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
-from common import ROUNDS, Spent, alternated, parser, publish, ratio, spent, spread
+from common import ROUNDS, Spent, alternated, ratio, run, spent, spread
 from load import elsewhere
 from public_checkpoint import public_config, write_checkpoint
 from torch import Tensor
@@ -222,21 +222,14 @@ def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = parser(__doc__, "score_job")
-    arguments.add_argument("--anchors", type=int, default=100, help="anchors n")
-    arguments.add_argument(
-        "--batch", type=int, default=55, help="straightforward path: frames a batch"
-    )
-    arguments.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, xpu or mps")
-    arguments.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each way")
-    options = arguments.parse_args()
-    count, device = options.anchors, options.device
+def report(
+    anchors: int = 100, batch: int = 55, device: str = "cpu", rounds: int = ROUNDS
+) -> dict[str, Any]:
+    """All ways in turns; the straightforward path encodes so many frames a batch."""
     asked: dict[str, tuple[Any, ...]] = {
-        "server": (measure_server, count, device, NumericMode.FP32.value),
-        "bf16": (measure_server, count, device, NumericMode.BF16.value),
-        "plain": (measure_plain, count, options.batch, device),
+        "server": (measure_server, anchors, device, NumericMode.FP32.value),
+        "bf16": (measure_server, anchors, device, NumericMode.BF16.value),
+        "plain": (measure_plain, anchors, batch, device),
     }
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in asked}
 
@@ -245,11 +238,11 @@ def main() -> None:
         took: Spent = found[name][-1]["spent"]
         return took
 
-    took = alternated({name: partial(turn, name) for name in asked}, options.rounds)
+    took = alternated({name: partial(turn, name) for name in asked}, rounds)
     ours, reduced, plain = (found[name][-1] for name in asked)
     flops = plain["flops"]
-    frames = count * (HISTORY + HORIZON + DRAWS * HISTORY)
-    rollouts = count * (1 + DRAWS + 2)
+    frames = anchors * (HISTORY + HORIZON + DRAWS * HISTORY)
+    rollouts = anchors * (1 + DRAWS + 2)
     work = frames * flops["encode_frame"] + rollouts * flops["rollout"]
     cores = torch.get_num_threads() if device == "cpu" else 1
     seconds = {name: spread([one.wall for one in turns]) for name, turns in took.items()}
@@ -257,10 +250,10 @@ def main() -> None:
         cores * work / one.processor / other["matmul_peak"].processor
         for one, other in zip(took["server"], found["plain"], strict=True)
     ]
-    report = {
+    return {
         "threads": torch.get_num_threads(),
         "device": device,
-        "job": {"anchors": count, "draws": DRAWS, "horizon": HORIZON},
+        "job": {"anchors": anchors, "draws": DRAWS, "horizon": HORIZON},
         "processor_seconds": {
             name: spread([one.processor for one in turns]) for name, turns in took.items()
         },
@@ -275,7 +268,7 @@ def main() -> None:
         },
         "frames_encoded": {
             "server": frames,
-            "straightforward": count * (HISTORY + HORIZON) * (1 + DRAWS),
+            "straightforward": anchors * (HISTORY + HORIZON) * (1 + DRAWS),
         },
         "flops": {**flops, "job": work},
         "matmul_peak_flops_per_second": max(one["matmul_peak"].wall for one in found["plain"]),
@@ -289,8 +282,7 @@ def main() -> None:
             "sr": abs(ours["sr"] - plain["sr"]),
         },
     }
-    publish(report, options.out)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

@@ -10,7 +10,6 @@ when a valid call failed, a job was lost, the server had a bug, or its memory or
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import parser, publish
+from common import run
 
 # isort: split
 import anchor_wire
@@ -303,11 +302,8 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float, pause: float) 
     }
 
 
-def main() -> None:
-    command = parser(__doc__, "soak")
-    command.add_argument("--minutes", type=float, default=60.0)
-    command.add_argument("--pause", type=float, default=0.05, help="seconds after each call")
-    given = command.parse_args()
+def report(minutes: float = 60.0, pause: float = 0.05) -> dict[str, Any]:
+    """The whole run; a caller pauses for some seconds after each call."""
     with tempfile.TemporaryDirectory() as folder:
         world, tenants = write_world(Path(folder)), make_tenants(Path(folder))
         with ServerProcess(
@@ -318,10 +314,8 @@ def main() -> None:
             latent_cache_mib=CACHE_MIB,
             keys_file=tenants.keys_file,
         ) as server:
-            report = soak(server, tenants, 60 * given.minutes, given.pause)
-    publish(report, given.out)
-    sys.exit(not report["kept"])
+            return soak(server, tenants, 60 * minutes, pause)
 
 
 if __name__ == "__main__":
-    main()
+    run(report)

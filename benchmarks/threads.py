@@ -103,22 +103,19 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
     return report
 
 
-def main() -> None:
-    """Command line entry."""
-    arguments = common.parser(__doc__, "threads")
-    arguments.add_argument("--rounds", type=int, default=common.ROUNDS)
-    options = arguments.parse_args()
+def report(rounds: int = common.ROUNDS) -> dict[str, Any]:
+    """Every case, in a thread as the device's is."""
     keep_freed_memory()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         # As the device does: not in the main thread, in which imports may have made a team.
         own = threading.Thread(
-            target=lambda: found.append(measure(Path(folder), options.rounds)), name="device"
+            target=lambda: found.append(measure(Path(folder), rounds)), name="device"
         )
         own.start()
         own.join()
-    common.publish(found[0], options.out)
+    return found[0]
 
 
 if __name__ == "__main__":
-    main()
+    common.run(report)

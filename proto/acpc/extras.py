@@ -22,8 +22,8 @@ def install_line(extra: str) -> str:
 def load_command(command: str, module: str, extra: str) -> ModuleType:
     """Imports the module behind a command.
 
-    Raises:
-        SystemExit: A library of the extra is not installed; code 2, after one sentence on stderr.
+    Raises SystemExit: A library of the extra is not installed; code 2, after one sentence on
+    stderr.
     """
     try:
         return importlib.import_module(module)

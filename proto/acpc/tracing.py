@@ -152,8 +152,7 @@ def start(endpoint: str, service: str) -> None:
         endpoint: ``host:port`` or a URL; ``https`` is spoken when the URL says so.
         service: What the process is called in the traces.
 
-    Raises:
-        NotInstalled: The extra [tracing] is not installed.
+    Raises NotInstalled: The extra [tracing] is not installed.
     """
     global _export  # noqa: PLW0603 - one of a process, like its log
     if _export is None:

@@ -322,10 +322,8 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
 
     ``flags`` has values by the names of the fields; those that are None were not given.
 
-    Raises:
-        pydantic.ValidationError: A value, or an unknown key of the file.
-        tomllib.TOMLDecodeError: The file is no TOML.
-        UnicodeDecodeError: It is no text.
+    Raises pydantic.ValidationError: A value, or an unknown key of the file;
+    tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     if file is None:

@@ -19,7 +19,7 @@ from acpc_client.results import UploadProgress
 from acpc_client.retries import RetryPolicy
 from acpc_lab.tables import load_anchors
 from anchor_counterparty import AnchorCounterparty, serve_anchors
-from client_messages import status
+from client_messages import retry_info, status
 from google.rpc import error_details_pb2
 
 COUNT = 20
@@ -98,9 +98,7 @@ def test_frames_travel_in_the_smaller_form(
 def refusal(code: str, reason: str = "", retry: float | None = None) -> Any:
     details: list[Any] = [error_details_pb2.ErrorInfo(reason=reason, domain="acpc.v1")]
     if retry is not None:
-        info = error_details_pb2.RetryInfo()
-        info.retry_delay.FromMilliseconds(int(retry * 1000))
-        details.append(info)
+        details.append(retry_info(retry))
     return status(grpc.StatusCode[code], "told to", *details)
 
 

@@ -48,9 +48,7 @@ def test_what_was_sent_is_what_is_read(
         numeric_mode=NumericMode.FP32,
         request_id="r",
     ).request
-    message = operation("operations/r")
-    message.metadata.Pack(pb.ScoreCheckpointMetadata(request=sent))
-    read = Operation.from_message(message).request
+    read = Operation.from_message(operation("operations/r", request=sent)).request
     assert read == ScoreRequest(
         checkpoint=CheckpointRef("trained"),
         reference=reference,
@@ -77,19 +75,12 @@ def test_metadata_without_a_request_gives_none() -> None:
 
 def _wider() -> perturbation_pb2.PerturbationSpec:
     """What a newer server may accept: this client knows sigma up to 1."""
-    return perturbation_pb2.PerturbationSpec(
-        gaussian_noise=perturbation_pb2.GaussianNoise(sigma=2.0)
-    )
+    return perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": 2.0})
 
 
 def test_a_request_out_of_the_known_ranges_is_none_and_the_operation_is_read() -> None:
-    message = operation("operations/r")
-    metadata = pb.ScoreCheckpointMetadata()
-    assert message.metadata.Unpack(metadata)
-    metadata.request.perturbation.CopyFrom(_wider())
-    metadata.request.anchor_set = "a" * 64
-    message.metadata.Pack(metadata)
-    read = Operation.from_message(message)
+    asked = {"perturbation": _wider(), "anchor_set": "a" * 64}
+    read = Operation.from_message(operation("operations/r", request=asked))
     assert read.request is None
     assert (read.checkpoint, read.attempts) == (CheckpointRef("trained"), 1)
 

@@ -22,9 +22,7 @@ from acpc_client.errors import (
 from acpc_client.inputs import Pair
 from acpc_client.retries import RetryPolicy
 from client_counterparty import Counterparty
-from client_messages import operation, score_response, status
-from google.protobuf import duration_pb2
-from google.rpc import error_details_pb2
+from client_messages import operation, retry_info, score_response, status
 
 NAME = "operations/1"
 DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
@@ -103,8 +101,7 @@ def test_a_stream_the_server_refuses_is_a_typed_error(
 def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
     side: Any, counterparty: Counterparty, pair: Any, blocks: np.ndarray, width: int
 ) -> None:
-    hint = error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=7))
-    busy = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "all sessions are taken", hint)
+    busy = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "all sessions are taken", retry_info(7))
     frames = np.zeros((1, width, width, 3), np.uint8)
     shift = GaussianNoise(0.08)
     plan: dict[str, Any] = {"history": frames, "goal": frames[0], "perturbations": shift}

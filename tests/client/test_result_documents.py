@@ -40,18 +40,17 @@ ENDED = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
 
 def scored() -> Operation:
-    message = operation("operations/mine", 4, response=score_response(pb.OUTCOME_FAILED))
-    metadata = pb.ScoreCheckpointMetadata()
-    message.metadata.Unpack(metadata)
-    metadata.request.checkpoint.name = "trained"
-    metadata.request.reference.name = "base"
-    metadata.request.dataset.dataset = "rooms.h5"
-    metadata.request.dataset.task = "tworoom"
-    metadata.request.perturbation.gaussian_noise.sigma = 0.08
-    metadata.request.thresholds.ir = 0.25
-    metadata.end_time.FromDatetime(ENDED)
-    message.metadata.Pack(metadata)
-    return Operation.from_message(message)
+    asked = {
+        "checkpoint": {"name": "trained"},
+        "reference": {"name": "base"},
+        "dataset": {"dataset": "rooms.h5", "task": "tworoom"},
+        "perturbation": {"gaussian_noise": {"sigma": 0.08}},
+        "thresholds": {"ir": 0.25},
+    }
+    answer = score_response(pb.OUTCOME_FAILED)
+    return Operation.from_message(
+        operation("operations/mine", 4, response=answer, request=asked, end_time=ENDED)
+    )
 
 
 def studied() -> Operation:

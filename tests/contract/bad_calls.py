@@ -1,46 +1,29 @@
 """Bad requests that no good one is a part of: names, pages, sessions, and what a set has not."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import given_wire as given
 import planning_wire as planning
 import wire
-from acpc.v1 import anchor_service_pb2 as anchors
-from acpc.v1 import checkpoint_service_pb2 as checkpoints
-from acpc.v1 import dataset_service_pb2 as datasets
 from acpc.v1 import diagnostic_service_pb2 as pb
-from acpc.v1 import scoring_service_pb2 as scoring
 from acpc.v1 import study_service_pb2
 from bad_cases import PLAN, study
 from declared import Case, Rows, Rules, broken
-from google.longrunning import operations_pb2 as operations
 from google.protobuf.duration_pb2 import Duration
+from methods import METHODS, path_of, request_of
 from rules import ABSENT, HUGE, LATE, LONG, ONE, UNICODE, floats
 
-OPERATIONS = {
-    "Operations.GetOperation": operations.GetOperationRequest,
-    "Operations.CancelOperation": operations.CancelOperationRequest,
-    "Operations.DeleteOperation": operations.DeleteOperationRequest,
-    "Operations.WaitOperation": operations.WaitOperationRequest,
-    "ScoringService.WatchOperation": scoring.WatchOperationRequest,
-    "ScoringService.PreviewAnchors": scoring.PreviewAnchorsRequest,
-}
-LISTS = {
-    "Operations.ListOperations": operations.ListOperationsRequest,
-    "CheckpointService.ListCheckpoints": checkpoints.ListCheckpointsRequest,
-    "DatasetService.ListDatasets": datasets.ListDatasetsRequest,
-    "DatasetService.ListTasks": datasets.ListTasksRequest,
-    "AnchorService.ListAnchorSets": anchors.ListAnchorSetsRequest,
-}
-LOADS = {
-    "CheckpointService.GetCheckpoint": checkpoints.GetCheckpointRequest,
-    "CheckpointService.LoadCheckpoint": checkpoints.LoadCheckpointRequest,
-    "CheckpointService.UnloadCheckpoint": checkpoints.UnloadCheckpointRequest,
-}
-SETS = {
-    "AnchorService.GetAnchorSet": anchors.GetAnchorSetRequest,
-    "AnchorService.DeleteAnchorSet": anchors.DeleteAnchorSetRequest,
-}
+OPERATIONS = (
+    "Operations.GetOperation", "Operations.CancelOperation", "Operations.DeleteOperation",
+    "Operations.WaitOperation", "ScoringService.WatchOperation", "ScoringService.PreviewAnchors",
+)  # fmt: skip
+LISTS = (
+    "Operations.ListOperations", "CheckpointService.ListCheckpoints", "DatasetService.ListDatasets",
+    "DatasetService.ListTasks", "AnchorService.ListAnchorSets",
+)  # fmt: skip
+LOADS = [f"CheckpointService.{verb}Checkpoint" for verb in ("Get", "Load", "Unload")]
+SETS = ("AnchorService.GetAnchorSet", "AnchorService.DeleteAnchorSet")
 NAMED = [
     *(({"name": name}, "name") for name in ("", "operations/", "jobs/1", UNICODE * 20_000)),
     *(
@@ -70,17 +53,17 @@ DIGESTS = [
 LONG_ID = ({"checkpoint": wire.checkpoint(), "request_id": "x" * 129}, "request_id")
 
 
-def _of(methods: dict[str, Any], rows: list[tuple[Any, ...]]) -> list[Case]:
+def _of(methods: Iterable[str], rows: list[tuple[Any, ...]], mark: str = "") -> list[Case]:
     """Every row as the request of every method."""
     return [
-        Case(f"{method}-{number}", method, kind(**fields), *rest)
-        for method, kind in methods.items()
+        Case(f"{name}-{number}{mark}", name, request_of(METHODS[path_of(name)], **fields), *rest)
+        for name in methods
         for number, (fields, *rest) in enumerate(rows)
     ]
 
 
-def _only(method: str, kind: Any, rows: list[tuple[Any, ...]]) -> list[Case]:  # noqa: ANN401
-    return [Case(f"{case.id}-own", *case[1:]) for case in _of({method: kind}, rows)]
+def _only(method: str, rows: list[tuple[Any, ...]]) -> list[Case]:
+    return _of([method], rows, "-own")
 
 
 def _creates() -> list[Case]:
@@ -97,7 +80,7 @@ def _creates() -> list[Case]:
         (created(history=0), "history"),
         (created(horizon=0), "horizon"),
     ]
-    return _of({"AnchorService.CreateAnchorSet": anchors.CreateAnchorSetRequest}, rows)
+    return _of(["AnchorService.CreateAnchorSet"], rows)
 
 
 BAD_CALLS = [
@@ -108,31 +91,24 @@ BAD_CALLS = [
     *_creates(),
     *_only(
         "Operations.ListOperations",
-        operations.ListOperationsRequest,
         [
             ({"page_size": -1}, "page_size"),
             ({"name": "jobs"}, "name"),
             *(({"filter": text}, "filter") for text in ("done", "state=odd", UNICODE * 20_000)),
         ],
     ),
-    *_only(
-        "CheckpointService.ListCheckpoints",
-        checkpoints.ListCheckpointsRequest,
-        [({"page_size": HUGE}, "page_size")],
-    ),
+    *_only("CheckpointService.ListCheckpoints", [({"page_size": HUGE}, "page_size")]),
     *_only(
         "CheckpointService.LoadCheckpoint",
-        checkpoints.LoadCheckpointRequest,
         [LONG_ID, ({"checkpoint": wire.checkpoint(digest="0" * 64)}, "", LATE)],
     ),
-    *_only("CheckpointService.UnloadCheckpoint", checkpoints.UnloadCheckpointRequest, [LONG_ID]),
+    *_only("CheckpointService.UnloadCheckpoint", [LONG_ID]),
     *_only(
         "Operations.WaitOperation",
-        operations.WaitOperationRequest,
         [({"name": "operations/x", "timeout": Duration(seconds=-5)}, "timeout")],
     ),
     *_of(
-        {"AnchorService.GetUpload": anchors.GetUploadRequest},
+        ["AnchorService.GetUpload"],
         [
             ({}, "request_id"),
             ({"request_id": "x" * 129}, "request_id"),

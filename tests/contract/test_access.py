@@ -19,6 +19,7 @@ from credentials import Authority, Identity, private_pem, public_pem, token
 from cryptography.hazmat.primitives.asymmetric import ec
 from google.longrunning import operations_pb2
 from grpc_health.v1 import health_pb2
+from methods import call
 from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
@@ -48,17 +49,6 @@ def bearer(text: str) -> Metadata:
     return (("authorization", f"Bearer {text}"),)
 
 
-def call(
-    channel: grpc.Channel, method: str, metadata: Metadata = (), data: bytes | None = b""
-) -> wire.Refusal | None:
-    """How a call of any method was refused; one message, or none at all, is sent."""
-    messages = [] if data is None else [data]
-    stream = channel.stream_stream(method)
-    return wire.refusal(
-        lambda: list(stream(iter(messages), metadata=metadata, timeout=GENEROUS_SECONDS))
-    )
-
-
 @dataclass
 class Guarded:
     """A server that asks for credentials, and a key for each role."""
@@ -76,9 +66,9 @@ class Guarded:
         wait_until(lambda: self.code(LIST, bearer(key)) != "UNAUTHENTICATED")
         return key
 
-    def code(self, method: str, metadata: Metadata = (), data: bytes | None = b"") -> str:
+    def code(self, method: str, metadata: Metadata = (), data: bytes = b"") -> str:
         """Status of a call."""
-        refused = call(self.channel, method, metadata, data)
+        refused = call(self.channel, method, data, metadata)
         return refused.code if refused else "OK"
 
 
@@ -116,7 +106,7 @@ def test_a_method_is_for_its_role_alone(guarded: Guarded, method: str) -> None:
         if role is METHOD_ROLES[method]:
             assert code not in ("UNAUTHENTICATED", "PERMISSION_DENIED", "INTERNAL")
         else:
-            refused = call(guarded.channel, method, bearer(key))
+            refused = call(guarded.channel, method, metadata=bearer(key))
             assert (refused.code, refused.reason) == ("PERMISSION_DENIED", "ROLE_MISSING")
             assert f"needs the role {METHOD_ROLES[method]}" in refused.message
 
@@ -127,7 +117,7 @@ def test_only_who_may_list_names_is_told_the_nearest(guarded: Guarded) -> None:
     both = guarded.new_key("reader", Role.SCORE, Role.READ, tenant="lab")
     told = {}
     for name, key in (("score", guarded.keys[Role.SCORE]), ("both", both)):
-        refused = call(guarded.channel, SCORE, bearer(key), asked)
+        refused = call(guarded.channel, SCORE, asked, bearer(key))
         assert refused.code == "NOT_FOUND"
         told[name] = refused.message
     assert told["score"] == "checkpoint 'lewn': 'lewn' does not exist"
@@ -163,7 +153,8 @@ def test_tokens(guarded: Guarded) -> None:
     assert guarded.code(LIST, bearer(token(KEY, **good))) == "OK"
     assert guarded.code(SCORE, bearer(token(KEY, **good))) == "PERMISSION_DENIED"
     assert guarded.code(LIST, bearer(token(KEY, **{**good, "team": "x"}))) == "UNAUTHENTICATED"
-    expired = call(guarded.channel, LIST, bearer(token(KEY, **good, exp=1_000_000_000)))
+    old = bearer(token(KEY, **good, exp=1_000_000_000))
+    expired = call(guarded.channel, LIST, metadata=old)
     assert expired.reason == "EXPIRED_CREDENTIALS"
     line = guarded.server.wait_for_log(
         lambda line: line["event"] == "rpc" and line["principal"] == "login:robot-7"
@@ -284,7 +275,7 @@ def test_a_quota_of_the_access_file_counts(guarded: Guarded) -> None:
     key, over = guarded.new_key("narrow", tenant="lab"), threading.Event()
     try:
         held = open_pairs(guarded, key, over)
-        refused = call(guarded.channel, PAIRS, bearer(key))
+        refused = call(guarded.channel, PAIRS, metadata=bearer(key))
         assert refused.reason == "TOO_MANY_STREAMS"
         wide = guarded.new_key("wide", tenant="other")
         more = [open_pairs(guarded, wide, over) for _ in range(2)]

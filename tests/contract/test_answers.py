@@ -27,25 +27,11 @@ from acpc.contract import (
     WireEnum,
 )
 from acpc.contract.messages import wire_names
-from acpc.v1 import (
-    anchor_service_pb2,
-    checkpoint_service_pb2,
-    dataset_service_pb2,
-    diagnostic_service_pb2,
-    scoring_service_pb2,
-    study_service_pb2,
-)
+from acpc.v1 import scoring_service_pb2, study_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from methods import METHODS
 
-SERVICES = (
-    anchor_service_pb2,
-    checkpoint_service_pb2,
-    dataset_service_pb2,
-    diagnostic_service_pb2,
-    scoring_service_pb2,
-    study_service_pb2,
-)
 # Messages that only hold answers: pages, members of streams, one field around a record.
 WRAPPERS = {
     "CreateAnchorSetResponse", "GetAnchorSetResponse", "ListAnchorSetsResponse",
@@ -86,12 +72,7 @@ ANSWERS = sorted((cls for cls in CLASSES if issubclass(cls, Record)), key=lambda
 
 def answered() -> Iterator[Any]:
     """Every message of ours that an answer, or a job's metadata, holds."""
-    todo = [
-        method.output_type
-        for module in SERVICES
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service.methods
-    ]
+    todo = [method.output_type for method in METHODS.values()]
     todo += [
         scoring_service_pb2.ScoreCheckpointResponse.DESCRIPTOR,
         scoring_service_pb2.ScoreCheckpointMetadata.DESCRIPTOR,

@@ -8,51 +8,29 @@ import planning_wire as planning
 import pytest
 import wire
 from acpc.contract import NumericMode
-from acpc.v1 import (
-    anchor_service_pb2_grpc,
-    checkpoint_service_pb2_grpc,
-    dataset_service_pb2_grpc,
-    diagnostic_service_pb2,
-    diagnostic_service_pb2_grpc,
-    scoring_service_pb2_grpc,
-    study_service_pb2_grpc,
-)
+from acpc.v1 import diagnostic_service_pb2
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from bad_calls import BAD_CALLS, BAD_ORDERS, BAD_STUDIES
 from bad_cases import BAD_SESSIONS, BAD_UNARY, STUDIES, study
 from declared import Case
-from google.longrunning import operations_pb2_grpc
+from methods import path_of
 from waiting import GENEROUS_SECONDS
 
 # What a client takes by default.
 TRAILER_BYTES = 8192
-STUBS = {
-    "ScoringService": scoring_service_pb2_grpc.ScoringServiceStub,
-    "CheckpointService": checkpoint_service_pb2_grpc.CheckpointServiceStub,
-    "DatasetService": dataset_service_pb2_grpc.DatasetServiceStub,
-    "DiagnosticService": diagnostic_service_pb2_grpc.DiagnosticServiceStub,
-    "AnchorService": anchor_service_pb2_grpc.AnchorServiceStub,
-    "StudyService": study_service_pb2_grpc.StudyServiceStub,
-    "Operations": operations_pb2_grpc.OperationsStub,
-}
 BAD = [*BAD_UNARY, *BAD_CALLS, *BAD_STUDIES]
 PAIRS = [case for case in BAD_UNARY if case.method == "DiagnosticService.ComparePair"]
 
 
 def call(channel: grpc.Channel, case: Case) -> tuple[wire.Refusal | None, int]:
     """How a method refuses a request, and how many messages of a stream come before."""
-    service, name = case.method.split(".")
-    bound = getattr(STUBS[service](channel), name)
-    sent = iter(case.request) if isinstance(case.request, list) else case.request
-    answers: list[object] = []
-
-    def run() -> None:
-        answer = bound(sent, timeout=GENEROUS_SECONDS)
-        if isinstance(answer, grpc.Call):
-            answers.extend(answer)
-
-    return wire.refusal(run), len(answers)
+    messages = case.request if isinstance(case.request, list) else [case.request]
+    sent = (message.SerializeToString() for message in messages)
+    stream = channel.stream_stream(path_of(case.method))
+    answers: list[bytes] = []
+    refused = wire.refusal(lambda: answers.extend(stream(sent, timeout=GENEROUS_SECONDS)))
+    return refused, len(answers)
 
 
 def check(refused: wire.Refusal | None, code: str, field: str) -> None:

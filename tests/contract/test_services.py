@@ -22,20 +22,12 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
+from methods import SERVICES
 from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-SERVICES = (
-    "acpc.v1.AnchorService",
-    "acpc.v1.CheckpointService",
-    "acpc.v1.DatasetService",
-    "acpc.v1.DiagnosticService",
-    "acpc.v1.ScoringService",
-    "acpc.v1.StudyService",
-    "google.longrunning.Operations",
-)
 PROTO = Path(acpc.__file__).parents[1]
 
 

@@ -7,26 +7,15 @@ from typing import Any
 
 import pytest
 from acpc.contract import ScoreProtocol, read_spec
-from acpc.v1 import (
-    anchor_service_pb2,
-    checkpoint_service_pb2,
-    diagnostic_service_pb2,
-    scoring_service_pb2,
-)
 from acpc_server.settings import Settings
 from deployment_files import GUIDE, ROOT, table
-from google.longrunning import operations_pb2
-from google.protobuf import descriptor_pool, json_format, message_factory
+from google.protobuf import descriptor_pool, json_format
 from grpc_health.v1 import health_pb2
+from methods import METHODS, methods_of, request_of
 
 TEXT = "\n".join(GUIDE.values())
 BLOCKS = re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL)
-FILES = (anchor_service_pb2, checkpoint_service_pb2, diagnostic_service_pb2, scoring_service_pb2)
-SERVED = {
-    service.full_name
-    for module in (*FILES, operations_pb2, health_pb2)
-    for service in module.DESCRIPTOR.services_by_name.values()
-}
+SERVED = METHODS | methods_of(health_pb2.DESCRIPTOR)
 
 
 def _grpcurl() -> list[list[str]]:
@@ -43,12 +32,8 @@ CALLS = [call for call in _grpcurl() if "/" in call[-1]]
 
 
 def _message(call: list[str]) -> Any:  # noqa: ANN401 - whichever message the call names
-    service, method = call[-1].split("/")
-    assert service in SERVED
-    found = descriptor_pool.Default().FindServiceByName(service).methods_by_name[method]
-    message = message_factory.GetMessageClass(found.input_type)()
     data = json.loads(call[call.index("-d") + 1]) if "-d" in call else {}
-    return json_format.ParseDict(data, message)
+    return json_format.ParseDict(data, request_of(SERVED[f"/{call[-1]}"]))
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call[-1])

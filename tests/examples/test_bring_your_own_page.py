@@ -11,22 +11,18 @@ import pytest
 import torch
 from acpc_server.models import load_checkpoint
 from acpc_server.models.conformance import check_model
+from example_scripts import EXAMPLES, plugged_in
 from installed_package import install
 
-ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "examples" / "bring_your_own"
-PAGE = (ROOT / "docs" / "bring-your-own-model.md").read_text()
+SOURCE = EXAMPLES / "bring_your_own"
+PAGE = (EXAMPLES.parent / "docs" / "bring-your-own-model.md").read_text()
 ADAPTER = SOURCE / "acpc_conv_jepa" / "family.py"
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    site = tmp_path / "site"
-    site.mkdir()
-    monkeypatch.syspath_prepend(str(install(SOURCE, site)))
-    yield site
-    for name in [n for n in sys.modules if n.partition(".")[0] == "acpc_conv_jepa"]:
-        del sys.modules[name]
+def installed(tmp_path: Path) -> Iterator[None]:
+    with plugged_in(install(SOURCE, tmp_path), "acpc_conv_jepa"):
+        yield
 
 
 def lines(text: str) -> list[str]:
@@ -57,19 +53,15 @@ def test_the_adapter_is_as_short_as_the_page_says() -> None:
     assert count < 150
 
 
-def test_the_page_shows_promises_that_conformance_checks(installed: Path) -> None:
+def test_the_page_shows_promises_that_conformance_checks(installed: None) -> None:
     model = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
     findings = check_model(model)
     shown = re.findall(r"^kept    (.*)$", PAGE, re.MULTILINE)
     assert shown == [finding.promise for finding in (*findings[:2], findings[-1])]
 
 
-def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = next(
-        block
-        for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-        if "def test_conformance" in block
-    )
+def test_the_test_on_the_page_passes(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = [block for block in blocks("python") if "def test_conformance" in block]
     names: dict[str, object] = {}
     exec(compile(code, "page", "exec"), names)  # noqa: S102 - our own page
     monkeypatch.chdir(SOURCE)
@@ -79,7 +71,7 @@ def test_the_test_on_the_page_passes(installed: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_checkpoints_are_made_by_their_script(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few steps of it: the folder loads, and its config is that of the committed ones."""
     given = f"--steps 2 --episodes 4 --only conv-base --out {tmp_path / 'out'}"

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import processes
 import pytest
+from example_scripts import EXAMPLES
 from server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def _run(target: str, out: Path) -> str:

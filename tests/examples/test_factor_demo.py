@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import processes
 import pytest
+from example_scripts import EXAMPLES
 from factor_set import draw_anchors, factor_views
 from factors import COLOURS, FACTORS
 from waiting import GENEROUS_SECONDS
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_anchors_are_windows_of_the_world_and_their_views_fit_them() -> None:

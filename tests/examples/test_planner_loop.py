@@ -2,18 +2,16 @@
 
 import os
 import sys
-from pathlib import Path
 
 import processes
 import pytest
+from example_scripts import EXAMPLES
 
 pytestmark = pytest.mark.slow
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "planner_loop.py"
-
 
 def test_the_loop_ends_with_a_row_per_checkpoint_and_planner() -> None:
-    command = [sys.executable, EXAMPLE, "--episodes", "1", "--sigma", "0"]
+    command = [sys.executable, EXAMPLES / "planner_loop.py", "--episodes", "1", "--sigma", "0"]
     environment = {**os.environ, "COLUMNS": "120"}
     shown = processes.run(command, env=environment)
     rows = [line.split("│") for line in shown.stdout.splitlines() if line.startswith("│")]

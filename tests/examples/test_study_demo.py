@@ -1,11 +1,10 @@
 """The demo of studies: what nothing puts to the test is not said to hold."""
 
 import sys
-from pathlib import Path
 
 import processes
+from example_scripts import EXAMPLES
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 CODE = """
 from acpc_lab.studies.statistics import Spread
 from acpc_lab.studies.planner import PlannerSummary

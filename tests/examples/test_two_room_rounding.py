@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import score_reference
@@ -11,13 +10,14 @@ from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client import NumericMode
 from acpc_client.sync.client import AcpcClient
 from dataset import columns
+from example_scripts import EXAMPLES
 from public_dataset import PublicColumns, write_public_dataset
 from reference_model import ReferenceModel
 from rounding_world import check_agreement
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
-SHIPPED = Path(__file__).parents[2] / "examples" / "two_room" / "checkpoints"
+SHIPPED = EXAMPLES / "two_room" / "checkpoints"
 COUNT, DRAWS = 20, 2
 
 

@@ -21,7 +21,7 @@ from acpc_server.models import (
     rollout,
     with_proprio,
 )
-from example_scripts import plugged_in
+from example_scripts import EXAMPLES, plugged_in
 from installed_package import install
 from payload import Payload, Write, with_parts, with_tensor
 from torch.utils.flop_counter import FlopCounterMode
@@ -29,7 +29,7 @@ from typer.testing import CliRunner
 from vjepa2_ac import convert as script
 from vjepa2_ac import tiny
 
-SOURCE = Path(__file__).parents[2] / "examples" / "vjepa2_ac"
+SOURCE = EXAMPLES / "vjepa2_ac"
 CPU = torch.device("cpu")
 TINY = tiny.Sizes()
 WIDER = tiny.Sizes(width=48, depth=3, heads=3, grid=2, inner=44, inner_heads=1, extrinsics=True)

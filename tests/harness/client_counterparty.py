@@ -11,21 +11,20 @@ from typing import Any
 
 import grpc
 import numpy as np
+from acpc.v1 import checkpoint_service_pb2 as checkpoints
 from acpc.v1 import (
-    checkpoint_service_pb2,
     checkpoint_service_pb2_grpc,
-    dataset_service_pb2,
     dataset_service_pb2_grpc,
-    diagnostic_service_pb2,
     diagnostic_service_pb2_grpc,
-    receipt_pb2,
     scoring_service_pb2,
     scoring_service_pb2_grpc,
     study_service_pb2_grpc,
 )
+from acpc.v1 import dataset_service_pb2 as datasets
+from acpc.v1 import diagnostic_service_pb2 as diagnostics
 from client_messages import RECEIPT, operation, status, study_operation, tensor
 from google.longrunning import operations_pb2, operations_pb2_grpc
-from google.protobuf import duration_pb2, empty_pb2
+from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -87,51 +86,34 @@ class Counterparty(
         return self._compare(request)
 
     def _compare(self, request: Any) -> Any:
-        results = []
-        for index, _ in enumerate(request.perturbations.specs):
-            for draw in range(request.perturbations.draws):
-                drift = None
-                if request.HasField("observed_future"):
-                    drift = diagnostic_service_pb2.ErrorDrift(drift=0.5, bound=1.5)
-                results.append(
-                    diagnostic_service_pb2.PairResult(
-                        spec_index=index,
-                        draw=draw,
-                        acpc=1.5,
-                        acpc_one_step=1.25,
-                        step_distances=[1.25, 1.75],
-                        encoder_shift=4.0,
-                        error_drift=drift,
-                    )
-                )
+        measured = {"acpc": 1.5, "acpc_one_step": 1.25, "step_distances": [1.25, 1.75]}
+        if request.HasField("observed_future"):
+            measured["error_drift"] = {"drift": 0.5, "bound": 1.5}
+        results = [
+            {"spec_index": index, "draw": draw, "encoder_shift": 4.0, **measured}
+            for index, _ in enumerate(request.perturbations.specs)
+            for draw in range(request.perturbations.draws)
+        ]
         for view in range(request.explicit_views.shape[0] if request.explicit_views.shape else 0):
-            results.append(diagnostic_service_pb2.PairResult(draw=view, acpc=2.5))
-        return diagnostic_service_pb2.ComparePairResponse(
+            results.append({"draw": view, "acpc": 2.5})
+        return diagnostics.ComparePairResponse(
             request_id=request.request_id,
             results=results,
             receipt=RECEIPT,
-            timing=receipt_pb2.Timing(compute=duration_pb2.Duration(seconds=1, nanos=500_000_000)),
+            timing={"compute": {"seconds": 1, "nanos": 500_000_000}},
         )
 
     def ComparePairs(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         self._begin("ComparePairs", None, context)
         for request in requests:
             if request.pair.weights == [2.0]:
-                violation = error_details_pb2.BadRequest.FieldViolation(
-                    field="weights", description="sum to 2"
-                )
-                error = status(
-                    grpc.StatusCode.INVALID_ARGUMENT,
-                    "weights: sum to 2",
-                    error_details_pb2.BadRequest(field_violations=[violation]),
-                )
-                yield diagnostic_service_pb2.ComparePairsResponse(
-                    pair_id=request.pair_id, error=error
-                )
-                continue
-            yield diagnostic_service_pb2.ComparePairsResponse(
-                pair_id=request.pair_id, response=self._compare(request.pair)
-            )
+                wrong = {"field": "weights", "description": "sum to 2"}
+                details = error_details_pb2.BadRequest(field_violations=[wrong])
+                error = status(grpc.StatusCode.INVALID_ARGUMENT, "weights: sum to 2", details)
+                answer = {"error": error}
+            else:
+                answer = {"response": self._compare(request.pair)}
+            yield diagnostics.ComparePairsResponse(pair_id=request.pair_id, **answer)
 
     def PreviewAnchors(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("PreviewAnchors", request, context)
@@ -159,11 +141,9 @@ class Counterparty(
             for draw in range(asked.perturbations.draws):
                 small = candidates <= self.largest_certified
                 certified = small and (spec, draw) not in self.uncertified
-                certificate = diagnostic_service_pb2.SelectionCertificate(
-                    certified=certified, margin=0.5 if certified else -0.25
-                )
+                certificate = {"certified": certified, "margin": 0.5 if certified else -0.25}
                 views.append(
-                    diagnostic_service_pb2.ViewCertificate(
+                    diagnostics.ViewCertificate(
                         spec_index=spec,
                         draw=draw,
                         perturbed_winner=0 if certified else 1,
@@ -178,34 +158,27 @@ class Counterparty(
                     )
                 )
         fraction = sum(view.top1.certified for view in views) / max(1, len(views))
-        return diagnostic_service_pb2.CertifyPoolResponse(
+        return diagnostics.CertifyPoolResponse(
             request_id=asked.request_id,
             clean_costs=costs,
             clean_elites=range(asked.elite_count),
             views=views,
             top1_certified_fraction=fraction,
             elite_certified_fraction=fraction if asked.elite_count else 0.0,
-            clean_gaps=diagnostic_service_pb2.CleanGaps(
-                top1=1.0, elite=1.0 if asked.elite_count else None
-            ),
-            certified_severities=[
-                diagnostic_service_pb2.CertifiedSeverity(kind="gaussian_noise", top1=0.08)
-            ],
+            clean_gaps={"top1": 1.0, "elite": 1.0 if asked.elite_count else None},
+            certified_severities=[{"kind": "gaussian_noise", "top1": 0.08}],
             coverage=self._coverage(asked),
             receipt=RECEIPT,
         )
 
     def _coverage(self, asked: Any) -> list[Any]:
         """A statement for each perturbation, where a goal asks for them."""
-        holds = diagnostic_service_pb2.COVERAGE_OUTCOME_HOLDS
-        fails = diagnostic_service_pb2.COVERAGE_OUTCOME_FAILS
-        finding = diagnostic_service_pb2.CoverageFinding(
-            outcome=fails if self.uncovered else holds, draws=59, changed=59 * self.uncovered
-        )
+        holds, fails = diagnostics.COVERAGE_OUTCOME_HOLDS, diagnostics.COVERAGE_OUTCOME_FAILS
+        outcome = fails if self.uncovered else holds
+        finding = {"outcome": outcome, "draws": 59, "changed": 59 * self.uncovered}
+        elite = finding if asked.elite_count else None
         return [
-            diagnostic_service_pb2.CoverageStatement(
-                spec_index=spec, top1=finding, elite=finding if asked.elite_count else None
-            )
+            diagnostics.CoverageStatement(spec_index=spec, top1=finding, elite=elite)
             for spec in range(len(asked.perturbations.specs))
             if asked.HasField("coverage_goal")
         ]
@@ -214,11 +187,8 @@ class Counterparty(
         self._refuse("PlanUnread", context)
         first = next(requests)
         self._begin("Plan", first, context)
-        yield diagnostic_service_pb2.PlanResponse(
-            started=diagnostic_service_pb2.PlanStarted(
-                request_id=first.start.request_id, receipt=RECEIPT
-            )
-        )
+        started = {"request_id": first.start.request_id, "receipt": RECEIPT}
+        yield diagnostics.PlanResponse(started=started)
         for request in requests:
             while self.stalled.is_set() and context.is_active():
                 time.sleep(0.01)
@@ -229,83 +199,76 @@ class Counterparty(
                 mean = np.frombuffer(pool.proposal.mean.data, np.float32)
                 sampled = tensor(np.stack([mean] * pool.proposal.candidates))
             count = pool.proposal.candidates or pool.candidates.shape[0]
-            yield diagnostic_service_pb2.PlanResponse(
-                certificate=diagnostic_service_pb2.PlanCertificate(
-                    iteration=pool.iteration + self.iteration_error,
-                    certificate=self._certify(first.start, count),
-                    candidates=sampled,
-                )
+            yield diagnostics.PlanResponse(
+                certificate={
+                    "iteration": pool.iteration + self.iteration_error,
+                    "certificate": self._certify(first.start, count),
+                    "candidates": sampled,
+                }
             )
         self.goodbyes.release()
 
     def PlanPaired(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("PlanPaired", request, context)
         plan = tensor(np.ones((request.budget.horizon, 2), np.float32))
-        certificate = diagnostic_service_pb2.SelectionCertificate(certified=True, margin=0.25)
-        iteration = diagnostic_service_pb2.PairedIteration(
-            elite=certificate, top1=certificate, same_elites=True, acpc_q90=0.5
+        certificate = {"certified": True, "margin": 0.25}
+        selections = {"elite": certificate, "top1": certificate}
+        iterations = [{**selections, "same_elites": True, "acpc_q90": 0.5}]
+        iterations *= request.budget.iterations
+        view = {"perturbed_plan": plan, "iterations": iterations}
+        parted = {"draw": 1, "first_divergence": 0, "selection_regret": 0.125}
+        return diagnostics.PlanPairedResponse(
+            request_id=request.request_id,
+            clean_plan=plan,
+            views=[{**view, "certified": True}, {**view, **parted}],
+            receipt=RECEIPT,
+            clean_gaps=[{"top1": 0.5, "elite": 0.25}] * len(iterations),
         )
-        iterations = [iteration] * request.budget.iterations
-        same = diagnostic_service_pb2.PairedPlan(
-            perturbed_plan=plan, iterations=iterations, certified=True
-        )
-        other = diagnostic_service_pb2.PairedPlan(
-            draw=1, perturbed_plan=plan, iterations=iterations, first_divergence=0,
-            selection_regret=0.125,
-        )  # fmt: skip
-        return diagnostic_service_pb2.PlanPairedResponse(
-            request_id=request.request_id, clean_plan=plan, views=[same, other], receipt=RECEIPT,
-            clean_gaps=[diagnostic_service_pb2.CleanGaps(top1=0.5, elite=0.25)] * len(iterations),
-        )  # fmt: skip
 
     def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("ListCheckpoints", request, context)
         start = int(request.page_token or 0)
         names = ["one", "two", "three"][start : start + 2]
-        return checkpoint_service_pb2.ListCheckpointsResponse(
+        return checkpoints.ListCheckpointsResponse(
             checkpoints=[self._checkpoint(name) for name in names],
             next_page_token="2" if start == 0 else "",
         )
 
     def ListDatasets(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("ListDatasets", request, context)
-        file = dataset_service_pb2.DatasetFile(name="rooms.h5", size_bytes=2**20)
-        return dataset_service_pb2.ListDatasetsResponse(datasets=[file])
+        return datasets.ListDatasetsResponse(datasets=[{"name": "rooms.h5", "size_bytes": 2**20}])
 
     def ListTasks(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("ListTasks", request, context)
-        rooms = dataset_service_pb2.TaskSummary(
-            name="rooms", description="Rooms.", state="pose", frameskip=5, history=3
-        )
-        own = dataset_service_pb2.TaskSummary(name="own.yaml")
-        tasks = [rooms] if not request.page_token else [own]
-        token = "1" if not request.page_token else ""
-        return dataset_service_pb2.ListTasksResponse(tasks=tasks, next_page_token=token)
+        known = {"description": "Rooms.", "state": "pose", "frameskip": 5, "history": 3}
+        rooms, own = {"name": "rooms", **known}, {"name": "own.yaml"}
+        tasks, token = ([own], "") if request.page_token else ([rooms], "1")
+        return datasets.ListTasksResponse(tasks=tasks, next_page_token=token)
 
     def GetCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("GetCheckpoint", request, context)
         found = self._checkpoint(request.checkpoint.name)
-        return checkpoint_service_pb2.GetCheckpointResponse(checkpoint=found)
+        return checkpoints.GetCheckpointResponse(checkpoint=found)
 
     def LoadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("LoadCheckpoint", request, context)
         loaded = self._checkpoint(request.checkpoint.name, pinned=request.pin)
-        loaded.state = checkpoint_service_pb2.CHECKPOINT_STATE_LOADED
+        loaded.state = checkpoints.CHECKPOINT_STATE_LOADED
         loaded.model.family = "lewm"
         loaded.model.digest = "d" * 64
-        return checkpoint_service_pb2.LoadCheckpointResponse(checkpoint=loaded)
+        return checkpoints.LoadCheckpointResponse(checkpoint=loaded)
 
     def UnloadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._begin("UnloadCheckpoint", request, context)
         found = self._checkpoint(request.checkpoint.name)
-        return checkpoint_service_pb2.UnloadCheckpointResponse(checkpoint=found)
+        return checkpoints.UnloadCheckpointResponse(checkpoint=found)
 
     @staticmethod
     def _checkpoint(name: str, *, pinned: bool = False) -> Any:
-        return checkpoint_service_pb2.Checkpoint(
+        return checkpoints.Checkpoint(
             name=name,
             weights="weights.pt",
-            state=checkpoint_service_pb2.CHECKPOINT_STATE_AVAILABLE,
+            state=checkpoints.CHECKPOINT_STATE_AVAILABLE,
             size_bytes=1 << 20,
             pinned=pinned,
         )

@@ -4,9 +4,10 @@ from typing import Any
 
 import grpc
 import numpy as np
-from acpc.v1 import receipt_pb2, scoring_service_pb2, study_service_pb2, tensor_pb2
+from acpc.v1 import receipt_pb2, study_service_pb2, tensor_pb2
+from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 RECEIPT = receipt_pb2.Receipt(
@@ -29,9 +30,9 @@ def status(code: grpc.StatusCode, message: str, *details: Any) -> status_pb2.Sta
 
 
 def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
-    delay = duration_pb2.Duration()
-    delay.FromNanoseconds(round(seconds * 1e9))
-    return error_details_pb2.RetryInfo(retry_delay=delay)
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromNanoseconds(round(seconds * 1e9))
+    return info
 
 
 def tensor(values: np.ndarray) -> tensor_pb2.Tensor:
@@ -46,10 +47,10 @@ def sure(
     p_failed: float = 1.0,
     doubt: int = 0,
     anchors_to_decide: int | None = None,
-) -> scoring_service_pb2.Evidence:
+) -> pb.Evidence:
     """Evidence at 95 % with this confident outcome; its intervals are always the same."""
     intervals = {
-        name: scoring_service_pb2.Interval(lower=lower, upper=upper, method="made up")
+        name: {"lower": lower, "upper": upper, "method": "made up"}
         for name, lower, upper in (
             ("ir_raw", 0.4, 0.6),
             ("reference_ir_raw", 3.0, 5.0),
@@ -60,7 +61,7 @@ def sure(
             ("delta_score", 2.0, 3.0),
         )
     }
-    return scoring_service_pb2.Evidence(
+    return pb.Evidence(
         confidence=0.95,
         confident_outcome=outcome,
         doubt=doubt,
@@ -76,41 +77,39 @@ def sure(
 def score_response(
     outcome: int,
     *,
-    evidence: scoring_service_pb2.Evidence | None = None,
+    evidence: pb.Evidence | None = None,
     sr_passed: bool = True,
     with_reference: bool = True,
     rounding_floor: float | None = None,
-) -> scoring_service_pb2.ScoreCheckpointResponse:
-    values = scoring_service_pb2.AnchorValues(
-        anchor_ids=tensor(np.array([7, 11], np.int64)),
-        radius=tensor(np.array([0.25, 0.5])),
-        motion_scale=tensor(np.array([1.0, 2.0])),
-        different_state_distance=tensor(np.array([3.0, np.nan])),
-        partner=tensor(np.array([1, -1], np.int64)),
-        draw_radius=tensor(np.array([[0.25, 0.25], [0.5, 0.5]])),
-        skip_reasons=[
-            scoring_service_pb2.SKIP_REASON_UNSPECIFIED,
-            scoring_service_pb2.SKIP_REASON_NONE_IN_REACH,
-        ],
-        step_radius=tensor(np.array([[0.125, 0.375], [0.5, 0.5]])),
-    )
-    side = scoring_service_pb2.CheckpointScore(
-        checkpoint=receipt_pb2.CheckpointRef(name="trained"),
+) -> pb.ScoreCheckpointResponse:
+    arrays = {
+        "anchor_ids": [7, 11],
+        "radius": [0.25, 0.5],
+        "motion_scale": [1.0, 2.0],
+        "different_state_distance": [3.0, np.nan],
+        "partner": [1, -1],
+        "draw_radius": [[0.25, 0.25], [0.5, 0.5]],
+        "step_radius": [[0.125, 0.375], [0.5, 0.5]],
+    }
+    values = {name: tensor(np.array(array)) for name, array in arrays.items()}
+    reasons = [pb.SKIP_REASON_UNSPECIFIED, pb.SKIP_REASON_NONE_IN_REACH]
+    side = pb.CheckpointScore(
+        checkpoint={"name": "trained"},
         ir_raw=0.5,
         sr=0.97,
         anchors=2,
         eligible=1,
         skipped=1,
-        anchor_values=values,
+        anchor_values={**values, "skip_reasons": reasons},
         rounding_floor=rounding_floor,
     )
-    verdict = scoring_service_pb2.Verdict(
-        outcome=outcome,
-        sr_passed=sr_passed,
-        thresholds=scoring_service_pb2.Thresholds(ir=0.3, sr=0.95),
-        summary="what decided the outcome",
-    )
-    answer = scoring_service_pb2.ScoreCheckpointResponse(
+    verdict = {
+        "outcome": outcome,
+        "sr_passed": sr_passed,
+        "thresholds": {"ir": 0.3, "sr": 0.95},
+        "summary": "what decided the outcome",
+    }
+    answer = pb.ScoreCheckpointResponse(
         checkpoint=side, verdict=verdict, receipt=RECEIPT, evidence=evidence
     )
     if with_reference:
@@ -124,17 +123,18 @@ def operation(
     name: str,
     completed: int = 0,
     *,
-    state: int = scoring_service_pb2.JOB_STATE_RUNNING,
-    response: scoring_service_pb2.ScoreCheckpointResponse | None = None,
+    state: int = pb.JOB_STATE_RUNNING,
+    response: pb.ScoreCheckpointResponse | None = None,
     error: status_pb2.Status | None = None,
+    **told: Any,  # noqa: ANN401 - fields of the metadata
 ) -> operations_pb2.Operation:
-    metadata = scoring_service_pb2.ScoreCheckpointMetadata(
+    phase = "encoding anchors"
+    metadata = pb.ScoreCheckpointMetadata(
         state=state,
         attempts=1,
-        checkpoint=receipt_pb2.CheckpointRef(name="trained"),
-        progress=scoring_service_pb2.Progress(
-            phase="encoding anchors", completed=completed, total=4, seconds_left=75.0
-        ),
+        checkpoint={"name": "trained"},
+        progress={"phase": phase, "completed": completed, "total": 4, "seconds_left": 75.0},
+        **told,
     )
     message = operations_pb2.Operation(name=name, done=response is not None or error is not None)
     message.metadata.Pack(metadata)
@@ -150,15 +150,8 @@ def study_response(
 ) -> study_service_pb2.RunStudyResponse:
     return study_service_pb2.RunStudyResponse(
         checkpoint=request.checkpoint,
-        columns=[
-            study_service_pb2.NamedTensor(name=name, values=tensor(values))
-            for name, values in columns.items()
-        ],
-        arrays=[
-            study_service_pb2.NamedTensor(
-                name="encoder_clean", values=tensor(np.ones((2, 3), np.float32))
-            )
-        ],
+        columns=[{"name": name, "values": tensor(values)} for name, values in columns.items()],
+        arrays=[{"name": "encoder_clean", "values": tensor(np.ones((2, 3), np.float32))}],
         receipt=RECEIPT,
         request=request,
     )
@@ -171,7 +164,7 @@ def study_operation(
     response: study_service_pb2.RunStudyResponse | None = None,
 ) -> operations_pb2.Operation:
     metadata = study_service_pb2.RunStudyMetadata(
-        state=scoring_service_pb2.JOB_STATE_RUNNING, attempts=2, request=request
+        state=pb.JOB_STATE_RUNNING, attempts=2, request=request
     )
     message = operations_pb2.Operation(name=name, done=response is not None)
     message.metadata.Pack(metadata)

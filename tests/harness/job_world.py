@@ -9,7 +9,6 @@ import grpc
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from google.longrunning import operations_pb2, operations_pb2_grpc
-from google.protobuf import duration_pb2
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
 from server_process import ServerProcess
@@ -105,11 +104,9 @@ class JobCaller:
         return self.operations.ListOperations(operations_pb2.ListOperationsRequest(**fields))
 
     def wait(self, name: str, seconds: float) -> operations_pb2.Operation:
-        timeout = duration_pb2.Duration()
-        timeout.FromNanoseconds(round(seconds * 1e9))
-        return self.operations.WaitOperation(
-            operations_pb2.WaitOperationRequest(name=name, timeout=timeout)
-        )
+        request = operations_pb2.WaitOperationRequest(name=name)
+        request.timeout.FromNanoseconds(round(seconds * 1e9))
+        return self.operations.WaitOperation(request)
 
     def watch(self, name: str) -> Iterator[operations_pb2.Operation]:
         for answer in self.scoring.WatchOperation(pb.WatchOperationRequest(name=name)):

@@ -13,12 +13,14 @@ from acpc.contract import (
     CostReduction,
     GaussianNoise,
     NumericMode,
+    PairComparison,
+    PairRequest,
     Perturbation,
     PerturbationSet,
     PlanStart,
 )
 from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
-from acpc_server.interactive import EncodedMoment, Planner
+from acpc_server.interactive import EncodedMoment, PairComparer, Planner
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -88,6 +90,12 @@ class PlanningWorld:
         limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
         planner = Planner(self.engine, **limits)
         return planner.encode(planner.prepare(self.checkpoint(model), request), context())
+
+    def compare(
+        self, request: PairRequest, given: RequestContext | None = None, *, model: int = 0
+    ) -> PairComparison:
+        comparer = PairComparer(self.engine, max_frames=1000)
+        return comparer.compare(self.checkpoint(model), request, given or context())
 
     def checkpoint(self, model: int = 0) -> CachedCheckpoint:
         return self._checkpoints.get(f"m{model}")

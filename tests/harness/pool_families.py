@@ -2,11 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
 from acpc.arrays import NDArray
-from acpc_server.numerics.cost_bounds import PoolBounds, elite_indices, excess_cost
+from acpc_server.numerics.cost_bounds import (
+    PoolBounds,
+    elite_certificate,
+    elite_indices,
+    excess_cost,
+    top1_certificate,
+)
 
 Array = NDArray[np.float64]
 # Clean latents (n, *axes, d), perturbed ones (n, views, *axes, d) and goals (n, d).
@@ -109,6 +116,50 @@ class Families:
             part * factor.reshape(rows, *[1] * (part.ndim - 1)) for part in self.near_tie(rng, rows)
         )
         return clean, perturbed, goal
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the server says of pools (n,) under views: choices (n, k), the rest is (n, views)."""
+
+    elites: NDArray[np.int64]
+    certified: NDArray[np.bool_]
+    margin: Array
+
+    @classmethod
+    def of(cls, bounds: list[PoolBounds], count: int) -> "Said":
+        """Certificates of the winners or elite sets; what is reported beside them is checked."""
+        elites, found = [], []
+        for pool in bounds:
+            found.append(elite_certificate(pool, count) if count > 1 else top1_certificate(pool))
+            elites.append(elite_indices(pool.clean_costs, count))
+            if torch.isfinite(pool.bounds).all():
+                check_reported(pool, found[-1].certified, elites[-1])
+        certified = np.stack([one.certified.numpy() for one in found])
+        margin = np.stack([one.margin.numpy() for one in found])
+        assert np.array_equal(certified, margin > 0)
+        return cls(np.stack([one.numpy() for one in elites]), certified, margin)
+
+    def check(
+        self,
+        exact: NDArray[np.longdouble],
+        error: NDArray[np.longdouble],
+        exactly: Callable[[int, int], tuple[Fraction, Fraction]],
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """No certificate is false, no margin too large; which margins are positive, which lost.
+
+        Margins are known to within ``error``; ``exactly`` encloses that of a pool and view, where
+        this leaves it open.
+        """
+        true = exact > error
+        proven = true & (self.margin <= exact - error)
+        for row, view in zip(*np.nonzero(self.certified & ~proven), strict=True):
+            low, high = exactly(row, view)
+            assert low > 0
+            assert self.margin[row, view] <= high
+        lost = true & ~self.certified
+        print(f"{lost.sum()} of {true.sum()} true ones lost")
+        return true, lost
 
 
 def check_reported(bounds: PoolBounds, certified: torch.Tensor, elites: torch.Tensor) -> None:

@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 import processes
 import psycopg
+from server_process import free_port
 from waiting import wait_until
 
 ROLE = "acpc"
@@ -44,9 +44,7 @@ class PostgresServer:
             os.chown(self._folder, nobody.pw_uid, nobody.pw_gid)
         self._process: subprocess.Popen[bytes] | None = None
         self._databases = 0
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
 
     def start(self) -> Self:
         """Start, on what an earlier start has left, and return once it answers."""

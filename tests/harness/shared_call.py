@@ -19,6 +19,20 @@ def calls(engine: DeviceClient, primitive: str) -> float:
     return next(sample.value for sample in samples if sample.name == "_count")
 
 
+def answered(
+    engine: DeviceClient,
+    primitive: str,
+    asks: Sequence[Callable[[RequestContext], T]],
+    cancelled: int | None = None,
+    device_calls: int = 1,
+) -> list[Future[T]]:
+    """The same, which took so many device calls of a primitive."""
+    before = calls(engine, primitive)
+    answers = together(engine, asks, cancelled)
+    assert calls(engine, primitive) == before + device_calls
+    return answers
+
+
 def together(
     engine: DeviceClient,
     asks: Sequence[Callable[[RequestContext], T]],

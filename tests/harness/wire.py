@@ -60,21 +60,17 @@ def blocks(
 
 def noise(sigma: float = 0.08) -> perturbation_pb2.PerturbationSpec:
     """The paper's noise."""
-    return perturbation_pb2.PerturbationSpec(
-        gaussian_noise=perturbation_pb2.GaussianNoise(sigma=sigma)
-    )
+    return perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": sigma})
 
 
 def blur(kernel: int = 5) -> perturbation_pb2.PerturbationSpec:
     """A blur that fits small frames."""
-    return perturbation_pb2.PerturbationSpec(
-        gaussian_blur=perturbation_pb2.GaussianBlur(kernel_size=kernel)
-    )
+    return perturbation_pb2.PerturbationSpec(gaussian_blur={"kernel_size": kernel})
 
 
 def shrink(scale: float = 0.25) -> perturbation_pb2.PerturbationSpec:
     """The paper's resize."""
-    return perturbation_pb2.PerturbationSpec(resize=perturbation_pb2.Resize(scale=scale))
+    return perturbation_pb2.PerturbationSpec(resize={"scale": scale})
 
 
 def several(

@@ -26,7 +26,6 @@ import wire
 from acpc.v1 import diagnostic_service_pb2, diagnostic_service_pb2_grpc, scoring_service_pb2_grpc
 from attacks import PAIR, Target
 from google.longrunning import operations_pb2, operations_pb2_grpc
-from google.protobuf import duration_pb2
 
 SUBMITTERS = 8
 PAUSE_SECONDS = 0.05
@@ -82,9 +81,7 @@ class Adversary:
     def wait(self, count: int, name: str) -> None:
         """Wait for one job many times at once."""
         stub = operations_pb2_grpc.OperationsStub(self._channel)
-        request = operations_pb2.WaitOperationRequest(
-            name=name, timeout=duration_pb2.Duration(seconds=60)
-        )
+        request = operations_pb2.WaitOperationRequest(name=name, timeout={"seconds": 60})
         self._repeat(
             count, "wait", lambda: stub.WaitOperation(request, timeout=70, metadata=self._metadata)
         )

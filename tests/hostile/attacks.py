@@ -20,7 +20,6 @@ import http2
 import wire
 from acpc.v1 import anchor_service_pb2, diagnostic_service_pb2, scoring_service_pb2
 from google.longrunning import operations_pb2
-from google.protobuf import duration_pb2
 from grpc_health.v1 import health_pb2
 
 MIB = 2**20
@@ -155,9 +154,7 @@ def _whole(target: Target, path: str, request: Any, count: int, **options: Any) 
 
 def waits(target: Target) -> Held:
     """80 WaitOperation calls for a job that goes on."""
-    request = operations_pb2.WaitOperationRequest(
-        name=target.operation, timeout=duration_pb2.Duration(seconds=60)
-    )
+    request = operations_pb2.WaitOperationRequest(name=target.operation, timeout={"seconds": 60})
     return _whole(target, "/google.longrunning.Operations/WaitOperation", request, 80)
 
 

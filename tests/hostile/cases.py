@@ -10,38 +10,18 @@ from typing import Any
 import anchor_wire
 import given_wire
 import grpc
+import methods
 import planning_wire
 import wire
 from acpc.contract import Composition, Perturbation, parse_grid
-from acpc.v1 import (
-    anchor_service_pb2,
-    checkpoint_service_pb2,
-    dataset_service_pb2,
-    diagnostic_service_pb2,
-    perturbation_pb2,
-    scoring_service_pb2,
-    study_service_pb2,
-)
+from acpc.v1 import anchor_service_pb2, perturbation_pb2
 from acpc_server.rpc import reflection_versions
-from google.longrunning import operations_pb2
-from google.protobuf import duration_pb2, empty_pb2
-from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
+from methods import methods_of, request_of
 from mutations import Mutator, places
 
-FILES = (
-    *(anchor_service_pb2, checkpoint_service_pb2, dataset_service_pb2, diagnostic_service_pb2),
-    *(scoring_service_pb2, study_service_pb2, operations_pb2, health_pb2),
-)
-DESCRIPTORS = (*(file.DESCRIPTOR for file in FILES), *reflection_versions())
-METHODS: dict[str, MethodDescriptor] = {
-    f"/{service.full_name}/{method.name}": method
-    for file in DESCRIPTORS
-    for service in file.services_by_name.values()
-    for method in service.methods
-}
+METHODS = methods.METHODS | methods_of(health_pb2.DESCRIPTOR, *reflection_versions())
 # A whole call that takes longer hangs, whatever it asks for.
 HANG_SECONDS = 60.0
 # Answer when they like: a watch may last as long as its job.
@@ -86,18 +66,11 @@ class Case:
 
 def seeds(names: Names) -> dict[str, list[Message]]:
     """The messages of a good call of every method."""
-    pairs = diagnostic_service_pb2.ComparePairsRequest
-    anchors = anchor_service_pb2
     dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
-    study = study_service_pb2.RunStudyRequest(
-        checkpoint=wire.checkpoint(),
-        dataset=dataset,
-        drift=study_service_pb2.DriftStudy(shifts=[wire.noise()], draws=1, horizon=2),
-    )
-    reflection = reflection_pb2.ServerReflectionRequest
+    drift = {"shifts": [wire.noise()], "draws": 1, "horizon": 2}
     good: dict[str, list[Any]] = {
         "ComparePair": [wire.pair()],
-        "ComparePairs": [pairs(pair_id=str(n), pair=wire.pair()) for n in range(2)],
+        "ComparePairs": [{"pair_id": str(n), "pair": wire.pair()} for n in range(2)],
         "CertifyPool": [planning_wire.certify()],
         "Plan": [
             *(planning_wire.start(), planning_wire.proposed()),
@@ -105,57 +78,41 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         ],
         "PlanPaired": [planning_wire.paired()],
         "ScoreCheckpoint": [wire.score(request_id="fuzz")],
-        "RunStudy": [study],
-        "WatchOperation": [scoring_service_pb2.WatchOperationRequest(name=names.operation)],
-        "PreviewAnchors": [
-            scoring_service_pb2.PreviewAnchorsRequest(name=names.operation, anchors=[0, 1])
-        ],
+        "RunStudy": [{"checkpoint": wire.checkpoint(), "dataset": dataset, "drift": drift}],
+        "WatchOperation": [{"name": names.operation}],
+        "PreviewAnchors": [{"name": names.operation, "anchors": [0, 1]}],
         "UploadAnchors": list(anchor_wire.upload("fuzz")),
-        "GetUpload": [anchors.GetUploadRequest(request_id="fuzz")],
-        "CreateAnchorSet": [
-            anchors.CreateAnchorSetRequest(source=dataset, history=3, horizon=4, request_id="f")
-        ],
-        "GetAnchorSet": [anchors.GetAnchorSetRequest(digest=names.anchor_set)],
-        "ListAnchorSets": [anchors.ListAnchorSetsRequest(page_size=10)],
-        "DeleteAnchorSet": [anchors.DeleteAnchorSetRequest(digest=names.anchor_set)],
-        "ListDatasets": [dataset_service_pb2.ListDatasetsRequest(page_size=10)],
-        "ListTasks": [dataset_service_pb2.ListTasksRequest(page_size=10)],
-        "ListCheckpoints": [checkpoint_service_pb2.ListCheckpointsRequest(page_size=10)],
-        "GetCheckpoint": [
-            checkpoint_service_pb2.GetCheckpointRequest(checkpoint=wire.checkpoint())
-        ],
-        "LoadCheckpoint": [
-            checkpoint_service_pb2.LoadCheckpointRequest(checkpoint=wire.checkpoint("pldm"))
-        ],
-        "UnloadCheckpoint": [
-            checkpoint_service_pb2.UnloadCheckpointRequest(checkpoint=wire.checkpoint("pldm"))
-        ],
-        "GetOperation": [operations_pb2.GetOperationRequest(name=names.operation)],
-        "ListOperations": [operations_pb2.ListOperationsRequest(filter="state=failed")],
-        "CancelOperation": [operations_pb2.CancelOperationRequest(name=names.operation)],
-        "DeleteOperation": [operations_pb2.DeleteOperationRequest(name=names.operation)],
-        "WaitOperation": [
-            operations_pb2.WaitOperationRequest(
-                name=names.operation, timeout=duration_pb2.Duration(nanos=10**7)
-            )
-        ],
-        "Check": [health_pb2.HealthCheckRequest()],
-        "Watch": [health_pb2.HealthCheckRequest()],
-        # Of newer releases of grpcio-health-checking; its request is empty, like this one.
-        "List": [empty_pb2.Empty()],
-        "ServerReflectionInfo": [reflection(list_services=""), reflection(file_by_filename="x")],
+        "GetUpload": [{"request_id": "fuzz"}],
+        "CreateAnchorSet": [{"source": dataset, "history": 3, "horizon": 4, "request_id": "f"}],
+        "GetAnchorSet": [{"digest": names.anchor_set}],
+        "ListAnchorSets": [{"page_size": 10}],
+        "DeleteAnchorSet": [{"digest": names.anchor_set}],
+        "ListDatasets": [{"page_size": 10}],
+        "ListTasks": [{"page_size": 10}],
+        "ListCheckpoints": [{"page_size": 10}],
+        "GetCheckpoint": [{"checkpoint": wire.checkpoint()}],
+        "LoadCheckpoint": [{"checkpoint": wire.checkpoint("pldm")}],
+        "UnloadCheckpoint": [{"checkpoint": wire.checkpoint("pldm")}],
+        "GetOperation": [{"name": names.operation}],
+        "ListOperations": [{"filter": "state=failed"}],
+        "CancelOperation": [{"name": names.operation}],
+        "DeleteOperation": [{"name": names.operation}],
+        "WaitOperation": [{"name": names.operation, "timeout": {"nanos": 10**7}}],
+        "Check": [{}],
+        "Watch": [{}],
+        "List": [{}],  # of newer releases of grpcio-health-checking
+        "ServerReflectionInfo": [{"list_services": ""}, {"file_by_filename": "x"}],
     }
-    return {path: good[path.rpartition("/")[2]] for path in METHODS}
+    return _messages(good)
 
 
 def given_seeds(names: Names) -> dict[str, list[Message]]:
     """Good calls with what callers bring of their own, of the methods that take it."""
-    pairs = diagnostic_service_pb2.ComparePairsRequest
-    study = study_service_pb2.RunStudyRequest(
-        checkpoint=wire.checkpoint(),
-        anchor_set=names.given,
-        sensitivity=study_service_pb2.SensitivityStudy(probes=1, horizon=2, directions="light"),
-    )
+    study = {
+        "checkpoint": wire.checkpoint(),
+        "anchor_set": names.given,
+        "sensitivity": {"probes": 1, "horizon": 2, "directions": "light"},
+    }
     score = wire.score(
         request_id="given",
         checkpoint=wire.checkpoint(given_wire.CHECKPOINT),
@@ -163,19 +120,27 @@ def given_seeds(names: Names) -> dict[str, list[Message]]:
         anchor_set=names.given,
         perturbation=given_wire.given(),
     )
-    shown = anchor_service_pb2.GetAnchorSetRequest(digest=names.given, contents=True)
     good: dict[str, list[Any]] = {
         "ComparePair": [given_wire.pair()],
-        "ComparePairs": [pairs(pair_id="given", pair=given_wire.pair())],
+        "ComparePairs": [{"pair_id": "given", "pair": given_wire.pair()}],
         "CertifyPool": [given_wire.certify()],
         "Plan": given_wire.session(),
         "PlanPaired": [given_wire.paired()],
         "ScoreCheckpoint": [score],
         "RunStudy": [study],
         "UploadAnchors": list(given_wire.upload("given")),
-        "GetAnchorSet": [shown],
+        "GetAnchorSet": [{"digest": names.given, "contents": True}],
     }
-    return {path: good[name] for path in METHODS if (name := path.rpartition("/")[2]) in good}
+    return _messages(good)
+
+
+def _messages(good: dict[str, list[Any]]) -> dict[str, list[Message]]:
+    """Those of each method by its path; fields become the message that the method takes."""
+    return {
+        path: [request_of(method, **x) if isinstance(x, dict) else x for x in good[method.name]]
+        for path, method in METHODS.items()
+        if method.name in good
+    }
 
 
 class Cases:

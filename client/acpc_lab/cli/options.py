@@ -342,12 +342,10 @@ def reported() -> Iterator[None]:
     """Prints errors that are raised within, and exits with their code."""
     try:
         yield
-    except ArgumentError as error:
-        render.error(error)
-        raise typer.Exit(Exit.USAGE) from error
     except AcpcError as error:
         render.error(error)
-        raise typer.Exit(Exit.ERROR) from error
+        code = Exit.USAGE if isinstance(error, ArgumentError) else Exit.ERROR
+        raise typer.Exit(code) from error
     except OSError as error:
         if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
             raise

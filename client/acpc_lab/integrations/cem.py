@@ -184,8 +184,8 @@ class CemCertificates(SolverHook):
     def end_solve(self) -> None:
         """Ends a solve: closes its sessions.
 
-        Raises:
-            ArgumentError: A solver that is not attached planned for other environments than before.
+        Raises ArgumentError: A solver that is not attached planned for other environments than
+        before.
         """
         self._close_sessions()
         rows, before = self._first_row, self._planned

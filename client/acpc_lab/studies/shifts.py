@@ -178,8 +178,8 @@ def reference_score(sr: Numbers, t_ir: Numbers, t_sr: Numbers) -> Numbers:
 def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> ShiftSummary:
     """Section "Checkpoint Comparison under Blur and Resize" in the paper.
 
-    Raises:
-        ArgumentError: A row is there twice, or the SR of a reference is missing where it matters.
+    Raises ArgumentError: A row is there twice, or the SR of a reference is missing where it
+    matters.
     """
     rows.require_unique("family", "task", "run", "shift")
     t_ir = np.where(np.isnan(rows.t_ir), parameters.t_ir, rows.t_ir)

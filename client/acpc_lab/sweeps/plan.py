@@ -239,8 +239,8 @@ def check_dropped(
 ) -> None:
     """Checks that no submitted cell is dropped.
 
-    Raises:
-        FailedPrecondition: A cell that was submitted is no longer in the plan; says what changed.
+    Raises FailedPrecondition: A cell that was submitted is no longer in the plan; says what
+    changed.
     """
     kept = {cell.id for cell in after.cells}
     dropped = [

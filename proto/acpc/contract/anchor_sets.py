@@ -68,8 +68,7 @@ def check_extra(
         history: Frames of the history.
         frames: Extents of an anchor's frames, (history + horizon, height, width, 3).
 
-    Raises:
-        ArgumentError: Names ``name``, ``dtype`` or ``shape``.
+    Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``.
     """
     wanted, axes = _extra(name)
     if dtype != wanted:

@@ -79,8 +79,7 @@ Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
 def read_spec(message: pb.PerturbationSpec) -> Perturbation:
     """Reads a ``PerturbationSpec``.
 
-    Raises:
-        ArgumentError: No kind, or a parameter out of range, which it names below the kind.
+    Raises ArgumentError: No kind, or a parameter out of range, which it names below the kind.
     """
     spec: Perturbation = _load(message, strict=True)
     return spec

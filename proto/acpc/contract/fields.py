@@ -154,9 +154,8 @@ def given(cls: type[R], **values: object) -> R:
 def check(record: object, path: str = "") -> None:
     """Checks every field of a record and of the records in it, then its ``check_rules()``.
 
-    Raises:
-        ArgumentError: A value is outside its range; names its field below ``path``, what was found
-            and what is wanted.
+    Raises ArgumentError: A value is outside its range; names its field below ``path``, what was
+    found and what is wanted.
     """
     try:
         for name, in_range, f in _ranges(type(record)):

@@ -68,16 +68,14 @@ class Wire(Generic[M]):
             message: The message.
             strict: Whether an enum's unknown number is an error; otherwise it reads as 0.
 
-        Raises:
-            ArgumentError: A value that breaks the contract; names its path.
+        Raises ArgumentError: A value that breaks the contract; names its path.
         """
         return _reader(cls, strict)(message)
 
     def to_message(self) -> M:
         """The message.
 
-        Raises:
-            ArgumentError: A value that has no place on the wire; names its path.
+        Raises ArgumentError: A value that has no place on the wire; names its path.
         """
         make: Callable[..., M] = self.message_type  # type: ignore[assignment]
         return make(**_writer(type(self))(self))

@@ -269,8 +269,7 @@ class PlanFrame(Request, Wire[pb.PlanFrame]):
     def after(self, before: PlanStart) -> PlanStart:
         """The start of a new session at this moment.
 
-        Raises:
-            ArgumentError: It does not follow ``before``.
+        Raises ArgumentError: It does not follow ``before``.
         """
         kept = len(before.history)
         if self.keep > kept:

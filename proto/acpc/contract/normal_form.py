@@ -29,8 +29,7 @@ def normalise(record: object) -> None:
     an enum's unspecified value, and an empty sequence where one is needed are the field's default.
     Called by ``__post_init__``.
 
-    Raises:
-        ArgumentError: A sequence is too long to be converted; names its field.
+    Raises ArgumentError: A sequence is too long to be converted; names its field.
     """
     for name, exact, convert in _conversions(type(record)):
         value = getattr(record, name)

@@ -16,8 +16,7 @@ def load_optional(module: str, install: str) -> ModuleType:
         module: Its name.
         install: The command that installs it.
 
-    Raises:
-        FailedPrecondition: It is not installed; the message says how to install it.
+    Raises FailedPrecondition: It is not installed; the message says how to install it.
     """
     try:
         return importlib.import_module(module)

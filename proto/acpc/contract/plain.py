@@ -38,8 +38,7 @@ def to_plain(value: object) -> Any:
 def from_plain(cls: type[T], value: object, path: str = "") -> T:
     """Reads a record, or one of a union of records, that ``to_plain`` wrote.
 
-    Raises:
-        ArgumentError: An unknown or missing key, or a value that does not fit; names its path.
+    Raises ArgumentError: An unknown or missing key, or a value that does not fit; names its path.
     """
     if not is_dataclass(cls):  # a union of records
         return cast("T", _read(cls, value, path))

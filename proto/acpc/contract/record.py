@@ -125,8 +125,7 @@ class Tabular:
     def to_dataframe(self) -> pandas.DataFrame:
         """The table as a ``pandas.DataFrame``.
 
-        Raises:
-            FailedPrecondition: pandas is not installed; the message says how to install it.
+        Raises FailedPrecondition: pandas is not installed; the message says how to install it.
         """
         made: pandas.DataFrame = load_optional("pandas", "pip install pandas").DataFrame(
             dict(self.table())

@@ -133,8 +133,7 @@ class AnchorSource(DatasetAnchors):
 
         They are drawn as ``sample`` says where this is open.
 
-        Raises:
-            ArgumentError: The windows asked for have fewer future frames; names the field.
+        Raises ArgumentError: The windows asked for have fewer future frames; names the field.
         """
         frames = self.window_future_frames
         if frames is None:

@@ -108,8 +108,7 @@ class Background(VisualChange, Wire[pb.Background]):
 def plate_from(path: str) -> dict[str, bytes | int]:
     """Reads the parameters ``plate`` and ``plate_width`` from an .npy file, uint8 (h, w, 3).
 
-    Raises:
-        ArgumentError: There is no such file, or it holds something else.
+    Raises ArgumentError: There is no such file, or it holds something else.
     """
     try:
         plate = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -195,9 +195,8 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 fail where SR does. ``"confident"``: what the intervals support, which may be
                 undecided.
 
-        Raises:
-            ArgumentError: Another gate.
-            FailedPrecondition: The confident gate, where the score has no evidence.
+        Raises ArgumentError: Another gate; FailedPrecondition: The confident gate, where the score
+        has no evidence.
         """
         if gate == "point":
             return self.verdict.outcome if self.verdict.sr_passed else Outcome.FAILED

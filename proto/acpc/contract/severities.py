@@ -66,8 +66,7 @@ def severity_grid(kind: str, values: Iterable[float], **others: object) -> list[
         values: Values of its first parameter, for example sigmas.
         **others: Its other parameters, for example the ``angle`` of ``motion_blur``.
 
-    Raises:
-        ArgumentError: No such kind, a value out of range, or an unknown parameter.
+    Raises ArgumentError: No such kind, a value out of range, or an unknown parameter.
 
     Example:
         >>> client.certify_pool(..., perturbations=severity_grid("defocus_blur", [1, 2, 4]))
@@ -92,8 +91,8 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
         strongest: The strongest change, a ``Perturbation``; its other parameters are those of all.
         steps: How many, 1 to 256.
 
-    Raises:
-        ArgumentError: The kind has no severity, ``strongest`` changes nothing, or too many steps.
+    Raises ArgumentError: The kind has no severity, ``strongest`` changes nothing, or too many
+    steps.
     """
     if not 1 <= steps <= _MAX_GRID:
         raise ArgumentError("steps", f"found {steps}, wanted 1 to {_MAX_GRID}")
@@ -125,8 +124,7 @@ def curve_of(shift: Perturbation) -> str | None:
 def strongest_of(kind: str) -> Perturbation:
     """A change twice as far from none as the kind's example, as far as its range goes.
 
-    Raises:
-        ArgumentError: No such kind, or one without severity.
+    Raises ArgumentError: No such kind, or one without severity.
     """
     (usual,) = severity_grid(kind, [_GRADED[kind_named(kind)].example])
     first = fields(usual)[0].name
@@ -150,8 +148,7 @@ def _neutral(shift: Any, first: str) -> float:
 def parse(text: str) -> Perturbation:
     """Reads the short form of one perturbation, for example ``gaussian_noise:0.08``.
 
-    Raises:
-        ArgumentError: The text is none of ``CHOICES``.
+    Raises ArgumentError: The text is none of ``CHOICES``.
     """
     grid = parse_grid(text)
     if len(grid) != 1:
@@ -166,8 +163,7 @@ def parse_grid(text: str) -> list[Perturbation]:
     them evenly from the first to the last, and ``motion_blur:5,9@30`` gives both the angle 30.
     ``gaussian_noise:0.02,0.05+jpeg:30`` are two compositions, and ``everyday`` is ``EVERYDAY``.
 
-    Raises:
-        ArgumentError: The text is none of ``CHOICES``.
+    Raises ArgumentError: The text is none of ``CHOICES``.
     """
     kind, _, rest = text.partition(":")
     if kind != GivenViews.kind and len(parts := re.split(r"\+(?=[a-z])", text)) > 1:

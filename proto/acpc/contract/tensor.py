@@ -40,9 +40,8 @@ _CODES = {dtype.str[1:]: code for code, dtype in DTYPES.items()}  # of either by
 def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
     """The array of a message; shares the message's bytes and is read-only.
 
-    Raises:
-        ArgumentError: Unknown dtype, an absurd shape, or bytes that do not fill the shape; names
-            the part of ``path`` at fault.
+    Raises ArgumentError: Unknown dtype, an absurd shape, or bytes that do not fill the shape; names
+    the part of ``path`` at fault.
     """
     dtype, shape, data = DTYPES.get(tensor.dtype), tuple(tensor.shape), tensor.data
     if dtype is None:
@@ -76,8 +75,7 @@ def _check_shape(shape: tuple[int, ...], path: str) -> None:
 def write_tensor(array: ArrayLike, path: str = "") -> tensor_pb2.Tensor:
     """The message of an array of any layout and byte order.
 
-    Raises:
-        ArgumentError: The dtype has no place on the wire; names ``path``.
+    Raises ArgumentError: The dtype has no place on the wire; names ``path``.
     """
     return tensor_pb2.Tensor(**tensor_fields(array, path))
 
@@ -133,8 +131,7 @@ class Axes:
     def check(self, array: Array, name: str) -> None:
         """Checks dtype, axes and values.
 
-        Raises:
-            ArgumentError: Names ``<name>.dtype``, ``.shape`` or ``.data``.
+        Raises ArgumentError: Names ``<name>.dtype``, ``.shape`` or ``.data``.
         """
         shape = array.shape
         wrong = ""

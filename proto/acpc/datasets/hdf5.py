@@ -132,8 +132,7 @@ class Hdf5Dataset(Dataset):
 
         ``check`` is called before every read of rows and may raise to end them.
 
-        Raises:
-            FailedPrecondition: Not a readable HDF5 file, or its episodes make no sense.
+        Raises FailedPrecondition: Not a readable HDF5 file, or its episodes make no sense.
         """
         try:
             file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE_BYTES)

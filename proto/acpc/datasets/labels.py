@@ -16,8 +16,7 @@ def median_split_labels(features: Float64[np.ndarray, "n features"]) -> Int64[np
     Bit f of a label is 1 when feature f lies strictly above its median over the given anchors; of
     an even number the median is the mean of the middle two.
 
-    Raises:
-        ArgumentError: No anchors, no or more than 62 features, or a value that is not finite.
+    Raises ArgumentError: No anchors, no or more than 62 features, or a value that is not finite.
     """
     anchors, count = features.shape
     if not 1 <= count <= MAX_LABEL_BITS:

@@ -58,9 +58,8 @@ def plain_yaml(
 ) -> object:
     """Return what YAML of plain values says; ``look`` is given its nodes before values are made.
 
-    Raises:
-        yaml.YAMLError: No YAML, a key given twice, or what makes a small file expensive: deep
-            nesting and, unless allowed, ``aliases``, which multiply.
+    Raises yaml.YAMLError: No YAML, a key given twice, or what makes a small file expensive: deep
+    nesting and, unless allowed, ``aliases``, which multiply.
     """
     depth, too_deep = 0, f"nested deeper than {max_depth} levels"
     try:

@@ -59,8 +59,7 @@ class WindowIndex:
     A window's index in this order is its identity, as in the public loaders. ``frameskip``
     environment steps lie between the ``num_steps`` kept frames.
 
-    Raises:
-        ArgumentError: ``num_steps`` or ``frameskip`` is below 1.
+    Raises ArgumentError: ``num_steps`` or ``frameskip`` is below 1.
     """
 
     def __init__(
@@ -126,11 +125,9 @@ def draw_windows(
     (Tab. sr-labels in the paper). With ``every_endpoint`` states and labels are those of every
     future frame, unless one before the last is not finite.
 
-    Raises:
-        ArgumentError: A number out of range, windows that are too short, or fewer windows (or
-            episodes) than ``count``.
-        FailedPrecondition: A column that is missing or cannot be used, or a state that is not
-            finite.
+    Raises ArgumentError: A number out of range, windows that are too short, or fewer windows (or
+    episodes) than ``count``; FailedPrecondition: A column that is missing or cannot be used, or a
+    state that is not finite.
     """
     for field, value in (("history", history), ("horizon", horizon), ("count", source.count)):
         if value < 1:
@@ -171,8 +168,7 @@ def draw_windows(
 def window_future_frames(source: AnchorSource, horizon: int) -> int:
     """Future frames of the windows that the source draws from, at least ``horizon``.
 
-    Raises:
-        ArgumentError: It asks for fewer.
+    Raises ArgumentError: It asks for fewer.
     """
     return source.with_windows(Reading.PAPER, horizon).window_future_frames or horizon
 
@@ -279,8 +275,7 @@ def action_blocks(
     blocks. NaN, which files hold at the end of an episode, becomes 0 after normalising: the mean
     action. Blocks are step-major.
 
-    Raises:
-        ArgumentError: ``rows`` is not a multiple of ``frameskip``.
+    Raises ArgumentError: ``rows`` is not a multiple of ``frameskip``.
     """
     n, rows, width = actions.shape
     if rows % frameskip:

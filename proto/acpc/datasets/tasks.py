@@ -130,8 +130,7 @@ def load_preset(name: str) -> TaskPreset:
 def parse_task(name: str, raw: bytes) -> TaskPreset:
     """The task that a YAML or JSON file holds, of which at most ``MAX_TASK_BYTES`` + 1 are given.
 
-    Raises:
-        FailedPrecondition: Too large, malformed, or not a task; names the key.
+    Raises FailedPrecondition: Too large, malformed, or not a task; names the key.
     """
     if len(raw) > MAX_TASK_BYTES:
         raise FailedPrecondition(f"task {name!r} is larger than {MAX_TASK_BYTES} bytes")

@@ -31,8 +31,8 @@ def choose_device(name: str, flag: str = "--device") -> torch.device:
 
     ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
 
-    Raises:
-        FailedPrecondition: There is no such device; the message names ``flag`` and what there is.
+    Raises FailedPrecondition: There is no such device; the message names ``flag`` and what there
+    is.
     """
     found = _accelerator()
     if name == "auto":
@@ -155,8 +155,7 @@ def to_host(tensor: Tensor) -> Tensor:
 class DeviceGraphs:
     """Captures on streams of CUDA, and of XPU where torch has graphs for it.
 
-    Raises:
-        RuntimeError: The device has no graphs.
+    Raises RuntimeError: The device has no graphs.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -178,8 +177,7 @@ class DeviceGraphs:
     def record(self, work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
         """Return what replays ``work`` on the memory that it used, and its answer's tensor.
 
-        Raises:
-            RuntimeError: ``work`` cannot be captured.
+        Raises RuntimeError: ``work`` cannot be captured.
         """
         graph = self._make()
         with self._module.graph(graph):
@@ -192,8 +190,7 @@ def capture(
 ) -> Compute:
     """Capture ``compute`` for inputs of these very shapes; each answer is a copy of its own.
 
-    Raises:
-        RuntimeError: The computation cannot be captured.
+    Raises RuntimeError: The computation cannot be captured.
     """
     device = device or DeviceGraphs(inputs[0].device)
     held = [x.clone() for x in inputs]

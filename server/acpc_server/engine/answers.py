@@ -107,9 +107,8 @@ class FiniteCheck:
         A product of known result then decides whether the device is at fault or the model, with
         which a caller must not end the server. Answers that repeat ask for it once in a while.
 
-        Raises:
-            DeviceFailed: The device gets the known product wrong.
-            Unavailable: The two answers differ.
+        Raises DeviceFailed: The device gets the known product wrong; Unavailable: The two answers
+        differ.
         """
         answer = once(*inputs)
         finite = _finite(answer)

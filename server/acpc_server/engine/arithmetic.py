@@ -32,9 +32,8 @@ def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
 def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
     """Reject a mode that ``device`` or ``model`` cannot compute in.
 
-    Raises:
-        InvalidArgument: One of them has no such mode.
-        FailedPrecondition: The device has it and failed at it when it was tried.
+    Raises InvalidArgument: One of them has no such mode; FailedPrecondition: The device has it and
+    failed at it when it was tried.
     """
     if (why := TURNED_OFF.get((device, mode))) is not None:
         raise FailedPrecondition(
@@ -96,8 +95,7 @@ def rollout_tangent(
 ) -> Float[Tensor, "n horizon dim"]:
     """Compute the Jacobian-vector product of predicted latents with directions of the frames.
 
-    Raises:
-        FailedPrecondition: The model's family hides the derivative.
+    Raises FailedPrecondition: The model's family hides the derivative.
     """
     with (
         torch.inference_mode(False),

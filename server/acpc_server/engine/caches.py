@@ -80,10 +80,8 @@ class CheckpointCache:
     ) -> CachedCheckpoint:
         """Return a loaded checkpoint, reading it when needed.
 
-        Raises:
-            FailedPrecondition: A digest does not begin as asked, with at least 8 digits, or the
-                loader rejects it.
-            NotFound, InvalidArgument, PermissionDenied: From the loader.
+        Raises FailedPrecondition: A digest does not begin as asked, with at least 8 digits, or the
+        loader rejects it; NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
         loaded = self._obtain(name, weights)
         card = loaded.model.card

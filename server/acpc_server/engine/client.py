@@ -141,10 +141,9 @@ class DeviceClient:
     ) -> Float[Tensor, "n dim"]:
         """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
 
-        Raises:
-            Cancelled, DeadlineExceeded: As the context, checked before every chunk.
-            ResourceExhausted: A chunk is not admitted, or the device is out of memory.
-            Unavailable: The engine is closed, or its device has failed.
+        Raises Cancelled, DeadlineExceeded: As the context, checked before every chunk;
+        ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
+        engine is closed, or its device has failed.
         """
         if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
             self.prepare(model, mode)
@@ -248,8 +247,7 @@ class DeviceClient:
 
         Always in fp32; float32 on the CPU.
 
-        Raises:
-            FailedPrecondition: The model's family hides its derivative.
+        Raises FailedPrecondition: The model's family hides its derivative.
         """
         load_derivatives()
         history, *_, height, width = histories.shape[1:]

@@ -67,8 +67,7 @@ class Device:
     ) -> Sequence[Tensor]:
         """Compute payloads as one batch in ``mode``; return each one's rows, on the CPU.
 
-        Raises:
-            DeviceFailed, Unavailable: As :meth:`FiniteCheck.compute`.
+        Raises DeviceFailed, Unavailable: As :meth:`FiniteCheck.compute`.
         """
         dtype = latent_dtype(mode)
 

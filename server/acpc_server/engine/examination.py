@@ -105,8 +105,7 @@ def examine_modes(
 ) -> list[DeviceCheck]:
     """Try latents, rollouts and pools in every mode of the device, against float64 on the CPU.
 
-    Raises:
-        FailedPrecondition: The model itself fails there, so that the device cannot be judged.
+    Raises FailedPrecondition: The model itself fails there, so that the device cannot be judged.
     """
     trial = Trial.of(model)
     wanted = _in_float64(exact, trial)

@@ -82,8 +82,7 @@ class Family(Generic[Config, Options, Network]):
     ) -> FrozenJepa:
         """Check the config, then the weights against it, then make the model.
 
-        Raises:
-            UnsafeCheckpoint: Any of the checks fails; the message names the key.
+        Raises UnsafeCheckpoint: Any of the checks fails; the message names the key.
         """
         parsed = parse_config(self.config, config)
         options = state.parse_options(self.options)

@@ -142,8 +142,7 @@ def step_field(spec: VisualChange, place: int) -> str:
 def require_known(specs: Iterable[VisualChange], path: str) -> None:
     """Resolve every perturbation of a request, at ``path`` with its index as ``{}``.
 
-    Raises:
-        InvalidArgument, FailedPrecondition: As :func:`resolve`; names the path.
+    Raises InvalidArgument, FailedPrecondition: As :func:`resolve`; names the path.
     """
     for index, spec in enumerate(specs):
         for place, step in enumerate(spec.steps):

@@ -54,10 +54,9 @@ def perturb_histories(
     Views are made on the histories' device, which nothing here waits for; ``jpeg`` runs on the
     host. They are drawn a piece of work at a time, with a call of ``between`` before each.
 
-    Raises:
-        InvalidArgument: A number out of range, an unknown registered name or its parameters, or a
-            blur or shift that does not fit the frames.
-        FailedPrecondition: A plug-in that cannot be loaded or returns another shape or dtype.
+    Raises InvalidArgument: A number out of range, an unknown registered name or its parameters, or
+    a blur or shift that does not fit the frames; FailedPrecondition: A plug-in that cannot be
+    loaded or returns another shape or dtype.
     """
     views, names = list(histories), [resolve(step)[0].name for step in spec.steps]
     for place, step in enumerate(spec.steps):

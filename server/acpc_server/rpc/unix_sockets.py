@@ -28,8 +28,8 @@ def claimed(path: Path, mode: int, group: str) -> Iterator[Path]:
     gRPC takes a name from whoever has it when it begins and when it stops, so it gets another.
     A living server keeps its name; what a dead one left is replaced. ``forget`` removes it.
 
-    Raises:
-        FailedPrecondition: Something else has the name, or it cannot be given, or not to the group.
+    Raises FailedPrecondition: Something else has the name, or it cannot be given, or not to the
+    group.
     """
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -136,8 +136,7 @@ class CallerLimits:
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
-        Raises:
-            ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
+        Raises ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
         """
         quota = quota or self._each
         with self._lock:

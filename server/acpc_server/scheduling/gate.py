@@ -128,9 +128,8 @@ class Slots:
     def slot(self, context: RequestContext) -> Iterator[None]:
         """Hold a slot; take one of memory before one to work, and only one of each.
 
-        Raises:
-            Cancelled, DeadlineExceeded: As the context says.
-            ResourceExhausted: Half of the request's time has passed in line for memory.
+        Raises Cancelled, DeadlineExceeded: As the context says; ResourceExhausted: Half of the
+        request's time has passed in line for memory.
         """
         if context.priority is Priority.JOB:
             yield

@@ -79,10 +79,9 @@ REQUEST = ScoreRequest(
 def client(counterparty: Counterparty, target: str) -> Iterator[AcpcClient]:
     """Of a server whose first job was ``REQUEST``, and has succeeded."""
     score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0, seed=1), shift="blur:15")
-    message = operation("operations/one", 4, response=score.to_message())
-    asked = pb.ScoreCheckpointMetadata(request=REQUEST.to_message(), state=pb.JOB_STATE_SUCCEEDED)
-    message.metadata.Pack(asked)
-    counterparty.script.append(message)
+    told = {"request": REQUEST.to_message(), "state": pb.JOB_STATE_SUCCEEDED}
+    done = operation("operations/one", 4, response=score.to_message(), **told)
+    counterparty.script.append(done)
     with AcpcClient(target) as client:
         yield client
 

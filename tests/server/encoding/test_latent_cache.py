@@ -1,8 +1,9 @@
 """Latents that are kept, and work that is prepared ahead."""
 
+import copy
 import threading
+from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,55 +17,49 @@ from acpc.contract import (
     PerturbationSet,
 )
 from acpc_server.encoding.anchors import prepared_ahead
-from acpc_server.engine import CheckpointCache, DeviceClient
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.caches import ENTRY_BYTES, LatentCache
-from acpc_server.interactive.compare import PairComparer
-from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
-from public_checkpoint import public_config, write_checkpoint
+from planning_world import CPU, PlanningWorld
 from waiting import GENEROUS_SECONDS
 
-CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
 FRAMES = RNG.integers(0, 256, (4, 28, 28, 3), dtype=np.uint8)
 BLOCKS = RNG.standard_normal((5, 10)).astype(np.float32)
 
 
-class CountedComparisons:
-    """A comparison on an engine, and how many frames the engine has encoded for it."""
+def compare(
+    world: PlanningWorld, history: np.ndarray, *, model: int = 0, seed: int = 0
+) -> list[float]:
+    """ACPC of an identity view, a noise view and a blurred view."""
+    specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
+    views = PerturbationSet(specs, 1, seed, 0)
+    request = PairRequest(
+        checkpoint=CheckpointRef("m0"), history=history, action_blocks=BLOCKS, views=views
+    )
+    return [result.acpc for result in world.compare(request, model=model).results]
 
-    def __init__(self, root: Path, latent_bytes: int) -> None:
-        self.metrics = Metrics()
-        self.engine = DeviceClient(CPU, self.metrics, latent_bytes=latent_bytes)
-        self._cache = CheckpointCache(
-            root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
-        )
-        self._comparison = PairComparer(self.engine, max_frames=1000)
 
-    def compare(self, name: str, history: np.ndarray, *, seed: int = 0) -> list[float]:
-        """ACPC of an identity view, a noise view and a blurred view."""
-        specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
-        request = PairRequest(
-            checkpoint=CheckpointRef(name),
-            history=history,
-            action_blocks=BLOCKS,
-            views=PerturbationSet(specs, 1, seed, 0),
-        )
-        context = RequestContext(Priority.INTERACTIVE)
-        answer = self._comparison.compare(self._cache.get(name), request, context)
-        return [result.acpc for result in answer.results]
+def hits(world: PlanningWorld) -> float:
+    """Look-ups so far that found a latent."""
+    return world.engine.metrics.latent_lookups.labels("hit")._value.get()
 
-    def lookups(self, result: str) -> float:
-        """Look-ups so far that were a ``hit`` or a ``miss``."""
-        return self.metrics.latent_lookups.labels(result)._value.get()
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    """A world whose engine keeps no latents."""
+    world = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
+    yield world
+    world.engine.close()
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    for seed, name in enumerate(("one", "two")):
-        write_checkpoint(tmp_path / name, public_config(), seed=seed)
-    return tmp_path
+def kept(plain: PlanningWorld) -> Iterator[PlanningWorld]:
+    """The same with one that does."""
+    world = copy.copy(plain)
+    world.engine = DeviceClient(CPU, Metrics(), latent_bytes=2**20)
+    yield world
+    world.engine.close()
 
 
 def test_a_kept_row_is_a_copy_and_is_counted_once() -> None:
@@ -78,47 +73,44 @@ def test_a_kept_row_is_a_copy_and_is_counted_once() -> None:
     assert found[b"a"].untyped_storage().nbytes() == batch[0].nbytes, "no batch is held by its row"
 
 
-def test_a_repeated_history_is_not_encoded_again_and_answers_alike(root: Path) -> None:
-    kept, plain = CountedComparisons(root, 2**20), CountedComparisons(root, 0)
-    first = kept.compare("one", FRAMES[:3])
-    assert kept.lookups("hit") == 0
-    assert kept.compare("one", FRAMES[:3]) == first
-    assert kept.lookups("hit") == 3 + 4  # three frames, a noise view, blurred frames
-    np.testing.assert_allclose(plain.compare("one", FRAMES[:3]), first, rtol=1e-5, atol=5e-6)
-    plain.compare("one", FRAMES[:3])
-    assert plain.lookups("hit") == 0
+def test_a_repeated_history_is_not_encoded_again_and_answers_alike(
+    kept: PlanningWorld, plain: PlanningWorld
+) -> None:
+    first = compare(kept, FRAMES[:3])
+    assert hits(kept) == 0
+    assert compare(kept, FRAMES[:3]) == first
+    assert hits(kept) == 3 + 4  # three frames, a noise view, blurred frames
+    np.testing.assert_allclose(compare(plain, FRAMES[:3]), first, rtol=1e-5, atol=5e-6)
+    compare(plain, FRAMES[:3])
+    assert hits(plain) == 0
 
 
-def test_a_history_that_moves_one_frame_on_finds_the_others(root: Path) -> None:
-    counted = CountedComparisons(root, 2**20)
-    counted.compare("one", FRAMES[:3])
-    moved = counted.compare("one", FRAMES[1:])
-    assert counted.lookups("hit") == 2 + 2  # frames, and blurred ones
-    np.testing.assert_allclose(
-        CountedComparisons(root, 0).compare("one", FRAMES[1:]), moved, rtol=1e-5, atol=5e-6
-    )
+def test_a_history_that_moves_one_frame_on_finds_the_others(
+    kept: PlanningWorld, plain: PlanningWorld
+) -> None:
+    compare(kept, FRAMES[:3])
+    moved = compare(kept, FRAMES[1:])
+    assert hits(kept) == 2 + 2  # frames, and blurred ones
+    np.testing.assert_allclose(compare(plain, FRAMES[1:]), moved, rtol=1e-5, atol=5e-6)
 
 
-def test_an_unchanged_view_is_at_distance_zero_also_beside_kept_latents(root: Path) -> None:
-    counted = CountedComparisons(root, 2**20)
-    counted.compare("one", FRAMES[:2])
-    assert counted.compare("one", FRAMES[:3])[0] == 0.0
+def test_an_unchanged_view_is_at_distance_zero_also_beside_kept_latents(
+    kept: PlanningWorld,
+) -> None:
+    compare(kept, FRAMES[:2])
+    assert compare(kept, FRAMES[:3])[0] == 0.0
 
 
-@pytest.mark.parametrize("change", ["checkpoint", "seed", "pixel"])
-def test_what_can_change_a_latent_is_part_of_its_key(root: Path, change: str) -> None:
-    counted, fresh = CountedComparisons(root, 2**20), CountedComparisons(root, 0)
-    counted.compare("one", FRAMES[:3])
-    name, history, seed = "one", FRAMES[:3].copy(), 0
-    if change == "checkpoint":
-        name = "two"
-    elif change == "seed":
-        seed = 1
-    else:
-        history[0, 0, 0, 0] ^= 1
-    found = counted.compare(name, history, seed=seed)
-    np.testing.assert_allclose(found, fresh.compare(name, history, seed=seed), rtol=1e-5, atol=5e-6)
-    assert found != counted.compare("one", FRAMES[:3])
+@pytest.mark.parametrize("changed", [{"model": 3}, {"seed": 1}, {}], ids=["model", "seed", "pixel"])
+def test_what_can_change_a_latent_is_part_of_its_key(
+    kept: PlanningWorld, plain: PlanningWorld, changed: dict[str, int]
+) -> None:
+    compare(kept, FRAMES[:3])
+    history = FRAMES[:3].copy()
+    history[0, 0, 0, 0] ^= not changed
+    found = compare(kept, history, **changed)
+    np.testing.assert_allclose(found, compare(plain, history, **changed), rtol=1e-5, atol=5e-6)
+    assert found != compare(kept, FRAMES[:3])
 
 
 def test_the_least_recently_used_make_room() -> None:

@@ -41,9 +41,7 @@ def answered(
 
 
 def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
-    spec = perturbation_pb2.PerturbationSpec(
-        gaussian_noise=perturbation_pb2.GaussianNoise(sigma=sigma)
-    )
+    spec = perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": sigma})
     images = pixels.model_input(history, history.shape[1])
     return [
         pair_reference.perturbed(images, spec, seed=seed, anchor=5, draw=draw)

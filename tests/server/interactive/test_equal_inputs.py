@@ -17,7 +17,6 @@ from acpc.contract import (
 )  # fmt: skip
 from acpc_server.engine import equal_rows
 from acpc_server.interactive.certify import ViewCertificate, certify_pool
-from acpc_server.interactive.compare import PairComparer
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.perturb import perturbation
 from hypothesis import given, settings
@@ -145,9 +144,8 @@ def test_an_unchanged_view_lies_at_distance_zero(
         views=replace(drawn(*specs, *unchanging), draws=draws),
         observed_future=rng.integers(0, 256, (4, *scene.history.shape[1:]), np.uint8),
     )
-    comparison = PairComparer(world.engine, max_frames=1000)
     for _ in range(2):  # the second time, latents that were kept may serve
-        answer = comparison.compare(world.checkpoint(), request, context())
+        answer = world.compare(request)
         for result in answer.results:
             changed = result.spec_index < others
             assert (result.acpc > 0) is (result.encoder_shift > 0) is changed

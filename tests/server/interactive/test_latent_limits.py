@@ -21,7 +21,7 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import InvalidArgument, ResourceExhausted
-from acpc_server.interactive import PairComparer, PairedCem, Planner, certify_pool, check_budget
+from acpc_server.interactive import PairedCem, Planner, certify_pool, check_budget
 from acpc_server.interactive.pieces import Piece, Rolls
 from acpc_server.scheduling import Slots
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
@@ -40,8 +40,7 @@ def compare(world: PlanningWorld, steps: int = 3, **changed: object) -> PairComp
         views=asked.views,
         observed_future=asked.history[:steps] if steps == 3 else None,
     )
-    comparer = PairComparer(world.engine, max_frames=1000)
-    return comparer.compare(world.checkpoint(), replace(request, **changed), context())
+    return world.compare(replace(request, **changed))
 
 
 def certify(world: PlanningWorld, **changed: object) -> None:
@@ -138,8 +137,7 @@ def test_merged_pairs_in_pieces_are_the_same_pairs(
         )
         for one, future in zip(asked, futures, strict=True)
     ]
-    comparer = PairComparer(world.engine, max_frames=1000)
-    asks = [partial(comparer.compare, world.checkpoint(), one) for one in requests]
+    asks = [partial(world.compare, one) for one in requests]
     alone = [ask(context()) for ask in asks]
     monkeypatch.setattr("acpc_server.engine.sizes.MIN_ROLLOUTS", 1)
     for rows in (1, 2, 3, 4, 7):

@@ -1,11 +1,10 @@
 """Pairs that share a device call are answered as they are alone, and fail alone."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,21 +22,14 @@ from acpc.contract import (
     Registered,
     Resize,
 )
-from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.models import FrozenJepa, FrozenNetwork
-from acpc_server.models.folder import CheckpointLimits
-from acpc_server.observe import Metrics
 from acpc_server.perturb import perturbation
 from acpc_server.scheduling import Priority, RequestContext
-from planning_world import SEEDS, PlanningWorld, moment
-from public_checkpoint import public_config, write_checkpoint
+from planning_world import SEEDS, SIDE, WIDTH, PlanningWorld, moment
 from pydantic import BaseModel
-from shared_call import calls, together
-
-CPU = torch.device("cpu")
-SIDE, WIDTH = 28, 10
+from shared_call import answered, calls, together
 
 
 class Nothing(BaseModel):
@@ -54,7 +46,7 @@ def pair(seed: int, *specs: object, future: bool = False, scale: float = 1.0) ->
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
     return PairRequest(
-        checkpoint=CheckpointRef("one"),
+        checkpoint=CheckpointRef("m0"),
         history=pixels[:3],
         action_blocks=scale * rng.standard_normal((5, WIDTH)).astype(np.float32),
         views=PerturbationSet(specs or (GaussianNoise(sigma=0.1),), 2, seed, 0),
@@ -62,46 +54,14 @@ def pair(seed: int, *specs: object, future: bool = False, scale: float = 1.0) ->
     )
 
 
-class HeldComparisons:
-    """Comparisons on one engine, all of which wait behind a held call."""
-
-    def __init__(self, root: Path, latent_bytes: int = 0) -> None:
-        write_checkpoint(root / "one", public_config(), seed=1)
-        self.metrics = Metrics()
-        self.engine = DeviceClient(CPU, self.metrics, latent_bytes=latent_bytes)
-        cache = CheckpointCache(
-            root, CPU, self.metrics, limits=CheckpointLimits(), budget_bytes=2**30
-        )
-        self._checkpoint = cache.get("one")
-        self._comparison = PairComparer(self.engine, max_frames=1000)
-
-    def alone(self, request: PairRequest) -> PairComparison:
-        return self._ask(request, RequestContext(Priority.INTERACTIVE))
-
-    def together(
-        self, *requests: PairRequest, cancelled: int | None = None, calls: int | None = 1
-    ) -> list[Future[PairComparison]]:
-        """The answers of requests that waited together, one of which perhaps gave up."""
-        before = self.calls
-        asks = [partial(self._ask, request) for request in requests]
-        answers = together(self.engine, asks, cancelled)
-        assert calls is None or self.calls == before + calls
-        return answers
-
-    @property
-    def calls(self) -> float:
-        """Device calls that pairs have taken."""
-        return calls(self.engine, "pair")
-
-    def _ask(self, request: PairRequest, context: RequestContext) -> PairComparison:
-        return self._comparison.compare(self._checkpoint, request, context)
-
-
-@pytest.fixture
-def comparisons(tmp_path: Path) -> Iterator[HeldComparisons]:
-    made = HeldComparisons(tmp_path)
-    yield made
-    made.engine.close()
+def answers(
+    world: PlanningWorld,
+    *requests: PairRequest,
+    cancelled: int | None = None,
+    device_calls: int = 1,
+) -> list[Future[PairComparison]]:
+    asks = [partial(world.compare, request) for request in requests]
+    return answered(world.engine, "pair", asks, cancelled, device_calls)
 
 
 def numbers(answer: PairComparison) -> list[float]:
@@ -115,7 +75,7 @@ def numbers(answer: PairComparison) -> list[float]:
 
 @pytest.mark.parametrize("future", [False, True])
 def test_pairs_of_one_call_are_answered_as_they_are_alone(
-    comparisons: HeldComparisons, future: bool
+    world: PlanningWorld, future: bool
 ) -> None:
     requests = [
         pair(0, future=future),
@@ -123,16 +83,16 @@ def test_pairs_of_one_call_are_answered_as_they_are_alone(
         replace(pair(2, future=future), weights=(0.2, 0.3, 0.5)),
         pair(3, Identity(), GaussianNoise(sigma=0.5), future=future),
     ]
-    answers = [answer.result(0) for answer in comparisons.together(*requests)]
-    for request, answer in zip(requests, answers, strict=True):
-        apart = comparisons.alone(request)
+    together = [answer.result(0) for answer in answers(world, *requests)]
+    for request, answer in zip(requests, together, strict=True):
+        apart = world.compare(request)
         assert answer.receipt == apart.receipt
         views = [(result.spec_index, result.draw) for result in apart.results]
         assert [(result.spec_index, result.draw) for result in answer.results] == views
         np.testing.assert_allclose(numbers(answer), numbers(apart), rtol=1e-4, atol=5e-6)
 
 
-def test_views_that_are_the_history_stay_at_distance_zero(comparisons: HeldComparisons) -> None:
+def test_views_that_are_the_history_stay_at_distance_zero(world: PlanningWorld) -> None:
     own = pair(5)
     noisy = np.stack([own.history, 255 - own.history])
     requests = [
@@ -141,13 +101,13 @@ def test_views_that_are_the_history_stay_at_distance_zero(comparisons: HeldCompa
         replace(own, views=noisy),
         pair(2),
     ]
-    one, two, three, _ = (answer.result(0).results for answer in comparisons.together(*requests))
+    one, two, three, _ = (answer.result(0).results for answer in answers(world, *requests))
     same = [*one, *two[:2], three[0]]
     assert {x for result in same for x in (result.acpc, result.encoder_shift)} == {0.0}
     assert all(result.acpc > 0 for result in (*two[2:], three[1]))
 
 
-def test_a_pair_that_fails_leaves_the_others_their_call(comparisons: HeldComparisons) -> None:
+def test_a_pair_that_fails_leaves_the_others_their_call(world: PlanningWorld) -> None:
     requests = [
         pair(0),
         pair(1, GaussianBlur(kernel_size=99)),
@@ -155,7 +115,7 @@ def test_a_pair_that_fails_leaves_the_others_their_call(comparisons: HeldCompari
         pair(3),
         pair(4),
     ]
-    good, blurred, wild, gone, last = comparisons.together(*requests, cancelled=3)
+    good, blurred, wild, gone, last = answers(world, *requests, cancelled=3)
     with pytest.raises(InvalidArgument) as refused:
         blurred.result(0)
     assert refused.value.field == "perturbations.specs[0].gaussian_blur.kernel_size"
@@ -165,18 +125,18 @@ def test_a_pair_that_fails_leaves_the_others_their_call(comparisons: HeldCompari
     with pytest.raises(Cancelled):
         gone.result(0)
     for request, answer in ((requests[0], good), (requests[4], last)):
-        apart = numbers(comparisons.alone(request))
+        apart = numbers(world.compare(request))
         np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
 
 
 def test_one_fault_of_two_requests_is_told_by_the_field_of_each(
-    comparisons: HeldComparisons,
+    world: PlanningWorld,
 ) -> None:
     wrong = GaussianBlur(kernel_size=99)
     first = pair(1, wrong)
     second = replace(pair(1, GaussianNoise(sigma=0.1), wrong), history=first.history)
     fields = []
-    for answer in comparisons.together(first, second, first):
+    for answer in answers(world, first, second, first):
         with pytest.raises(InvalidArgument) as refused:
             answer.result(0)
         fields.append(refused.value.field)
@@ -184,13 +144,13 @@ def test_one_fault_of_two_requests_is_told_by_the_field_of_each(
     assert fields == named
 
 
-def test_a_plug_in_with_a_fault_fails_its_own_caller(comparisons: HeldComparisons) -> None:
+def test_a_plug_in_with_a_fault_fails_its_own_caller(world: PlanningWorld) -> None:
     requests = [pair(0), pair(1, Registered(name="test_broken")), pair(2)]
-    good, bad, last = comparisons.together(*requests, calls=2)
+    good, bad, last = answers(world, *requests, device_calls=2)
     with pytest.raises(ZeroDivisionError):
         bad.result(0)
-    assert numbers(good.result(0)) == numbers(comparisons.alone(requests[0]))
-    assert numbers(last.result(0)) == numbers(comparisons.alone(requests[2]))
+    assert numbers(good.result(0)) == numbers(world.compare(requests[0]))
+    assert numbers(last.result(0)) == numbers(world.compare(requests[2]))
 
 
 # Two do not fit small frames.
@@ -210,7 +170,7 @@ def mixed(rng: np.random.Generator) -> PairRequest:
     own = np.stack([pixels[:steps], 255 - pixels[:steps]])
     blocks = rng.standard_normal((steps + 2, WIDTH)).astype(np.float32)
     return PairRequest(
-        checkpoint=CheckpointRef("one"),
+        checkpoint=CheckpointRef("m0"),
         history=pixels[:steps],
         action_blocks=1e30 * blocks if rng.random() < 0.1 else blocks,
         views=own if rng.random() < 0.2 else PerturbationSet(specs, 2, int(rng.integers(2)), 0),
@@ -232,31 +192,30 @@ def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
     "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
 )
 def test_whatever_waits_together_is_answered_as_it_is_alone(
-    comparisons: HeldComparisons, seed: int
+    world: PlanningWorld, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     requests = [mixed(rng) for _ in range(14)]
-    before = comparisons.calls
-    answers = comparisons.together(*requests, calls=None)
-    assert comparisons.calls - before < len(requests) / 2
-    for request, answer in zip(requests, answers, strict=True):
-        told, found = outcome(answer.result)
-        words, wanted = outcome(partial(comparisons.alone, request))
+    before = calls(world.engine, "pair")
+    found = together(world.engine, [partial(world.compare, request) for request in requests])
+    assert calls(world.engine, "pair") - before < len(requests) / 2
+    for request, answer in zip(requests, found, strict=True):
+        told, ours = outcome(answer.result)
+        words, wanted = outcome(partial(world.compare, request))
         assert told == words
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_pair_larger_than_a_call_is_answered_in_pieces(
-    comparisons: HeldComparisons, monkeypatch: pytest.MonkeyPatch
+    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = pair(6, GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3), future=True)
-    whole = comparisons.alone(request)
-    before = comparisons.calls
+    whole = world.compare(request)
+    before = calls(world.engine, "pair")
     monkeypatch.setattr("acpc_server.encoding.histories.frames_per_call", lambda *_: 4)
-    np.testing.assert_allclose(
-        numbers(comparisons.alone(request)), numbers(whole), rtol=1e-4, atol=5e-6
-    )
-    assert comparisons.calls == before, "it has shared none"
+    cut = world.compare(request)
+    np.testing.assert_allclose(numbers(cut), numbers(whole), rtol=1e-4, atol=5e-6)
+    assert calls(world.engine, "pair") == before, "it has shared none"
 
 
 def test_reduced_weights_are_packed_in_no_device_call(

@@ -19,7 +19,7 @@ from acpc.contract import (
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import MeasuredPool, Moment, Planner, certify_pool
 from planning_world import PlanningWorld, drawn, moment, noise, pool
-from shared_call import calls, together
+from shared_call import answered, calls, together
 
 Question = tuple[PlanStart, NDArray[np.float32]]
 NUMBERS = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step", "acpc",
@@ -38,10 +38,8 @@ def answers(
     cancelled: int | None = None,
     device_calls: int = 1,
 ) -> list[Future[MeasuredPool]]:
-    before = calls(world.engine, "pool")
-    found = together(world.engine, [partial(certify_pool, *one) for one in asked], cancelled)
-    assert calls(world.engine, "pool") == before + device_calls
-    return found
+    asks = [partial(certify_pool, *one) for one in asked]
+    return answered(world.engine, "pool", asks, cancelled, device_calls)
 
 
 def alone(world: PlanningWorld, question: Question) -> MeasuredPool:

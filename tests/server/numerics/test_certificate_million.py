@@ -5,31 +5,32 @@ error; a certificate which that leaves open goes to the judge in exact integers.
 """
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
 import torch
-from acpc_server.numerics.cost_bounds import (
-    elite_certificate,
-    elite_indices,
-    pool_bounds,
-    top1_certificate,
-)
+from acpc.arrays import NDArray
+from acpc.contract import Objective
+from acpc_server.numerics.cost_bounds import pool_bounds
 from exact_certificate import exact_pools
-from interval_certificate import judge
-from pool_families import Array, Families, Pools, check_reported
+from objective_certificate import Asked, JudgedObjective, judge
+from pool_families import Array, Families, Pools, Said
 
 VIEWS, CANDIDATES, ELITES = 64, 5, 2
 
 
-def float_margins(clean: Array, perturbed: Array, goal: Array) -> Array:
-    """Elite margins (n,) in plain float64 of one view (n, J, d)."""
-    p = np.linalg.norm(clean - goal[:, None], axis=-1)
-    q = np.linalg.norm(perturbed - goal[:, None], axis=-1)
-    b = np.linalg.norm(perturbed - clean, axis=-1) * (p + q)
-    order = np.argsort(p, axis=-1)
-    lower = np.take_along_axis(p**2 - b, order[:, ELITES:], axis=-1).min(axis=-1)
-    return lower - np.take_along_axis(p**2 + b, order[:, :ELITES], axis=-1).max(axis=-1)
+def judged_pools(clean: Array, perturbed: Array, goal: Array) -> JudgedObjective:
+    """Pools (n, J, d) under views (n, views, J, d), of whose last step alone the cost is."""
+    nothing = np.zeros(clean.shape[:2])
+    asked = Asked(Objective(), False, nothing, nothing.astype(bool))
+    return judge(clean[:, :, None], perturbed[:, :, :, None], goal, asked)
+
+
+def positive(clean: Array, moved: Array, goal: Array) -> NDArray[np.bool_]:
+    judged = judged_pools(clean, moved[:, None], goal)
+    elites = np.argsort(judged.costs, axis=1, kind="stable")[:, :ELITES]
+    return judged.margins(elites)[:, 0] > 0
 
 
 def ray(rng: np.random.Generator, rows: int) -> Pools:
@@ -45,9 +46,7 @@ def ray(rng: np.random.Generator, rows: int) -> Pools:
     return start[..., None], perturbed[..., None], np.zeros((rows, 1))
 
 
-FAMILIES = Families(
-    VIEWS, (CANDIDATES,), lambda clean, moved, goal: float_margins(clean, moved, goal) > 0
-)
+FAMILIES = Families(VIEWS, (CANDIDATES,), positive)
 MAKERS = [
     FAMILIES.ordinary,
     FAMILIES.coarse,
@@ -70,36 +69,21 @@ def test_no_certificate_of_a_million_is_wrong(
     Prints how many true certificates are lost; ``pytest -rP`` shows it.
     """
     clean, perturbed, goal = make(np.random.default_rng(11), rows)
-    judged = judge(clean, perturbed, goal)
+    judged = judged_pools(clean, perturbed, goal)
+    tensors = [torch.from_numpy(part) for part in (clean, perturbed, goal)]
+    bounds = [pool_bounds(*(part[row] for part in tensors)) for row in range(rows)]
     for count in (1, ELITES):
-        elites = np.empty((rows, count), np.int64)
-        certified = np.empty((rows, VIEWS), bool)
-        margin = np.empty((rows, VIEWS))
-        for row in range(rows):
-            bounds = pool_bounds(
-                *(torch.from_numpy(part[row]) for part in (clean, perturbed, goal))
-            )
-            certificate = (
-                elite_certificate(bounds, count) if count > 1 else top1_certificate(bounds)
-            )
-            chosen = elite_indices(bounds.clean_costs, count)
-            elites[row], certified[row] = chosen.numpy(), certificate.certified.numpy()
-            margin[row] = certificate.margin.numpy()
-            if torch.isfinite(bounds.bounds).all():
-                check_reported(bounds, certificate.certified, chosen)
-        exact = judged.margins(elites)
-        assert np.array_equal(certified, margin > 0)
-        # Proven positive, and no larger than the exact margin; else the exact judge decides.
-        proven = (exact > judged.error) & (margin <= exact - judged.error)
-        for row, view in zip(*np.nonzero(certified & ~proven), strict=True):
+        said = Said.of(bounds, count)
+
+        def exactly(
+            row: int, view: int, said: Said = said, count: int = count
+        ) -> tuple[Fraction, Fraction]:
             (pool,) = exact_pools(clean[row], perturbed[row, view][None], goal[row])
-            low, high = pool.margin(set(elites[row].tolist()))
-            assert low > 0
-            assert margin[row, view] <= high
             assert pool.selection_survives(count)
-        true = exact > judged.error
-        lost = true & ~certified
-        print(f"{make.__name__}, k = {count}: {lost.sum()} of {true.sum()} true ones lost")
+            return pool.margin({*said.elites[row].tolist()})
+
+        exact, certified = judged.margins(said.elites), said.certified
+        true, lost = said.check(exact, judged.error, exactly)
         if make.__name__ != "scaled":
             assert (exact[lost] < 1e-12 * judged.largest[lost]).all()
         if make.__name__ not in {"grid", "ray", "equal"}:
