@@ -70,12 +70,9 @@ def test_a_bootstrap_of_anchors_on_their_own_would_not() -> None:
     for _ in range(100):
         own, _ = experiment(population, generator)
         own = replace(own, trajectory=np.arange(population.anchors))
-        sr = judge(own, None, ScoreProtocol(), Thresholds(), options).sr
+        sr = judge(own, None, PROTOCOL, Thresholds(), options).sr
         missed += not sr.lower <= true.sr <= sr.upper
     assert missed > 10
-
-
-PROTOCOL = ScoreProtocol()
 
 
 def drawn(trajectories: int, seed: int = 3) -> tuple[CheckpointSample, CheckpointSample]:

@@ -77,18 +77,13 @@ def test_close_anchors_far_from_the_origin_keep_their_digits() -> None:
     np.testing.assert_allclose(found.nearest.numpy(), [apart, apart], rtol=1e-12)
 
 
-def test_touching_balls_are_not_disjoint() -> None:
+def test_touching_balls_and_equal_anchors_are_not_disjoint() -> None:
     clean = torch.tensor([[0.0], [2.0]])
     touching = local_geometry(clean, clean[:, None] + 1.0)
     assert touching.disjoint.tolist() == [False, False]
     assert local_geometry(clean, clean[:, None] + 0.75).disjoint.tolist() == [True, True]
-
-
-def test_equal_anchors_have_no_distance() -> None:
-    clean = torch.ones(2, 3)
-    found = local_geometry(clean, clean[:, None])
-    assert found.nearest.tolist() == [0.0, 0.0]
-    assert found.disjoint.tolist() == [False, False]
+    equal = local_geometry(torch.ones(2, 3), torch.ones(2, 1, 3))
+    assert (equal.nearest.tolist(), equal.disjoint.tolist()) == ([0.0, 0.0], [False, False])
 
 
 @pytest.mark.parametrize(

@@ -81,11 +81,7 @@ def test_skip_reasons_tell_one_label_from_none_in_reach() -> None:
     states = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     labels = torch.tensor([0, 1, 0])
     found = pair_different_labels(states, labels, 0.0).skip_reasons(labels)
-    assert found.tolist() == [
-        SkipReason.UNSPECIFIED,
-        SkipReason.UNSPECIFIED,
-        SkipReason.NONE_IN_REACH,
-    ]
+    assert found.tolist() == [*[SkipReason.UNSPECIFIED] * 2, SkipReason.NONE_IN_REACH]
     alike = torch.zeros(3, dtype=torch.int64)
     found = pair_different_labels(states, alike).skip_reasons(alike)
     assert found.tolist() == [SkipReason.ONE_LABEL] * 3
@@ -106,11 +102,6 @@ def test_pairs_do_not_depend_on_a_shift_of_the_states(states: np.ndarray) -> Non
     assert torch.equal(
         moved.partner, pair_different_labels(torch.from_numpy(states), labels).partner
     )
-
-
-def test_latent_distances_take_float32() -> None:
-    latents = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 5.0]])
-    assert off_diagonal_quantile(latents, 1.0) == 5.0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -136,7 +127,7 @@ def test_tiles_of_wide_rows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(torch, "cdist", watched)
     monkeypatch.setattr("acpc_server.numerics.pairing._TILE_ENTRIES", 2**13)
-    points = torch.zeros(70, 2**8)
+    points = torch.zeros(70, 2**8)  # in float32, as latents are
     points[:, 0] = torch.arange(70)
     assert off_diagonal_quantile(points, 1.0) == 69.0
     assert len(sides) == 6

@@ -1,6 +1,4 @@
-"""An upload that falls silent, or has no name, holds nothing for ever."""
-
-from __future__ import annotations
+"""Calls that fall silent, leave, or give no name hold nothing for ever."""
 
 import threading
 from collections.abc import Iterator
@@ -8,29 +6,38 @@ from pathlib import Path
 from typing import Any
 
 import anchor_wire
+import grpc
+import numpy as np
 import pytest
 import wire
+from acpc.datasets.hdf5 import Hdf5Column
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.observe import Metrics
 from acpc_server.rpc.anchor import AnchorServicer
+from acpc_server.rpc.call import Lifetime
 from acpc_server.scheduling import Quota
+from public_dataset import public_columns, write_public_dataset
 from served_door import channel, served
-from waiting import GENEROUS_SECONDS
+from waiting import GENEROUS_SECONDS, wait_until
 
-LIMITS = AnchorLimits(2**24, 2**24, 100, 4, 0.0, 3600.0)
+LIMITS = AnchorLimits(2**24, 2**24, 100, 1, 0.0, 3600.0)  # one upload at a time
 IDLE = 0.3
 
 
 @pytest.fixture
-def stub(tmp_path: Path) -> Iterator[pb_grpc.AnchorServiceStub]:
-    metrics = Metrics()
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub]:
+    write_public_dataset(tmp_path / "a.h5", public_columns())
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
-    servicer = AnchorServicer(
-        store, DatasetStore(tmp_path), lambda digest, tenant: False, idle_seconds=IDLE
-    )
+    datasets = DatasetStore(tmp_path)
+    servicer = AnchorServicer(store, datasets, lambda digest, tenant: False, idle_seconds=IDLE)
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (
         served({service: servicer}, metrics=metrics, total=Quota(streams=5)) as address,
@@ -51,7 +58,6 @@ def test_silence_ends_a_stream_and_lets_go_of_its_upload(
     done = threading.Event()
     messages = [anchor_wire.header("quiet"), anchor_wire.shard()][:sent]
     refused = wire.refusal(lambda: stub.UploadAnchors(silent_after(messages, done)))
-    assert refused is not None
     assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "UPLOAD_IDLE")
     assert "go on with the same request_id" in refused.message
     done.set()
@@ -64,10 +70,8 @@ def test_silent_streams_do_not_take_every_thread(stub: pb_grpc.AnchorServiceStub
     """Streams have their own limit, so that other calls are answered beside them."""
     done = threading.Event()
     streams = [stub.UploadAnchors.future(silent_after([], done)) for _ in range(8)]
-    assert (
-        stub.ListAnchorSets(pb.ListAnchorSetsRequest(), timeout=GENEROUS_SECONDS).next_page_token
-        == ""
-    )
+    answer = stub.ListAnchorSets(pb.ListAnchorSetsRequest(), timeout=GENEROUS_SECONDS)
+    assert answer.next_page_token == ""
     codes = {stream.code().name for stream in streams}
     done.set()
     assert codes == {"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
@@ -79,7 +83,58 @@ def test_an_upload_without_a_name_is_one_stream(
     refused = wire.refusal(
         lambda: stub.UploadAnchors(iter([anchor_wire.header(), anchor_wire.shard()]))
     )
-    assert refused is not None
     assert refused.reason == "UPLOAD_INCOMPLETE"
     assert stub.UploadAnchors(anchor_wire.upload()).next_offset == 12
     assert not list((tmp_path / "anchors/uploads").iterdir())
+
+
+class SlowReads:
+    """Reads of a dataset that wait until they may go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.count = 0
+        read = Hdf5Column.read
+
+        def slow(column: Hdf5Column, start: int, stop: int) -> np.ndarray:
+            rows = read(column, start, stop)
+            self.count += 1
+            if column.name == "pos_agent":  # whose statistics need every row
+                self.begun.set()
+                assert self.go.wait(GENEROUS_SECONDS)
+            return rows
+
+        monkeypatch.setattr(Hdf5Column, "read", slow)
+
+
+def asked(request_id: str = "") -> pb.CreateAnchorSetRequest:
+    source = pb.CreateAnchorSetRequest().source
+    source.dataset, source.task, source.count, source.frameskip = "a.h5", "tworoom", 11, 2
+    return pb.CreateAnchorSetRequest(request_id=request_id, source=source, history=2, horizon=3)
+
+
+@pytest.mark.parametrize("request_id", ["", "mine"])
+def test_it_stops_between_reads_when_its_caller_has_gone(
+    stub: pb_grpc.AnchorServiceStub, metrics: Metrics, monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, request_id: str,
+) -> None:  # fmt: skip
+    """A set that nobody waits for is not made."""
+    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Lifetime.leave
+    monkeypatch.setattr(Lifetime, "leave", lambda life: (leave(life), left.set()))
+    call = stub.CreateAnchorSet.future(asked(request_id))
+    assert reads.begun.wait(GENEROUS_SECONDS)
+    call.cancel()
+    assert left.wait(GENEROUS_SECONDS)  # the call is counted before its worker is told
+    labels = ("unary", "acpc.v1.AnchorService", "CreateAnchorSet", "CANCELLED")
+    wait_until(lambda: metrics.rpc_handled.labels(*labels)._value.get() == 1)
+    before = reads.count
+    reads.go.set()
+    wait_until(lambda: metrics.anchor_uploads._value.get() == 0)
+    assert reads.count == before, "it read nothing more"
+    assert call.code() is grpc.StatusCode.CANCELLED
+    assert not list((tmp_path / "anchors/sets").iterdir())
+    if not request_id:
+        wait_until(lambda: not list((tmp_path / "anchors/uploads").iterdir()))
+    # The upload's place and its folder's lock are free.
+    answer = stub.CreateAnchorSet(asked(request_id), timeout=GENEROUS_SECONDS)
+    assert answer.anchor_set.anchors == 11

@@ -1,7 +1,6 @@
 """The door under callers that break off, stay silent, send too much, or meet a bug."""
 
-from __future__ import annotations
-
+import errno
 import gc
 import logging
 import sys
@@ -18,8 +17,18 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import LOCAL, Principal
 from acpc_server.errors import NotFound, Unauthenticated
-from acpc_server.rpc import Call, Conversation, HealthService, ReadLimit, Reflection
-from acpc_server.scheduling import Pace, Quota, Resource
+from acpc_server.observe import Metrics
+from acpc_server.rpc import (
+    Call,
+    Conversation,
+    Door,
+    HealthService,
+    Ingress,
+    ReadLimit,
+    Receiver,
+    Reflection,
+)
+from acpc_server.scheduling import CallerLimits, Pace, Quota, Resource, WorkerPool
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -104,7 +113,6 @@ def test_a_message_that_is_late_is_told_its_limit() -> None:
         half_open(address, LIST, 1) as (call,),
     ):
         refused = wire.refusal(call.result)
-    assert refused is not None
     assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
     assert "no message for 0.3 seconds" in refused.message
 
@@ -112,7 +120,6 @@ def test_a_message_that_is_late_is_told_its_limit() -> None:
 def test_a_call_that_ends_without_a_message_is_the_callers_mistake() -> None:
     with served({SERVICE: Checkpoints()}) as address, channel(address) as opened:
         refused = wire.refusal(lambda: opened.stream_unary(LIST)(iter(())))
-    assert refused is not None
     assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
 
 
@@ -160,7 +167,6 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
         asked = health_pb2.HealthCheckRequest()
         assert stub.Check(asked, timeout=GENEROUS_SECONDS).status == SERVING
         refused = wire.refusal(lambda: next(stub.Watch(asked, timeout=GENEROUS_SECONDS)))
-    assert refused is not None
     assert refused.code == "UNIMPLEMENTED"
 
 
@@ -187,7 +193,6 @@ def test_a_wait_that_begins_later_is_admitted_again(monkeypatch: pytest.MonkeyPa
         refused = wire.refusal(
             lambda: check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
         )
-    assert refused is not None
     assert refused.code == "UNAUTHENTICATED"
 
 
@@ -279,7 +284,6 @@ def test_a_last_step_that_does_not_end_holds_no_status(monkeypatch: pytest.Monke
         ask = ServerReflectionStub(opened).ServerReflectionInfo
         try:
             refused = wire.refusal(lambda: next(ask(silent(), timeout=GENEROUS_SECONDS)))
-            assert refused is not None
             assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
             assert closing.is_set()
         finally:
@@ -300,7 +304,6 @@ def test_a_bug_ends_its_call_and_nothing_else(bug: Callable[..., object]) -> Non
                     pb.ListCheckpointsRequest(page_size=2), timeout=GENEROUS_SECONDS
                 )
             )
-            assert refused is not None
             assert refused.code == "INTERNAL"
         assert answered(address) == "1"
 
@@ -341,3 +344,39 @@ def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
             wait_until(lambda: len(checkpoints.calls) == 0)
         finally:
             gc.enable()
+
+
+def test_an_event_loop_that_is_held_up_is_in_trouble_until_it_goes_on() -> None:
+    """It says so without waiting for the loop."""
+    ingress = Ingress(Receiver(1), CallerLimits(Quota()), ReadLimit(5.0))
+    door = Door(Metrics(), WorkerPool(1), ingress)
+    door.start()
+    try:
+        wait_until(lambda: not door.trouble())
+        held = threading.Event()
+        door._loop.call_soon_threadsafe(lambda: held.wait(GENEROUS_SECONDS))
+        wait_until(door.trouble)
+        assert door.trouble(), "and stays so"
+        held.set()
+        wait_until(lambda: not door.trouble())
+    finally:
+        held.set()
+        door.stop(0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), OSError(errno.EMFILE, "files"), RuntimeError("can't start new thread")],
+)
+def test_a_shortage_of_the_host_is_told_as_one(error: Exception) -> None:
+    """The call is rejected, to be tried again; it is no bug."""
+
+    class Short(HealthService):
+        async def Check(self, *_: object) -> object:
+            raise error
+
+    with served({HEALTH: Short()}) as address, channel(address) as caller:
+        check = health_pb2_grpc.HealthStub(caller).Check
+        told = wire.refusal(lambda: check(health_pb2.HealthCheckRequest()))
+    assert (told.code, told.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
+    assert told.retry_after

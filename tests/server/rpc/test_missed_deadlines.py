@@ -1,7 +1,5 @@
 """A deadline that passes is counted as one; a call that waits for others is rejected before."""
 
-from __future__ import annotations
-
 import threading
 
 import grpc

@@ -1,7 +1,5 @@
 """Slots for messages: who waits gets one, however those before leave theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time
@@ -28,7 +26,6 @@ class Caller:
         return self._data or await asyncio.Future()
 
     def interrupt(self, error: AcpcError) -> None:
-        assert self._task is not None
         self._task.cancel()
 
     def reads(self, receiver: Receiver) -> asyncio.Task[bytes | None]:

@@ -1,7 +1,5 @@
 """Whose name a Unix socket may take, and who may open it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """What callers may hold at a time: quotas, fair shares, rates, and what is remembered of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -31,7 +29,6 @@ def reason(limits: CallerLimits, caller: str, *what: Resource, quota: Quota | No
         with entered(limits, caller, *what, quota=quota):
             return ""
     except ResourceExhausted as error:
-        assert error.retry_after is not None
         assert error.retry_after > 0
         return error.reason
 

@@ -1,10 +1,7 @@
 """Few requests are at work, or hold much memory, at a time; none keeps a slot while it waits."""
 
-from __future__ import annotations
-
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -16,12 +13,6 @@ from waiting import GENEROUS_SECONDS, wait_until
 
 def context(seconds: float | None = GENEROUS_SECONDS, caller: str = "") -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(8) as pool:
-        yield pool
 
 
 def assert_free(limiter: ConcurrencyLimiter, slots: int) -> None:
@@ -70,8 +61,7 @@ def test_the_slot_is_another_s_while_its_owner_waits_and_is_back_with_the_result
     limiter, answer, waits = ConcurrencyLimiter(1), Future[str](), threading.Event()
 
     def first() -> str:
-        asks = context()
-        with limiter.slot(asks):
+        with limiter.slot(asks := context()):
             waits.set()
             found = limiter.result(answer, asks)
             assert limiter.busy
@@ -88,34 +78,20 @@ def test_the_slot_is_another_s_while_its_owner_waits_and_is_back_with_the_result
     assert_free(limiter, 1)
 
 
-def test_who_came_first_works_first() -> None:
-    limiter, order = ConcurrencyLimiter(1), list[int]()
+@pytest.mark.parametrize("slots", [ConcurrencyLimiter(1), Slots(1, "much")], ids=["work", "memory"])
+def test_callers_get_slots_in_turn_and_in_the_order_they_asked(slots: Slots) -> None:
+    order = list[str]()
 
-    def work(number: int) -> None:
-        with limiter.slot(context()):
-            order.append(number)
+    def work(name: str) -> None:
+        with slots.slot(context(caller=name[0])):
+            order.append(name)
 
-    with ThreadPoolExecutor(8) as pool, limiter.slot(context()):
-        for number in range(8):
-            pool.submit(work, number)
-            while limiter.waiting <= number:
-                time.sleep(0.001)
-    assert order == list(range(8))
-
-
-def test_callers_get_their_slot_in_turn() -> None:
-    limiter, order = ConcurrencyLimiter(1), list[str]()
-
-    def work(caller: str) -> None:
-        asks = RequestContext(Priority.INTERACTIVE, GENEROUS_SECONDS, caller=caller)
-        with limiter.slot(asks):
-            order.append(caller)
-
-    with ThreadPoolExecutor(8) as pool, limiter.slot(context()):
-        for number, caller in enumerate("aaaaabbc"):
-            pool.submit(work, caller)
-            wait_until(lambda asked=number: limiter.waiting > asked)
-    assert order == list("abcabaaa")
+    with ThreadPoolExecutor(8) as pool, slots.slot(context(caller="z")):
+        for number, name in enumerate(("a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")):
+            pool.submit(work, name)
+            wait_until(lambda asked=number: slots.waiting > asked)
+    assert order == ["a1", "b1", "c1", "a2", "b2", "a3", "a4", "a5"]
+    assert not slots.busy, "every slot came back"
 
 
 def test_a_deadline_ends_the_wait_for_a_slot_and_costs_none() -> None:
@@ -244,33 +220,14 @@ def test_of_those_that_are_answered_at_once_as_many_wake_as_there_are_slots() ->
     assert not limiter.busy, "it keeps no slot"
 
 
-def test_callers_get_places_in_turn_and_every_place_comes_back(threads: ThreadPoolExecutor) -> None:
-    places, order = Slots(1, "much"), list[str]()
-
-    def hold(name: str) -> None:
-        with places.slot(context(None, name[0])):
-            order.append(name)
-
-    with places.slot(context(caller="z")):
-        ended: list[Future[None]] = []
-        for waiting, name in enumerate(("a1", "a2", "b1"), 1):
-            ended.append(threads.submit(hold, name))
-            wait_until(lambda waiting=waiting: places.waiting == waiting)
-    for one in ended:
-        one.result(GENEROUS_SECONDS)
-    assert order == ["a1", "b1", "a2"]
-    with places.slot(context()):
-        assert places.waiting == 0
-
-
-def test_one_that_gives_up_costs_no_place(threads: ThreadPoolExecutor) -> None:
+def test_one_that_gives_up_costs_no_place() -> None:
     places, given_up, entered = Slots(1, "a piece"), context(None, "a"), threading.Event()
 
     def hold(context: RequestContext) -> None:
         with places.slot(context):
             entered.set()
 
-    with places.slot(context()):
+    with ThreadPoolExecutor(2) as threads, places.slot(context()):
         first = threads.submit(hold, given_up)
         wait_until(lambda: places.waiting == 1)
         given_up.cancel()
@@ -280,9 +237,9 @@ def test_one_that_gives_up_costs_no_place(threads: ThreadPoolExecutor) -> None:
             hold(context(0.01, "b"))
         assert (late.value.reason, late.value.retry_after) == ("MEMORY_BUSY", 0.5)
         assert not entered.is_set()
-        last = threads.submit(hold, context(None, "c"))
+        threads.submit(hold, context(None, "c"))
         wait_until(lambda: places.waiting == 3)
-    last.result(GENEROUS_SECONDS)
+    assert entered.is_set()
 
 
 def test_jobs_need_no_place_and_a_fault_gives_it_back() -> None:

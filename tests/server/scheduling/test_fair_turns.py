@@ -1,7 +1,5 @@
 """Callers take turns on the device, however many one of them has in line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from threading import Thread
@@ -86,6 +84,11 @@ class CallerQueue:
         self.queue.put(chunk)
         return chunk
 
+    def learn(self, seconds: float) -> None:
+        """A call takes so long with one row; nobody joins long ones."""
+        for _ in range(200):
+            self.admission.latency.learn(Work("kind", 1), seconds)
+
     def close(self) -> None:
         self.queue.close()
         self._entered.close()
@@ -98,20 +101,17 @@ def caller_queue() -> Iterator[CallerQueue]:
     made.close()
 
 
-def test_all_chunks_of_a_caller_that_is_alone_share_a_call(caller_queue: CallerQueue) -> None:
-    chunks = [caller_queue.put("a") for _ in range(5)]
-    assert caller_queue.queue.take() == chunks
-
-
-def test_chunks_of_many_callers_share_a_call(caller_queue: CallerQueue) -> None:
-    chunks = [caller_queue.put(caller) for caller in "abcde"]
+@pytest.mark.parametrize("callers", ["aaaaa", "abcde"])
+def test_chunks_of_one_caller_or_of_many_share_a_call(
+    caller_queue: CallerQueue, callers: str
+) -> None:
+    chunks = [caller_queue.put(caller) for caller in callers]
     assert caller_queue.queue.take() == chunks
 
 
 def test_a_caller_over_its_share_makes_no_call_longer(caller_queue: CallerQueue) -> None:
     """Its chunks are taken one by one."""
-    for _ in range(200):
-        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)  # a call is long with one row
+    caller_queue.learn(1.0)
     many = [caller_queue.put("many") for _ in range(4)]
     few = caller_queue.put("few")
     assert caller_queue.queue.take() == [many[0], few]
@@ -119,8 +119,7 @@ def test_a_caller_over_its_share_makes_no_call_longer(caller_queue: CallerQueue)
 
 
 def test_short_calls_are_shared_by_all(caller_queue: CallerQueue) -> None:
-    for _ in range(200):
-        caller_queue.admission.latency.learn(Work("kind", 1), 1e-6)
+    caller_queue.learn(1e-6)
     for _ in range(4):
         caller_queue.put("many")
     caller_queue.put("few")
@@ -137,8 +136,7 @@ def test_only_callers_within_their_share_go_amid_a_jobs_call(
     caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_ARRIVAL_GAP", 0.0)
-    for _ in range(200):
-        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)  # nobody joins such calls
+    caller_queue.learn(1.0)
     job = caller_queue.put("many", priority=JOB)
     assert caller_queue.queue.take() == [job]
     many = [caller_queue.put("many") for _ in range(4)]
@@ -155,8 +153,7 @@ def test_a_caller_over_its_share_yields_to_one_that_comes_back_at_once(
     monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
     monkeypatch.setattr("acpc_server.scheduling.admission.RETURN_SECONDS", 1e9)
-    for _ in range(200):
-        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)
+    caller_queue.learn(1.0)
     many = [caller_queue.put("many") for _ in range(4)]
     context = RequestContext(Priority.INTERACTIVE, caller="few")
 
@@ -194,8 +191,7 @@ def test_a_caller_over_its_share_yields_to_a_request_at_work(
     """Between two calls of another's request its chunk does not begin."""
     monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
     monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
-    for _ in range(200):
-        caller_queue.admission.latency.learn(Work("kind", 1), 1.0)
+    caller_queue.learn(1.0)
     many = [caller_queue.put("many") for _ in range(4)]
     with caller_queue.admission.request(
         "ComparePair", RequestContext(Priority.INTERACTIVE, caller="few")

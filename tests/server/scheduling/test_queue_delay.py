@@ -1,7 +1,5 @@
 """A call that others may join is delayed for those being prepared, and only for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager

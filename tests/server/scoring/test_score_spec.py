@@ -60,12 +60,8 @@ def test_horizons_are_the_extra_ones_and_the_main_one_each_once() -> None:
 
 def test_defaults_are_the_papers() -> None:
     protocol = PLAN.protocol
-    assert (protocol.draws, protocol.horizon, protocol.quantile, protocol.margin) == (
-        5,
-        8,
-        0.9,
-        0.1,
-    )
+    numbers = protocol.draws, protocol.horizon, protocol.quantile, protocol.margin
+    assert numbers == (5, 8, 0.9, 0.1)
     assert (PLAN.anchors.count, PLAN.anchors.seed) == (100, 9101)
     assert (PLAN.thresholds.ir, PLAN.thresholds.sr) == (0.30, 0.95)
 
@@ -171,10 +167,8 @@ def test_a_plan_leaves_nothing_to_the_reading() -> None:
     assert found == [(Reading.PAPER, PartnerPast.OWN, 8), (Reading.RELEASED, PartnerPast.ANCHOR, 9)]
     parameters = released.receipt("c" * 64, torch.device("cpu")).parameters
     assert (parameters["window_future_frames"], parameters["sample"]) == (9, "windows")
-    assert (parameters["protocol"]["reading"], parameters["protocol"]["neighbourhood"]) == (
-        "released",
-        0.35,
-    )
+    protocol = parameters["protocol"]
+    assert (protocol["reading"], protocol["neighbourhood"]) == ("released", 0.35)
 
 
 def test_a_parameter_that_is_given_stays_as_given() -> None:

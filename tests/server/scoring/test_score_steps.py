@@ -123,9 +123,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     try:
         asked = plan(shift)
         record = measured(engine, model, anchors, asked)
-        distances = CheckpointMeasurement(
-            engine, model, anchors, asked, RequestContext(Priority.JOB)
-        ).different_state_distances(record, PARTNER)
+        distances = of(engine, model, anchors, asked).different_state_distances(record, PARTNER)
     finally:
         engine.close()
     assert not record.draw_radius.any()
@@ -157,9 +155,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
     record = measured(engine, model, anchors, asked)
     anchors.reads.clear()
-    found = CheckpointMeasurement(
-        engine, model, anchors, asked, RequestContext(Priority.JOB)
-    ).different_state_distances(record, PARTNER)
+    found = of(engine, model, anchors, asked).different_state_distances(record, PARTNER)
     reference = ReferenceModel.of(public_config(), 4, loops=False)
     for i, j in enumerate(PARTNER):
         if j < 0:
@@ -228,10 +224,7 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
     wide = NotFinite(cast(FrozenJepa, model).in_float64())
     narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
     with structlog.testing.capture_logs() as lines:
-        floor = CheckpointMeasurement(
-            engine, narrow, anchors, asked, RequestContext(Priority.JOB)
-        ).rounding_floor(found)
-    assert floor is None
+        assert of(engine, narrow, anchors, asked).rounding_floor(found) is None
     [line] = [line for line in lines if line["event"] == "rounding_floor_not_measured"]
     assert line["log_level"] == "warning" and trouble in line["why"]
 
@@ -253,11 +246,10 @@ def test_a_withdrawn_job_ends_between_chunks(
     asked, context = plan(GaussianNoise(sigma=0.1)), RequestContext(Priority.JOB)
     record = measured(engine, model, anchors, asked)
     context.cancel()
+    withdrawn = of(engine, model, anchors, asked, context)
     with pytest.raises(Cancelled):
-        CheckpointMeasurement(engine, model, anchors, asked, context).different_state_distances(
-            record, PARTNER
-        )
+        withdrawn.different_state_distances(record, PARTNER)
     with pytest.raises(Cancelled):
         score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
     with pytest.raises(Cancelled):
-        of(engine, model, anchors, asked, context).shard((0, 5))
+        withdrawn.shard((0, 5))

@@ -99,26 +99,16 @@ def test_a_summary_is_what_the_paper_defines(measured: Measured, distances: np.n
     np.testing.assert_allclose(unpack(found["radius"]), np.mean(table, axis=1), rtol=1e-12)
     scales = [paper.quantile(row.tolist(), 0.5) for row in measured.transitions]
     np.testing.assert_allclose(unpack(found["motion_scale"]), scales, rtol=1e-12)
+    pushed = measured.steps.sum(axis=1) / DRAWS / (np.array(scales)[:, None] + 1e-8)
+    np.testing.assert_allclose(unpack(found["step_radius"]), pushed, rtol=1e-12)
     assert found["median_latent_distance"] == pytest.approx(
         paper.median_latent_distance(measured.observed[:, -1]), rel=1e-6
     )
     np.testing.assert_array_equal(unpack(found["different_state_distance"]), distances)
     np.testing.assert_array_equal(unpack(found["partner"]), partner)
+    main = {"horizon": HORIZON, "quantile": 0.90, "ir_raw": found["ir_raw"]}
+    assert found["summaries"] == [main], "the only one without extras"
     json.dumps(found, allow_nan=False)
-
-
-def test_step_radii_are_each_steps_distance_in_units_of_motion(
-    measured: Measured, distances: np.ndarray
-) -> None:
-    partner = np.zeros(ANCHORS, np.int64)
-    found = summarise_checkpoint(plan(), measured.reduced(plan()), distances, partner)
-    expected = np.empty((ANCHORS, HORIZON))
-    for anchor in range(ANCHORS):
-        scale = paper.quantile(measured.transitions[anchor].tolist(), 0.5)
-        for step in range(HORIZON):
-            pushed = [measured.steps[anchor, draw, step] / (scale + 1e-8) for draw in range(DRAWS)]
-            expected[anchor, step] = sum(pushed) / DRAWS
-    np.testing.assert_allclose(unpack(found["step_radius"]), expected, rtol=1e-12)
 
 
 def test_extra_summaries_are_every_horizon_with_every_quantile(
@@ -135,15 +125,6 @@ def test_extra_summaries_are_every_horizon_with_every_quantile(
         expected = raw_ir(radii(measured, horizon, weights), quantile)
         assert value == pytest.approx(expected, rel=1e-12)
     assert rows[HORIZON, 0.75] == found["ir_raw"]
-
-
-def test_without_extras_the_main_summary_is_the_only_one(
-    measured: Measured, distances: np.ndarray
-) -> None:
-    record = measured.reduced(plan())
-    found = summarise_checkpoint(plan(), record, distances, np.zeros(ANCHORS, np.int64))
-    main = {"horizon": HORIZON, "quantile": 0.90, "ir_raw": found["ir_raw"]}
-    assert found["summaries"] == [main]
 
 
 def test_predictions_that_are_not_finite_give_no_score(

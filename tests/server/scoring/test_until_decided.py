@@ -11,14 +11,12 @@ import pytest
 import torch
 from acpc.contract import (
     AnchorSource,
-    Evidence,
     EvidenceOptions,
     GaussianNoise,
     LookStop,
     Outcome,
     Score,
     ScoreProtocol,
-    SequentialLooks,
     Thresholds,
     UntilDecided,
 )
@@ -126,15 +124,9 @@ def scoring(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScoringSteps]:
 def undecided(scoring: ScoringSteps) -> tuple[ScoreSpec, Json, list[Json]]:
     """A job that looks to the end: its thresholds are the numbers of all anchors themselves."""
     whole = scoring.answer(fixed := scoring.spec(until_decided=None), scoring.run(fixed))
-    assert whole.verdict.ir_relative is not None
     borderline = Thresholds(ir=whole.verdict.ir_relative, sr=0.01)
     spec, record = scoring.spec(thresholds=borderline), []
     return spec, scoring.run(spec, record), record
-
-
-def looks_of(evidence: Evidence | None) -> SequentialLooks:
-    assert evidence.looks is not None
-    return evidence.looks
 
 
 def same_score(result: Json, other: Json) -> None:
@@ -167,7 +159,7 @@ def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
         same_score(result, scoring.run(fixed))
         score = scoring.answer(spec, result)
         assert score.checkpoint.anchors == size
-        assert [look.anchors for look in looks_of(score.evidence).looks] == sizes[
+        assert [look.anchors for look in score.evidence.looks.looks] == sizes[
             : sizes.index(size) + 1
         ]
 
@@ -196,7 +188,7 @@ def test_what_is_not_decided_stops_at_the_limit(
 ) -> None:
     spec, result, _ = undecided
     score = scoring.answer(spec, result)
-    looks = looks_of(score.evidence)
+    looks = score.evidence.looks
     assert score.evidence.confident_outcome is Outcome.UNDECIDED
     assert (looks.stop, looks.limit, looks.batch) == (LookStop.LIMIT, LIMIT, FIRST)
     assert looks.confidence == score.evidence.sure == 0.95 < score.evidence.confidence
@@ -213,7 +205,7 @@ def test_what_is_clear_stops_early_with_intervals_that_say_so(
     spec, record = scoring.spec(thresholds=thresholds), []
     score = scoring.answer(spec, scoring.run(spec, record))
     evidence = score.evidence
-    looks = looks_of(evidence)
+    looks = evidence.looks
     assert looks.stop is LookStop.DECIDED
     assert str(evidence.confident_outcome) == str(score.verdict.outcome) == outcome
     assert score.checkpoint.anchors == looks.looks[-1].anchors < LIMIT
@@ -246,14 +238,14 @@ def test_one_look_is_the_fixed_job(scoring: ScoringSteps) -> None:
     fixed = replace(spec, until_decided=None)
     plain = scoring.answer(fixed, scoring.run(fixed))
     assert replace(once.evidence, looks=None) == plain.evidence
-    (look,) = looks_of(once.evidence).looks
+    (look,) = once.evidence.looks.looks
     assert look.failing == look.passing == pytest.approx(0.05)
 
 
 def test_without_a_reference_only_sr_decides(scoring: ScoringSteps) -> None:
     spec = scoring.spec(reference=None, thresholds=Thresholds(sr=0.01))
     score = scoring.answer(spec, scoring.run(spec))
-    looks = looks_of(score.evidence)
+    looks = score.evidence.looks
     assert score.evidence.confident_outcome is Outcome.INCONCLUSIVE
     assert looks.stop is LookStop.DECIDED
 

@@ -1,4 +1,4 @@
-"""What a study's parts promise beside their numbers: checks of their own, and joins."""
+"""What a study's parts promise beside their numbers: checks, joins, and what the receipt says."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    AnchorSample,
+    AnchorSource,
+    CheckpointRef,
     DriftStudy,
     GaussianNoise,
     GeometryStudy,
     NumericMode,
     PlannerStudy,
+    Reading,
     SensitivityStudy,
+    Study,
 )
 from acpc_server.data import AnchorBatch
+from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
@@ -23,6 +29,7 @@ from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.studies import StudySpec
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench, StudyTable
@@ -163,3 +170,34 @@ def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceClient) 
     assert table.arrays["pool_clean_gap"].shape == (3, 2)
     assert (table.arrays["pool_clean_gap"][:, -1] == table.columns["clean_gap"]).all()
     assert table.columns["anchor"].tolist() == [11, 12, 13]
+
+
+MODEL = CheckpointRef(name="model", weights="weights.pt", digest="a" * 64)
+DATASET = AnchorSource("d.h5", "tworoom")
+
+
+def said(study: Study, anchors: AnySource = DATASET) -> tuple[object, object]:
+    """What the receipt says of the windows: future frames, and how they were drawn."""
+    spec = StudySpec(checkpoint=MODEL, anchors=anchors, study=study)
+    parameters = spec.receipt("c" * 64, torch.device("cpu")).parameters
+    return parameters.get("window_future_frames"), parameters.get("sample")
+
+
+@pytest.mark.parametrize(
+    ("study", "wanted"),
+    [
+        (DriftStudy(), (8, "windows")),
+        (DriftStudy(reading=Reading.RELEASED), (9, "episodes")),
+        (PlannerStudy(reading=Reading.RELEASED), (9, "episodes")),
+        (GeometryStudy(), (8, "windows")),
+        (SensitivityStudy(horizon=4), (4, "windows")),
+    ],
+)
+def test_every_study_says_how_its_anchors_were_drawn(study: Study, wanted: tuple[int, str]) -> None:
+    assert said(study) == wanted
+
+
+def test_of_a_set_the_receipt_says_what_is_known() -> None:
+    assert said(GeometryStudy(), AnchorSetSource("d" * 64, 4)) == (None, None)
+    known = AnchorSetSource("d" * 64, 4, 9, AnchorSample.WINDOWS)
+    assert said(DriftStudy(), known) == (9, "windows")
