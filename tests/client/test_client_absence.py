@@ -43,6 +43,10 @@ def lines(told: list[str]) -> Any:
     return lambda away: told.append(away.message if away else "back")
 
 
+def submit(client: Any) -> Any:
+    return client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08))
+
+
 def test_a_long_absence_is_told_in_two_lines(side: Any, counterparty: Counterparty) -> None:
     told: list[str] = []
     counterparty.refusals["WatchOperation"].extend([AWAY] * 6)
@@ -60,10 +64,7 @@ def test_a_submission_is_repeated_with_its_request_id(
 ) -> None:
     told: list[str] = []
     counterparty.refusals["ScoreCheckpoint"].extend([AWAY] * 7)
-    side.ask(
-        lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
-        on_away=lines(told),
-    )
+    side.ask(submit, on_away=lines(told))
     sent = counterparty.requests["ScoreCheckpoint"]
     assert len(sent) == 8
     assert len({request.request_id for request in sent}) == 1
@@ -74,10 +75,7 @@ def test_a_full_queue_is_waited_for(side: Any, counterparty: Counterparty) -> No
     told: list[str] = []
     full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "50 jobs are queued", retry_info(0.01))
     counterparty.refusals["ScoreCheckpoint"].extend([full] * 4)
-    side.ask(
-        lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
-        on_away=lines(told),
-    )
+    side.ask(submit, on_away=lines(told))
     assert any("is busy (50 jobs are queued)" in line for line in told)
 
 
@@ -103,11 +101,7 @@ def test_no_patience_fails_at_once_with_the_name(side: Any, counterparty: Counte
 
 def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) -> None:
     with pytest.raises(ServerAway, match=r"within 0\.1 s .* start one there") as caught:
-        side_of(unused_target).ask(
-            lambda client: client.score_checkpoint("a", "f" * 64, GaussianNoise(0.08)),
-            patience=0.1,
-            on_away=lambda _: None,
-        )
+        side_of(unused_target).ask(submit, patience=0.1, on_away=lambda _: None)
     assert unused_target in str(caught.value)
 
 

@@ -37,19 +37,13 @@ ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20)
 def test_compare_pair_sends_bytes_and_specs(
     side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
 ) -> None:
+    views = {"perturbations": [GaussianNoise(0.08), GaussianBlur(15)], "draws": 2, "anchor": 7}
+    given = {"observed_future": history[:2], "weights": np.array([0.25, 0.75])}
+    given |= {"seed": 2**64 - 1, "numeric_mode": NumericMode.FP32, "request_id": "mine"}
+    ref = CheckpointRef("a", "w.pt", "d" * 64)
     answer = side.ask(
         lambda client: client.compare_pair(
-            CheckpointRef("a", "w.pt", "d" * 64),
-            history,
-            blocks.astype(np.float64),
-            perturbations=[GaussianNoise(0.08), GaussianBlur(15)],
-            draws=2,
-            seed=2**64 - 1,
-            anchor=7,
-            observed_future=history[:2],
-            weights=np.array([0.25, 0.75]),
-            numeric_mode=NumericMode.FP32,
-            request_id="mine",
+            ref, history, blocks.astype(np.float64), **views, **given
         )
     )
     (sent,) = counterparty.requests["ComparePair"]
@@ -61,10 +55,8 @@ def test_compare_pair_sends_bytes_and_specs(
     assert sent.action_blocks.data == blocks.tobytes()
     assert list(sent.weights) == [0.25, 0.75]
     assert sent.numeric_mode == receipt_pb2.NUMERIC_MODE_FP32
-    assert [spec.WhichOneof("kind") for spec in sent.perturbations.specs] == [
-        "gaussian_noise",
-        "gaussian_blur",
-    ]
+    kinds = [spec.WhichOneof("kind") for spec in sent.perturbations.specs]
+    assert kinds == ["gaussian_noise", "gaussian_blur"]
     assert (sent.perturbations.draws, sent.perturbations.seed) == (2, 2**64 - 1)
     assert sent.perturbations.anchor == 7
     assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]

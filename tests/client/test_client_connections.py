@@ -102,13 +102,9 @@ def test_a_client_has_one_connection_unless_it_is_told() -> None:
 
 @pytest.mark.parametrize(("unheard", "connections"), [(0.0, 2), (1e9, 1)])
 def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
-    unheard: float,
-    connections: int,
-    counterparty: Counterparty,
-    target: str,
-    history: np.ndarray,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    unheard: float, connections: int, counterparty: Counterparty, target: str,
+    history: np.ndarray, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     monkeypatch.setattr(base, "UNHEARD_S", unheard)
     pool = np.zeros((3, 2, 2), np.float32)
     with AcpcClient(target) as client:
@@ -124,9 +120,7 @@ def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
     assert len(set(counterparty.peers["Plan"])) == connections
 
 
-def test_a_new_client_reaches_a_server_that_an_older_one_found_away(
-    unused_target: str,
-) -> None:
+def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_target: str) -> None:
     """Connections that channels of a process share wait before they try again."""
     once = RetryPolicy(attempts=1)
     with AcpcClient(unused_target, retry=once) as older:

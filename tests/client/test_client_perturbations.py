@@ -61,10 +61,8 @@ def test_short_form_value_and_message_agree(
 
 
 def test_every_kind_of_the_contract_has_a_short_form() -> None:
-    assert {choice.partition(":")[0] for choice in CHOICES} == set(KINDS) - {
-        "registered",
-        "composition",
-    }
+    made = {"registered", "composition"}
+    assert {choice.partition(":")[0] for choice in CHOICES} == set(KINDS) - made
 
 
 def test_a_registered_perturbation_carries_its_parameters() -> None:
@@ -173,19 +171,11 @@ def test_one_severity_is_wanted_where_one_is_asked_for() -> None:
 
 
 def test_a_group_of_given_views_has_the_severity_that_its_name_tells() -> None:
-    names = {
-        "light:0.5": 0.5,
-        "light:-2": 2.0,
-        "camera-2": 1.0,
-        "a:b:3": 3.0,
-        "x:inf": 1.0,
-        "y:": 1.0,
-    }
+    names = {"light:0.5": 0.5, "light:-2": 2.0, "camera-2": 1.0, "a:b:3": 3.0}
+    names |= {"x:inf": 1.0, "y:": 1.0}
     assert {name: GivenViews(name).severity for name in names} == names
-    assert parse_grid("given_views:light:0.5,camera-2") == [
-        GivenViews("light:0.5"),
-        GivenViews("camera-2"),
-    ]
+    both = [GivenViews("light:0.5"), GivenViews("camera-2")]
+    assert parse_grid("given_views:light:0.5,camera-2") == both
     for wrong in ("", "a b", "../x", "x" * 101, "-x", "a,b"):
         with pytest.raises(ArgumentError):
             GivenViews(wrong)

@@ -5,6 +5,7 @@
 import asyncio
 import math
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -47,12 +48,22 @@ def certify(session: Any) -> Any:
     return session.certify(POOL)
 
 
+Converse = Callable[..., Any]
+
+
+@pytest.fixture
+def converse(side: Any, scene: dict[str, Any]) -> Converse:
+    """What the steps of a session return; keys change its plan."""
+    return lambda *steps, **changed: side.converse({**scene, **changed}, *steps)
+
+
 def test_history_and_goal_travel_once_and_pools_are_numbered(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any], blocks: np.ndarray
+    converse: Converse, counterparty: Counterparty, scene: dict[str, Any], blocks: np.ndarray
 ) -> None:
-    plan = {**scene, "past_blocks": blocks[:2], "draws": 3, "seed": 9, "anchor": 7,
-            "endpoint_tolerance": 1e-6, "request_id": "mine"}  # fmt: skip
-    first, second = side.converse(plan, certify, lambda session: session.certify(POOL[:4]))
+    plan = {"past_blocks": blocks[:2], "draws": 3, "seed": 9, "anchor": 7, "request_id": "mine"}
+    first, second = converse(
+        certify, lambda session: session.certify(POOL[:4]), **plan, endpoint_tolerance=1e-6
+    )
     (start,) = (message.start for message in counterparty.requests["Plan"])
     assert start.request_id == "mine"
     assert start.history.data == scene["history"].tobytes()
@@ -70,12 +81,10 @@ def test_history_and_goal_travel_once_and_pools_are_numbered(
     assert first.request_id == "mine"
 
 
-def test_the_server_can_sample_the_pool(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
-) -> None:
+def test_the_server_can_sample_the_pool(converse: Converse, counterparty: Counterparty) -> None:
     mean, std = np.arange(6, dtype=np.float64).reshape(3, 2), np.ones((3, 2), np.float32)
-    (sampled,) = side.converse(
-        scene, lambda session: session.certify_proposal(mean, std, candidates=4, seed=2**63)
+    (sampled,) = converse(
+        lambda session: session.certify_proposal(mean, std, candidates=4, seed=2**63)
     )
     (message,) = counterparty.requests["PlanPool"]
     proposal = message.pool.proposal
@@ -86,26 +95,23 @@ def test_the_server_can_sample_the_pool(
 
 
 def test_a_session_knows_its_receipt_and_says_goodbye(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
-    (receipt,) = side.converse(scene, lambda session: session.receipt)
+    (receipt,) = converse(lambda session: session.receipt)
     assert receipt.checkpoint_digest == "c" * 64
     assert counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS)
 
 
 @pytest.mark.parametrize("request_id", ["prüfung", "two\nlines"])
-def test_an_id_that_fits_no_header_still_travels(
-    request_id: str, side: Any, counterparty: Counterparty, scene: dict[str, Any]
-) -> None:
-    (answer,) = side.converse({**scene, "request_id": request_id}, certify)
+def test_an_id_that_fits_no_header_still_travels(request_id: str, converse: Converse) -> None:
+    (answer,) = converse(certify, request_id=request_id)
     assert answer.request_id == request_id
 
 
 def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
-    refused, late, answer = side.converse(
-        scene,
+    refused, late, answer = converse(
         lambda session: session.certify(np.ones((5, 3, 2), int)),
         lambda session: session.certify(POOL, timeout=-1),
         certify,
@@ -119,22 +125,20 @@ def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
 
 
 @pytest.mark.parametrize("seconds", [1e10, math.inf])
-def test_a_time_that_never_passes_is_one(
-    seconds: float, side: Any, counterparty: Counterparty, scene: dict[str, Any]
-) -> None:
+def test_a_time_that_never_passes_is_one(seconds: float, side: Any, converse: Converse) -> None:
     """A deadline that the clock of gRPC cannot hold has passed for it."""
-    (answer,) = side.converse({**scene, "timeout": seconds, "message_timeout": seconds}, certify)
+    (answer,) = converse(certify, timeout=seconds, message_timeout=seconds)
     assert answer.views[0].top1.certified
     side.ask(lambda client: client.checkpoints.get("a", timeout=seconds))
     side.ask(lambda client: client.operations.wait("operations/1", timeout=seconds))
 
 
 def test_what_the_server_refuses_ends_the_session_and_says_why(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
     bad = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
     counterparty.refusals["PlanPool"].append(bad)
-    refused, after = side.converse({**scene, "request_id": "mine"}, certify, certify)
+    refused, after = converse(certify, certify, request_id="mine")
     assert isinstance(refused, InvalidArgument)
     assert refused.request_id == "mine"
     assert isinstance(after, SessionClosed)
@@ -143,21 +147,21 @@ def test_what_the_server_refuses_ends_the_session_and_says_why(
 
 
 def test_an_answer_to_another_pool_is_never_taken(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
     counterparty.iteration_error = 1
-    wrong, after = side.converse(scene, certify, certify)
+    wrong, after = converse(certify, certify)
     assert isinstance(wrong, MalformedAnswer)
     assert "iteration 1, wanted 0" in str(wrong)
     assert isinstance(after, SessionClosed)
 
 
 def test_opening_is_tried_again_but_a_broken_session_is_not(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
     counterparty.refusals["Plan"].extend([BROKEN, BROKEN])
     counterparty.refusals["PlanPool"].append(BROKEN)
-    (broken,) = side.converse(scene, certify)
+    (broken,) = converse(certify)
     assert isinstance(broken, Unavailable)
     assert "open another" in broken.message
     ids = {message.start.request_id for message in counterparty.requests["Plan"]}
@@ -170,13 +174,11 @@ def test_no_server_is_unavailable(side_of: Any, unused_target: str, scene: dict[
 
 
 def test_an_answer_that_does_not_come_is_overdue(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
+    converse: Converse, counterparty: Counterparty
 ) -> None:
     counterparty.stalled.set()
-    overdue, after = side.converse(
-        {**scene, "message_timeout": 40},
-        lambda session: session.certify(POOL, timeout=0.2),
-        certify,
+    overdue, after = converse(
+        lambda session: session.certify(POOL, timeout=0.2), certify, message_timeout=40
     )
     assert isinstance(overdue, DeadlineExceeded)
     assert "no answer within 0.2 s" in str(overdue)

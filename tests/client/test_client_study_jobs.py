@@ -63,31 +63,21 @@ def test_what_is_silent_is_not_sent(side: Any, counterparty: Counterparty) -> No
 
 
 def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None:
+    numbers = {"draws": 3, "seed": 4, "sampling_seed": 2**63, "history": 3, "goal_offset": 7}
     study = PlannerStudy(
-        [GaussianNoise(0.02), GaussianBlur(5)],
-        draws=3,
-        seed=4,
-        budget=CemBudget(32, 4, 6, 3),
-        sampling_seed=2**63,
-        cost_reduction=CostReduction.SUM,
-        returns=CemReturn.BEST,
-        history=3,
-        goal_offset=7,
-    )
+        [GaussianNoise(0.02), GaussianBlur(5)], budget=CemBudget(32, 4, 6, 3),
+        cost_reduction=CostReduction.SUM, returns=CemReturn.BEST, **numbers,
+    )  # fmt: skip
     job = run(side, "m", ANCHORS, study, numeric_mode=NumericMode.FP32)
     (sent,) = counterparty.requests["RunStudy"]
     assert sent.dataset.one_per_episode
     assert sent.dataset.count == 20
     assert sent.planner == pb.PlannerStudy(
         shifts=[{"gaussian_noise": {"sigma": 0.02}}, {"gaussian_blur": {"kernel_size": 5}}],
-        draws=3,
-        seed=4,
         budget={"candidates": 32, "elites": 4, "iterations": 6, "horizon": 3},
-        sampling_seed=2**63,
         cost_reduction=diagnostic.COST_REDUCTION_SUM,
         returns=diagnostic.CEM_RETURN_BEST,
-        history=3,
-        goal_offset=7,
+        **numbers,
     )
     assert job.name == f"operations/{sent.request_id}"
     assert job.submitted.checkpoint.name == "m"

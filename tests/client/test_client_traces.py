@@ -30,23 +30,16 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def _compare(side: Any, history: np.ndarray, blocks: np.ndarray) -> None:
-    side.ask(
-        lambda client: client.compare_pair(
-            "model", history, blocks, perturbations=GaussianNoise(0.1)
-        )
-    )
+    shift = GaussianNoise(0.1)
+    side.ask(lambda client: client.compare_pair("model", history, blocks, perturbations=shift))
 
 
 def test_a_call_and_a_failed_attempt_are_spans(
-    collector: Collector,
-    side: Any,
-    counterparty: Counterparty,
-    history: np.ndarray,
+    collector: Collector, side: Any, counterparty: Counterparty, history: np.ndarray,
     blocks: np.ndarray,
-) -> None:
-    counterparty.refusals["ComparePair"].append(
-        status(grpc.StatusCode.NOT_FOUND, "no such checkpoint")
-    )
+) -> None:  # fmt: skip
+    missing = status(grpc.StatusCode.NOT_FOUND, "no such checkpoint")
+    counterparty.refusals["ComparePair"].append(missing)
     with pytest.raises(AcpcError):
         _compare(side, history, blocks)
     _compare(side, history, blocks)
@@ -58,12 +51,9 @@ def test_a_call_and_a_failed_attempt_are_spans(
 
 
 def test_a_stream_the_server_ended_is_a_span_of_the_servers_status(
-    collector: Collector,
-    side: Any,
-    counterparty: Counterparty,
-    history: np.ndarray,
+    collector: Collector, side: Any, counterparty: Counterparty, history: np.ndarray,
     blocks: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     pairs = [Pair(history, blocks, GaussianNoise(0.1))] * 3
     for _ in range(20):
         counterparty.refusals["ComparePairs"].append(status(grpc.StatusCode.ABORTED, "other"))

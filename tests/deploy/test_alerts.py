@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import processes
@@ -153,31 +154,26 @@ def compare(client: AcpcClient, seed: int, timeout: float = GENEROUS_SECONDS) ->
     client.compare_pair("conv-base", frames, wire.blocks(4), perturbations=noise, timeout=timeout)
 
 
+def moment(seed: int) -> tuple[np.ndarray, dict[str, Any]]:
+    asked = {"perturbations": GaussianNoise(0.05), "elite_count": 2}
+    return wire.frames(2, height=40, width=40, seed=seed), asked
+
+
+def pool(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((8, 3, 10), np.float32)
+
+
 def certify(client: AcpcClient, seed: int) -> None:
-    frames = wire.frames(2, height=40, width=40, seed=seed)
-    pool = np.random.default_rng(seed).standard_normal((8, 3, 10), np.float32)
-    noise = GaussianNoise(0.05)
+    frames, asked = moment(seed)
     goal = CoverageGoal(coverage=0.8, max_draws=20)
-    client.certify_pool(
-        "conv-base",
-        frames[:1],
-        pool,
-        frames[1],
-        perturbations=noise,
-        elite_count=2,
-        coverage_goal=goal,
-    )
+    client.certify_pool("conv-base", frames[:1], pool(seed), frames[1], coverage_goal=goal, **asked)
 
 
 def plan(client: AcpcClient, seed: int) -> None:
     """A session that certifies one pool: its first message is answered by the family."""
-    frames = wire.frames(2, height=40, width=40, seed=seed)
-    pool = np.random.default_rng(seed).standard_normal((8, 3, 10), np.float32)
-    noise = GaussianNoise(0.05)
-    with client.plan(
-        "conv-base", frames[:1], frames[1], perturbations=noise, elite_count=2
-    ) as session:
-        session.certify(pool)
+    frames, asked = moment(seed)
+    with client.plan("conv-base", frames[:1], frames[1], **asked) as session:
+        session.certify(pool(seed))
 
 
 def score(client: AcpcClient, seed: int) -> None:

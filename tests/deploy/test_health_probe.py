@@ -15,16 +15,16 @@ from grpc_health.v1 import health as servicer
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 from served_world import ServedWorld
-from server_process import ServerProcess
 from typer.testing import CliRunner
 
 PROBE = typer.Typer()
 PROBE.command()(health)
 SERVING = health_pb2.HealthCheckResponse.SERVING
+Served = tuple[servicer.HealthServicer, int]
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[servicer.HealthServicer, int]]:
+def served() -> Iterator[Served]:
     server = grpc.server(ThreadPoolExecutor(2))
     health_service = servicer.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_service, server)
@@ -40,34 +40,30 @@ def _probe(*arguments: str, **environment: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_serving_server_passes(served: tuple[servicer.HealthServicer, int]) -> None:
+def test_a_serving_server_passes(served: Served) -> None:
     _, port = served
     assert _probe(f"--port={port}") == (0, f"127.0.0.1:{port}: SERVING\n")
 
 
-def test_the_port_is_read_from_the_servers_variable(
-    served: tuple[servicer.HealthServicer, int],
-) -> None:
+def test_the_port_is_read_from_the_servers_variable(served: Served) -> None:
     _, port = served
     assert _probe(ACPC_PORT=str(port))[0] == 0
 
 
-def test_the_target_is_named_as_everywhere_else(
-    served: tuple[servicer.HealthServicer, int],
-) -> None:
+def test_the_target_is_named_as_everywhere_else(served: Served) -> None:
     target = f"127.0.0.1:{served[1]}"
     assert _probe(f"--target={target}", ACPC_PORT="1") == (0, f"{target}: SERVING\n")
     assert _probe(ACPC_TARGET=target)[0] == 0
     assert _probe(f"--port={served[1]}", ACPC_TARGET="127.0.0.1:1")[0] == 0
 
 
-def test_a_draining_server_fails(served: tuple[servicer.HealthServicer, int]) -> None:
+def test_a_draining_server_fails(served: Served) -> None:
     health_service, port = served
     health_service.enter_graceful_shutdown()
     assert _probe(f"--port={port}") == (1, f"127.0.0.1:{port}: NOT_SERVING\n")
 
 
-def test_one_service_is_asked_by_name(served: tuple[servicer.HealthServicer, int]) -> None:
+def test_one_service_is_asked_by_name(served: Served) -> None:
     health_service, port = served
     health_service.set("acpc.v1.ScoringService", SERVING)
     assert _probe(f"--port={port}", "--service=acpc.v1.ScoringService")[0] == 0
@@ -82,7 +78,7 @@ def test_a_server_that_is_gone_fails() -> None:
     assert "UNAVAILABLE" in said
 
 
-def test_liveness_is_asked_under_its_name(served: tuple[servicer.HealthServicer, int]) -> None:
+def test_liveness_is_asked_under_its_name(served: Served) -> None:
     health_service, port = served
     health_service.set(LIVENESS, health_pb2.HealthCheckResponse.NOT_SERVING)
     assert _probe(f"--port={port}", "--live")[0] == 1
@@ -93,15 +89,13 @@ def test_liveness_is_asked_under_its_name(served: tuple[servicer.HealthServicer,
 def test_a_server_that_is_ready_tells_what_it_has_loaded(
     world: ServedWorld, tmp_path: Path
 ) -> None:
-    given = world.checkpoint_root, world.dataset_root, tmp_path
-    with ServerProcess(*given, preload="lewm,lewm-base") as server:
+    with world.server(tmp_path, preload="lewm,lewm-base") as server:
         code, said = _probe(f"--http-port={server.metrics_port}")
         assert (code, said.splitlines()[1]) == (0, "loaded: lewm, lewm-base")
         with AcpcClient(server.address) as client:
             assert client.checkpoints.get("lewm-base").pinned
-    wrong = ServerProcess(*given, preload="lewm,nobody")
     with pytest.raises(RuntimeError, match="--preload nobody: checkpoint 'nobody'"):
-        wrong.start()
+        world.server(tmp_path, preload="lewm,nobody").start()
 
 
 def test_the_metrics_port_is_asked_over_http() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import processes
 import pytest
-from acpc_client import AcpcClient, CheckpointRef, GaussianNoise, Identity
+from acpc_client import CheckpointRef, GaussianNoise, Identity
 from closed_loop import TwoRooms
-from server_process import ServerProcess
+from served_world import served
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SWEEP = EXAMPLES / "two_room" / "sweep"
@@ -36,10 +36,7 @@ def test_a_planner_reaches_its_goals_on_clean_frames_and_fewer_through_noise(
     """The unaugmented checkpoint, eight episodes; sigma 0.5 leaves next to nothing of a frame."""
     checkpoint = CheckpointRef("noise-0.00-run-0")
     (tmp_path / "datasets").mkdir()
-    with (
-        ServerProcess(SWEEP, tmp_path / "datasets", tmp_path / "state") as server,
-        AcpcClient(server.address) as client,
-    ):
+    with served(SWEEP, tmp_path / "datasets", tmp_path / "state") as client:
         world = TwoRooms(client)
         clean = world.evaluate(checkpoint, Identity(), [42, 43], 4)
         noisy = world.evaluate(checkpoint, GaussianNoise(0.5), [42, 43], 4)

@@ -1,7 +1,6 @@
 """The compose file's demo fills the dashboards: verdicts and certificates of three checkpoints."""
 
 import sys
-import urllib.request
 from pathlib import Path
 
 import processes
@@ -23,8 +22,7 @@ def test_a_round_is_judged_and_certified(tmp_path: Path) -> None:
     checkpoints = EXAMPLES / "two_room" / "checkpoints"
     with ServerProcess(checkpoints, tmp_path / "datasets", tmp_path / "state") as server:
         said = _run(server.address, tmp_path)
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
-            text = page.read().decode()
+        text = server.metrics()
     assert said.count("two-room-") == 3
     for checkpoint, outcome in (("base", "failed"), ("augmented", "passed")):
         series = f'{{checkpoint="two-room-{checkpoint}",outcome="{outcome}"}} 1.0'

@@ -121,10 +121,6 @@ def _tensor_in(part: str, name: str, value: object, kind: str = "dino_wm") -> Wr
     return with_tensor(lambda: tiny.checkpoint(TINY, kind), part, name, value)
 
 
-def _in_jepa(name: str, value: object) -> Write:
-    return _tensor_in("predictor", name, value, "jepa_wm")
-
-
 def _pickled(path: Path, payload: Payload) -> None:
     path.write_bytes(pickle.dumps({"predictor": payload}))
 
@@ -145,10 +141,12 @@ def _module(path: Path, payload: Payload) -> None:
     torch.save(torch.nn.Linear(2, 2), path)
 
 
+UNKNOWN = "the network has no such tensor"
+OTHER_WIDTH = "predictor.embed_dim: 96, but the backbone's width is 128"
+LAYER, GATE = "module.transformer.layers.0", "predictor_blocks.1.adaLN_modulation.1"
 HOSTILE = {
     "payload-for-a-part": (_edited(predictor=Payload), "posix.system"),
     "payload-in-the-optimizer": (_edited(opt={"state": [Payload]}, scaler=Payload), "pickled"),
-    "payload-for-a-tensor": (_tensor_in("predictor", "module.x", Payload), "posix.system"),
     "payload-as-the-epoch": (_edited(epoch=Payload), "posix.system"),
     "plain-pickle": (_pickled, "not an archive of torch.save"),
     "tar": (_tarred, "not an archive of torch.save"),
@@ -157,87 +155,59 @@ HOSTILE = {
     "no-predictor": (_edited(predictor=...), "not a jepa-wms checkpoint"),
     "no-action-encoder": (_edited(action_encoder=...), "no 'action_encoder'"),
     "another-part": (_edited(encoder={}), "holds encoder"),
-    "text-for-a-tensor": (_tensor_in("predictor", "module.x", "x"), "a str, not a tensor"),
     "adaln-alone": (
         _edited(predictor={"predictor_blocks.0.adaLN_modulation.1.weight": torch.ones(1)}),
         "no predictor_embed.weight; not a JEPA-WM predictor",
-    ),
-    "jepa-payload": (_in_jepa("module.x", Payload), "posix.system"),
-    "jepa-over-dinov3": (
-        _in_jepa("module.predictor_embed.weight", torch.ones(46, 1024)),
-        "is DINOv3 ViT-L/16",
-    ),
-    "jepa-over-another-backbone": (
-        _in_jepa("module.predictor_embed.weight", torch.ones(46, 96)),
-        "predictor.embed_dim: 96, but the backbone's width is 128",
-    ),
-    "jepa-without-actions": (_in_jepa("module.action_encoder.weight", ...), "no action_encoder"),
-    "jepa-flat-map": (
-        _in_jepa("module.action_encoder.weight", torch.ones(9)),
-        "maps have other axes",
-    ),
-    "jepa-heads": (
-        _in_jepa("module.predictor_embed.weight", torch.ones(47, 128)),
-        "2 heads do not divide the width 55",
-    ),
-    "jepa-proprio-tokens": (
-        _edited(
-            "jepa_wm",
-            proprio_encoder={
-                "patch_embed.weight": torch.ones(46, 4, 1),
-                "patch_embed.bias": torch.ones(46),
-            },
-        ),
-        "but the config wants",
-    ),
-    "jepa-actions-beside": (
-        _edited("jepa_wm", action_encoder={"patch_embed.weight": torch.ones(54, 6, 1)}),
-        "the network has no such tensor",
-    ),
-    "jepa-missing-gate": (
-        _in_jepa("module.predictor_blocks.1.adaLN_modulation.1.bias", ...),
-        "predictor.predictor_blocks.1.adaLN_modulation.1.bias: missing",
-    ),
-    "jepa-not-finite": (
-        _in_jepa("module.predictor_norm.bias", torch.full((54,), torch.inf)),
-        "not finite",
     ),
     "vjepa2-ac": (
         _edited(predictor={"predictor_embed.weight": torch.ones(1)}),
         "the predictor of V-JEPA 2-AC",
     ),
-    "unknown-tensor": (
-        _tensor_in("predictor", "module.more", torch.ones(1)),
-        "the network has no such tensor",
-    ),
     "mlp-encoder": (
-        _tensor_in("action_encoder", "module.mlp.0.weight", torch.ones(1)),
-        "the network has no such tensor",
+        _tensor_in("action_encoder", "module.mlp.0.weight", torch.ones(1)), UNKNOWN
     ),
-    "other-shape": (
-        _tensor_in("predictor", "module.pos_embedding", torch.ones(1, 28, 146)),
-        "no whole frames",
+    "jepa-proprio-tokens": (
+        _edited("jepa_wm", proprio_encoder={
+            "patch_embed.weight": torch.ones(46, 4, 1), "patch_embed.bias": torch.ones(46),
+        }),
+        "but the config wants",
     ),
-    "flat-positions": (
-        _tensor_in("predictor", "module.pos_embedding", torch.ones(27)),
-        "other axes",
+    "jepa-actions-beside": (
+        _edited("jepa_wm", action_encoder={"patch_embed.weight": torch.ones(54, 6, 1)}), UNKNOWN
     ),
-    "not-finite": (
-        _tensor_in("predictor", "module.transformer.norm.bias", torch.full((146,), torch.nan)),
-        "not finite",
-    ),
+}  # fmt: skip
+# A tensor of the predictor, what is put in its place, and what is said.
+TENSORS: dict[str, tuple[str, object, str]] = {
+    "payload-for-a-tensor": ("module.x", Payload, "posix.system"),
+    "text-for-a-tensor": ("module.x", "x", "a str, not a tensor"),
+    "unknown-tensor": ("module.more", torch.ones(1), UNKNOWN),
+    "other-shape": ("module.pos_embedding", torch.ones(1, 28, 146), "no whole frames"),
+    "flat-positions": ("module.pos_embedding", torch.ones(27), "other axes"),
+    "not-finite": ("module.transformer.norm.bias", torch.full((146,), torch.nan), "not finite"),
     "two-of-one-name": (
-        _tensor_in("predictor", "transformer.norm.bias", torch.ones(146)),
-        "two tensors have one name without 'module.'",
+        "transformer.norm.bias",
+        torch.ones(146),
+        "have one name without 'module.'",
     ),
-    "no-axes": (
-        _tensor_in("predictor", "module.transformer.layers.0.1.net.1.weight", torch.tensor(1.0)),
-        "other axes",
-    ),
-    "mask-not-causal": (
-        _tensor_in("predictor", "module.transformer.layers.0.0.bias", torch.ones(1, 1, 27, 27)),
-        "not causal between frames",
-    ),
+    "no-axes": (f"{LAYER}.1.net.1.weight", torch.tensor(1.0), "other axes"),
+    "mask-not-causal": (f"{LAYER}.0.bias", torch.ones(1, 1, 27, 27), "not causal between frames"),
+}
+JEPA: dict[str, tuple[str, object, str]] = {
+    "payload": ("x", Payload, "posix.system"),
+    "over-dinov3": ("predictor_embed.weight", torch.ones(46, 1024), "is DINOv3 ViT-L/16"),
+    "over-another-backbone": ("predictor_embed.weight", torch.ones(46, 96), OTHER_WIDTH),
+    "without-actions": ("action_encoder.weight", ..., "no action_encoder"),
+    "flat-map": ("action_encoder.weight", torch.ones(9), "maps have other axes"),
+    "heads": ("predictor_embed.weight", torch.ones(47, 128), "2 heads do not divide the width 55"),
+    "missing-gate": (f"{GATE}.bias", ..., f"predictor.{GATE}.bias: missing"),
+    "not-finite": ("predictor_norm.bias", torch.full((54,), torch.inf), "not finite"),
+}
+HOSTILE |= {
+    name: (_tensor_in("predictor", tensor, value), words)
+    for name, (tensor, value, words) in TENSORS.items()
+} | {
+    f"jepa-{name}": (_tensor_in("predictor", f"module.{tensor}", value, "jepa_wm"), words)
+    for name, (tensor, value, words) in JEPA.items()
 }
 
 

@@ -14,7 +14,7 @@ from example_scripts import EXAMPLES
 from public_dataset import PublicColumns, write_public_dataset
 from reference_model import ReferenceModel
 from rounding_world import check_agreement
-from server_process import ServerProcess
+from served_world import served
 from waiting import GENEROUS_SECONDS
 
 SHIPPED = EXAMPLES / "two_room" / "checkpoints"
@@ -35,12 +35,8 @@ def client(
     root = tmp_path_factory.mktemp("two-room")
     (root / "datasets").mkdir()
     write_public_dataset(root / "datasets" / "two-room.h5", content)
-    with (
-        ServerProcess(SHIPPED, root / "datasets", root / "state") as server,
-        AcpcClient(server.address) as client,
-    ):
+    with served(SHIPPED, root / "datasets", root / "state") as client:
         yield client
-        assert server.bugs() == []
 
 
 def reference(name: str) -> ReferenceModel:

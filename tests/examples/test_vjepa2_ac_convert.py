@@ -197,29 +197,27 @@ HOSTILE = {
     "no-predictor": (_part("predictor", ...), "not a V-JEPA 2-AC checkpoint"),
     "no-encoder": (_part("encoder", ...), "no 'encoder'"),
     "tensor-for-an-encoder": (_part("encoder", torch.ones(3)), "no 'encoder' with the tensors"),
-    "text-for-a-tensor": (_tensor("encoder", "module.x", "x"), "a str, not a tensor"),
-    "two-of-one-name": (_tensor("encoder", "norm.bias", torch.ones(36)), "have one name"),
     "dino-wm": (_part("action_encoder", {"x": torch.ones(1)}), "outside the predictor"),
     "another-predictor": (_part("predictor", {"x": torch.ones(1)}), "no 'predictor_blocks'"),
-    "adaln": (
-        _tensor("predictor", "predictor_blocks.0.adaLN_modulation.1.weight", torch.ones(1)),
-        "the AdaLN predictor of a JEPA-WM",
-    ),
-    "gated-mlp": (
-        _tensor("encoder", "blocks.0.mlp.fc3.weight", torch.ones(1)), "no such tensor"
-    ),
-    "no-patches": (
-        _tensor("encoder", "module.backbone.patch_embed.proj.weight", torch.ones(1)), "other axes"
-    ),
-    "not-finite": (
-        _tensor("encoder", "module.backbone.norm.bias", torch.full((36,), torch.nan)),
-        "not finite",
-    ),
+}
+ONE, NANS = torch.ones(1), torch.full((36,), torch.nan)
+ADALN = "predictor_blocks.0.adaLN_modulation.1.weight"
+# A part, a tensor of it, what is put in its place, and what is said.
+TENSORS: dict[str, tuple[str, str, object, str]] = {
+    "text-for-a-tensor": ("encoder", "module.x", "x", "a str, not a tensor"),
+    "two-of-one-name": ("encoder", "norm.bias", torch.ones(36), "have one name"),
+    "gated-mlp": ("encoder", "blocks.0.mlp.fc3.weight", ONE, "no such tensor"),
+    "no-patches": ("encoder", "module.backbone.patch_embed.proj.weight", ONE, "other axes"),
+    "not-finite": ("encoder", "module.backbone.norm.bias", NANS, "not finite"),
     "other-shape": (
-        _tensor("predictor", "module.predictor_proj.weight", torch.ones(36, 27)),
-        "the config wants",
+        "predictor",
+        "module.predictor_proj.weight",
+        torch.ones(36, 27),
+        "config wants",
     ),
-}  # fmt: skip
+    "adaln": ("predictor", ADALN, ONE, "the AdaLN predictor of a JEPA-WM"),
+}
+HOSTILE |= {name: (_tensor(*given), words) for name, (*given, words) in TENSORS.items()}
 
 
 @pytest.mark.parametrize("case", HOSTILE)

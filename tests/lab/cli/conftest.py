@@ -1,16 +1,10 @@
 """The command, run in this process against the counterparty."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-from acpc_lab.cli import app
-from typer.testing import CliRunner
+from acpc_command import Acpc, acpc_command
 
 
 @pytest.fixture
-def acpc(target: str) -> Callable[..., Any]:
-    """Runs the command in this process, with the target from the environment."""
-    return lambda *arguments: CliRunner().invoke(
-        app, [str(item) for item in arguments], env={"ACPC_TARGET": target, "COLUMNS": "200"}
-    )
+def acpc(target: str) -> Acpc:
+    """Runs the command with the target from the environment."""
+    return acpc_command(ACPC_TARGET=target)

@@ -4,9 +4,8 @@ import json
 import os
 import signal
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import anchor_wire
 import grpc
@@ -14,14 +13,13 @@ import numpy as np
 import pytest
 from acpc_client import DatasetAnchors
 from acpc_client.anchor_arrays import digest_of
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
 from client_messages import status
 from google.rpc import error_details_pb2
 from PIL import Image
-from typer.testing import CliRunner
 
 ARRAYS = anchor_wire.anchor_arrays()
 DIGEST = anchor_wire.digest(ARRAYS)
@@ -33,14 +31,10 @@ def store() -> AnchorCounterparty:
 
 
 @pytest.fixture
-def anchors(store: AnchorCounterparty) -> Iterator[Callable[..., Any]]:
+def anchors(store: AnchorCounterparty) -> Iterator[Acpc]:
     """Runs ``acpc anchors`` in this process against the store."""
     server, target = serve_anchors(store)
-    yield lambda *arguments, **variables: CliRunner().invoke(
-        app,
-        ["anchors", *(str(item) for item in arguments)],
-        env={"ACPC_TARGET": target, "COLUMNS": "200", **variables},
-    )
+    yield acpc_command("anchors", ACPC_TARGET=target)
     server.stop(None).wait()
 
 
@@ -51,10 +45,9 @@ def windows(tmp_path: Path) -> Path:
 
 
 def test_upload_shows_its_progress_and_the_set(
-    anchors: Callable[..., Any], windows: Path, store: AnchorCounterparty
+    anchors: Acpc, windows: Path, store: AnchorCounterparty
 ) -> None:
     answer = anchors("upload", windows, "--description", "two cameras")
-    assert answer.exit_code == 0, answer.output
     assert DIGEST in answer.stdout
     assert "two cameras" in answer.stdout
     request_id = store.headers[0].request_id
@@ -65,18 +58,14 @@ def test_upload_shows_its_progress_and_the_set(
     assert f"upload {request_id}: 12 anchors stored already" in again.stderr
 
 
-def test_a_terminal_gets_a_bar(anchors: Callable[..., Any], windows: Path) -> None:
+def test_a_terminal_gets_a_bar(anchors: Acpc, windows: Path) -> None:
     answer = anchors("upload", windows, "--no-compress", FORCE_COLOR="1")
-    assert answer.exit_code == 0
     assert "storing anchors" in answer.stderr
     assert "12/12" in answer.stderr
 
 
 def test_an_interrupted_upload_goes_on(
-    anchors: Callable[..., Any],
-    windows: Path,
-    store: AnchorCounterparty,
-    monkeypatch: pytest.MonkeyPatch,
+    anchors: Acpc, windows: Path, store: AnchorCounterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", ARRAYS["frames"][:3].nbytes)
     monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 1)
@@ -87,21 +76,18 @@ def test_an_interrupted_upload_goes_on(
             os.kill(os.getpid(), signal.SIGINT)  # as a terminal does for Ctrl+C
 
     store.on_stream_end = interrupt
-    broken = anchors("upload", windows)
-    assert broken.exit_code == 130
+    broken = anchors("upload", windows, code=130)
     assert "run the command again to go on" in broken.stderr
     answer = anchors("upload", windows)
-    assert answer.exit_code == 0
     assert "0 anchors stored already" not in answer.stderr
     assert [shard.offset for shard in store.shards] == [0, 3, 6, 9]
 
 
-def test_create_list_show_delete(anchors: Callable[..., Any], store: AnchorCounterparty) -> None:
+def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> None:
     made = anchors(
         "create", "a.h5", "--task", "pusht", "--count", 7, "--seed", 5, "--frameskip", 2,
         "--one-per-episode", "--history", 2, "--horizon", 6, "--request-id", "r",
     )  # fmt: skip
-    assert made.exit_code == 0, made.output
     assert "a.h5, task pusht, seed 5, one per episode" in made.stdout
     (sent,) = store.created
     source = sent.source
@@ -112,35 +98,33 @@ def test_create_list_show_delete(anchors: Callable[..., Any], store: AnchorCount
     assert [item["digest"] for item in json.loads(anchors("list", "--json").stdout)] == [digest]
     assert json.loads(anchors("show", digest, "--json").stdout)["source"]["dataset"] == "a.h5"
     assert anchors("delete", digest).stdout == f"{digest}: deleted\n"
-    absent = anchors("show", digest)
-    assert (absent.exit_code, store.sets) == (1, {})
+    absent = anchors("show", digest, code=1)
+    assert store.sets == {}
     assert "NOT_FOUND" in absent.stderr
 
 
 def test_a_refusal_names_the_upload(
-    anchors: Callable[..., Any], windows: Path, store: AnchorCounterparty
+    anchors: Acpc, windows: Path, store: AnchorCounterparty
 ) -> None:
     full = error_details_pb2.ErrorInfo(reason="ANCHOR_STORE_FULL", domain="acpc.v1")
     store.refusals.append(status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full", full))
-    answer = anchors("upload", windows)
-    assert answer.exit_code == 1
+    answer = anchors("upload", windows, code=1)
     assert "RESOURCE_EXHAUSTED: the store is full" in answer.stderr
     assert f"request id: {store.headers[0].request_id}" in answer.stderr
 
 
-def test_wrong_usage_is_told(anchors: Callable[..., Any], tmp_path: Path) -> None:
+def test_wrong_usage_is_told(anchors: Acpc, tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("nothing")
     for arguments in (("upload", tmp_path / "absent.npz"), ("upload", tmp_path / "text.npz")):
-        assert anchors(*arguments).exit_code == 2
-    assert anchors("create", "a.h5").exit_code == 2
+        anchors(*arguments, code=2)
+    anchors("create", "a.h5", code=2)
 
 
 SHIFT = ("--shift", "blur:15")
 
 
-def test_a_score_takes_a_set(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
-    answer = acpc("score", "a", "--anchor-set", DIGEST, *SHIFT, "--no-wait")
-    assert answer.exit_code == 0, answer.output
+def test_a_score_takes_a_set(acpc: Acpc, counterparty: Counterparty) -> None:
+    acpc("score", "a", "--anchor-set", DIGEST, *SHIFT, "--no-wait")
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     assert (sent.WhichOneof("anchors"), sent.anchor_set) == ("anchor_set", DIGEST)
 
@@ -156,16 +140,15 @@ def test_a_score_takes_a_set(acpc: Callable[..., Any], counterparty: Counterpart
     ],
 )
 def test_a_score_takes_one_source(
-    acpc: Callable[..., Any], counterparty: Counterparty, source: tuple[str, ...]
+    acpc: Acpc, counterparty: Counterparty, source: tuple[str, ...]
 ) -> None:
-    answer = acpc("score", "a", *SHIFT, *source)
-    assert answer.exit_code == 2
+    answer = acpc("score", "a", *SHIFT, *source, code=2)
     assert "--anchor-set alone" in " ".join(answer.stderr.split())
     assert not counterparty.requests["ScoreCheckpoint"]
 
 
 def test_views_of_each_history_are_sent_by_the_name_of_their_group(
-    anchors: Callable[..., Any], windows: Path, tmp_path: Path, store: AnchorCounterparty
+    anchors: Acpc, windows: Path, tmp_path: Path, store: AnchorCounterparty
 ) -> None:
     rng = np.random.default_rng(1)
     shape = (anchor_wire.COUNT, 2, anchor_wire.HISTORY, anchor_wire.HEIGHT, anchor_wire.WIDTH, 3)
@@ -173,33 +156,29 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
     np.savez(tmp_path / "night.npz", **{"light:0.5": night})
     (tmp_path / "more").mkdir()
     np.save(tmp_path / "more/camera-2.npy", camera[:, :1])
-    answer = anchors(
-        "upload", windows, "--views", tmp_path / "night.npz", "--views", tmp_path / "more"
-    )
+    more = ("--views", tmp_path / "more")
+    # The counterparty knows no views, so the digest is another.
+    anchors("upload", windows, "--views", tmp_path / "night.npz", *more, code=1)
     sent = {"light:0.5": [], "camera-2": []}
     for shard in store.shards:
         for extra in shard.extras:
             data = zlib.decompress(extra.values.data) if extra.compression == 2 else None
             found = np.frombuffer(data or extra.values.data, np.uint8)
             sent[extra.name.removeprefix("views/")].append(found.reshape(extra.values.shape))
-    assert answer.output  # the counterparty knows no views, so the digest is another
     np.testing.assert_array_equal(np.concatenate(sent["light:0.5"]), night)
     np.testing.assert_array_equal(np.concatenate(sent["camera-2"]), camera[:, :1])
-    answer = anchors("upload", windows, "--views", windows)
+    answer = anchors("upload", windows, "--views", windows, code=2)
     assert "cannot be read as views: history must be one plain array" in answer.output
-    twice = ("--views", tmp_path / "more", "--views", tmp_path / "more")
-    answer = anchors("upload", windows, *twice)
-    assert answer.exit_code == 2
+    answer = anchors("upload", windows, *more, *more, code=2)
     assert "holds the group 'camera-2', as another file does" in answer.output
 
 
 @pytest.mark.parametrize("history", [[2, 2], "two", [], 2.5])
 def test_a_history_that_is_no_number_is_named(
-    anchors: Callable[..., Any], tmp_path: Path, history: object
+    anchors: Acpc, tmp_path: Path, history: object
 ) -> None:
     np.savez(tmp_path / "odd.npz", history=np.array(history), **ARRAYS)
-    answer = anchors("upload", tmp_path / "odd.npz")
-    assert answer.exit_code == 2
+    answer = anchors("upload", tmp_path / "odd.npz", code=2)
     assert "history must be one whole number" in answer.output
 
 
@@ -220,10 +199,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_dataset_is_recognised_drawn_from_and_sent(
-    anchors: Callable[..., Any], folder: Path, store: AnchorCounterparty
+    anchors: Acpc, folder: Path, store: AnchorCounterparty
 ) -> None:
     drawing = ("--count", 6, "--frameskip", 2, "--history", 2, "--horizon", 3)
-    answer = anchors("upload", folder, "--task", "tworoom", *drawing)
+    answer = anchors("upload", folder, "--task", "tworoom", *drawing, code=1)
     assert "read anchors 6/6" in answer.stderr
     (shard,) = store.shards
     header = store.headers[0]
@@ -245,12 +224,7 @@ def test_a_dataset_is_recognised_drawn_from_and_sent(
     ],
 )
 def test_what_is_no_dataset_or_lacks_a_task_says_so(
-    anchors: Callable[..., Any],
-    folder: Path,
-    windows: Path,
-    arguments: tuple[str, ...],
-    message: str,
+    anchors: Acpc, folder: Path, windows: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    answer = anchors("upload", folder.parent / arguments[0], *arguments[1:])
-    assert answer.exit_code == 2
+    answer = anchors("upload", folder.parent / arguments[0], *arguments[1:], code=2)
     assert message in " ".join(answer.stderr.split())

@@ -1,13 +1,13 @@
 """``acpc certify`` against a server on a socket: its table, its grid of severities, its gate."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc_command import Acpc
 from client_counterparty import Counterparty
 from result_schema import checked
 
@@ -33,11 +33,10 @@ def pool(tmp_path: Path, arrays: dict[str, np.ndarray]) -> list[Any]:
 
 
 def test_a_row_per_shift_of_the_grid(
-    acpc: Callable[..., Any], pool: list[Any], counterparty: Counterparty
+    acpc: Acpc, pool: list[Any], counterparty: Counterparty
 ) -> None:
     counterparty.uncertified = {(1, 0), (2, 0), (2, 1)}
     answer = acpc(*pool, *GRID, "--seed", 9)
-    assert answer.exit_code == 0
     rows = [line.split() for line in answer.stdout.splitlines() if "/2" in line]
     shown = [tuple(row) for row in rows]
     assert shown == [
@@ -60,7 +59,7 @@ def test_a_row_per_shift_of_the_grid(
 
 
 def test_elites_add_their_certificates(
-    acpc: Callable[..., Any], pool: list[Any], counterparty: Counterparty
+    acpc: Acpc, pool: list[Any], counterparty: Counterparty
 ) -> None:
     answer = acpc(*pool, *GRID, "--elites", 3, "--cost", "mean")
     assert "elite set certified" in answer.stdout
@@ -72,49 +71,43 @@ def test_elites_add_their_certificates(
 @pytest.mark.parametrize("require", ["top1", "elite"])
 @pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
 def test_the_gate_is_the_exit_code(
-    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Callable[..., Any],
+    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Acpc,
     pool: list[Any], counterparty: Counterparty, tmp_path: Path,
 ) -> None:  # fmt: skip
     counterparty.uncertified = uncertified
     asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", tmp_path / "gate.xml"]
-    answer = acpc(*asked, "--json")
-    assert answer.exit_code == code
+    answer = acpc(*asked, "--json", code=code)
     assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 
 def test_an_answer_without_views_meets_no_requirement(
-    acpc: Callable[..., Any], arrays: dict[str, np.ndarray], tmp_path: Path
+    acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
     path = tmp_path / "views.npz"  # the counterparty answers for perturbations only
     np.savez(path, **arrays, views=arrays["history"][None])
     command = ["certify", "--input", path, "--checkpoint", "a"]
-    assert acpc(*command).exit_code == 0
-    assert acpc(*command, "--require", "top1").exit_code == 3
+    acpc(*command)
+    acpc(*command, "--require", "top1", code=3)
 
 
-def test_a_damaged_file_is_named(acpc: Callable[..., Any], pool: list[Any], tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(acpc: Acpc, pool: list[Any], tmp_path: Path) -> None:
     path = tmp_path / "pool.npz"
     path.write_bytes(path.read_bytes()[:-10])
-    answer = acpc(*pool, "--shift", "identity")
-    assert answer.exit_code == 2
+    answer = acpc(*pool, "--shift", "identity", code=2)
     shown = "".join(answer.stderr.replace("\u2502", "").split())
     assert "pool.npz:isadamagedNPZfile" in shown
 
 
 def test_a_paired_run_has_a_row_per_view(
-    acpc: Callable[..., Any],
-    arrays: dict[str, np.ndarray],
-    tmp_path: Path,
-    counterparty: Counterparty,
+    acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path, counterparty: Counterparty
 ) -> None:
     del arrays["candidates"]
     path = tmp_path / "moment.npz"
     np.savez(path, **arrays)
     command = ["plan-paired", "--input", path, "--checkpoint", "a", "--shift", "blur:15"]
     answer = acpc(*command, "--draws", 2, "--iterations", 3)
-    assert answer.exit_code == 0, answer.output
     rows = [line.split() for line in answer.stdout.splitlines() if "3/3" in line]
     assert rows == [
         ["gaussian_blur:15", "0", "yes", "3/3", "-", "0"],
@@ -122,9 +115,8 @@ def test_a_paired_run_has_a_row_per_view(
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "--json").stdout)
-    gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml")
+    gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml", code=3)
     assert "not met: --require-certified" in (tmp_path / "gate.xml").read_text()
-    assert gated.exit_code == 3
     assert "not met: --require-certified" in gated.stderr
     (budget, *_) = [sent.budget for sent in counterparty.requests["PlanPaired"]]
     assert (budget.iterations, budget.candidates) == (3, 64)
@@ -146,16 +138,15 @@ def test_a_paired_run_has_a_row_per_view(
     ],
 )
 def test_a_wrong_value_is_a_usage_error_that_names_the_option(
-    option: tuple[str, str], words: str, acpc: Callable[..., Any], pool: list[Any]
+    option: tuple[str, str], words: str, acpc: Acpc, pool: list[Any]
 ) -> None:
-    answer = acpc(*pool, *GRID, *option)
-    assert answer.exit_code == 2
+    answer = acpc(*pool, *GRID, *option, code=2)
     assert option[0] in answer.stderr
     assert words in answer.stderr
 
 
 @pytest.mark.parametrize("command", ["certify", "compare", "plan-paired", "score"])
-def test_help_gives_the_contracts_words_in_groups(acpc: Callable[..., Any], command: str) -> None:
+def test_help_gives_the_contracts_words_in_groups(acpc: Acpc, command: str) -> None:
     """Units and defaults come from the dataclasses; an enum shows its choices."""
     shown = " ".join(acpc(command, "--help-all").stdout.split())
     assert "fp32|tf32|bf16" in shown

@@ -1,7 +1,6 @@
 """``acpc diff``: what is printed of two scores, and what is refused."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from acpc.contract import ScoreProtocol, to_plain
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Operation, Score, save_result
+from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation
 from report_samples import judged, side
@@ -33,11 +33,10 @@ def before(tmp_path: Path) -> Path:
 
 
 def test_a_file_and_a_job_are_compared(
-    acpc: Callable[..., Any], counterparty: Counterparty, before: Path
+    acpc: Acpc, counterparty: Counterparty, before: Path
 ) -> None:
     counterparty.script.append(job(score("after", 0.3)))
     answer = acpc("diff", before, "b", "--confidence", "0.9")
-    assert answer.exit_code == 0, answer.output
     assert counterparty.requests["GetOperation"][0].name == "operations/b"
     for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
         assert text in answer.stdout
@@ -47,23 +46,19 @@ def test_a_file_and_a_job_are_compared(
 
 
 def test_two_files_need_no_server(
-    acpc: Callable[..., Any], counterparty: Counterparty, before: Path, tmp_path: Path
+    acpc: Acpc, counterparty: Counterparty, before: Path, tmp_path: Path
 ) -> None:
     save_result(score("after", 0.3), tmp_path / "after.npz")
     answer = acpc("diff", before, tmp_path / "after.npz", "--json", "--resamples", 300)
-    assert answer.exit_code == 0, answer.output
     found = json.loads(answer.stdout)
     assert (found["first"], found["second"]) == ("two-before", "two-after")
     assert found["ir_raw"]["change"] < 0 and found["ir_raw"]["interval"]["upper"] < 0
     assert not counterparty.requests
 
 
-def test_what_cannot_be_compared_is_wrong_usage(
-    acpc: Callable[..., Any], before: Path, tmp_path: Path
-) -> None:
+def test_what_cannot_be_compared_is_wrong_usage(acpc: Acpc, before: Path, tmp_path: Path) -> None:
     save_result(score("after", 0.3, anchors_digest="b" * 64), tmp_path / "after.json")
-    answer = acpc("diff", before, tmp_path / "after.json")
-    assert answer.exit_code == 2
+    answer = acpc("diff", before, tmp_path / "after.json", code=2)
     assert "these scores cannot be compared: anchors of a is" in answer.stderr
-    answer = acpc("diff", before, tmp_path / "gone.json")
-    assert answer.exit_code == 2 and "gone.json" in answer.stderr
+    answer = acpc("diff", before, tmp_path / "gone.json", code=2)
+    assert "gone.json" in answer.stderr

@@ -1,28 +1,20 @@
-"""``acpc operations download`` and ``--output``: the score as a file of each format."""
+"""``acpc operations download`` and ``--output``: scores and studies as files of each format."""
 
-# ruff: noqa: ANN401 - a command answers whatever the runner recorded
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Score, load_result
+from acpc.v1 import study_service_pb2
+from acpc_client import Score, StudyResult, load_result
+from acpc_command import Acpc
 from client_counterparty import Counterparty
-from client_messages import operation, score_response, status
+from client_messages import operation, score_response, status, study_operation, study_response
+from result_schema import checked
+from test_score_gates import NAME, SCORE
 
-NAME = "operations/mine"
-SCORED = Score.from_message(score_response(pb.OUTCOME_FAILED))
-SCORE = [
-    "score", "trained", "--dataset", "tworoom.h5", "--task", "tworoom", "--shift", "blur:15",
-    "--request-id", "mine",
-]  # fmt: skip
-
-
-def ended() -> Any:
-    return operation(NAME, 4, response=score_response(pb.OUTCOME_FAILED))
+SCORED = score_response(pb.OUTCOME_FAILED)
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz", "parquet"])
@@ -32,15 +24,14 @@ def ended() -> Any:
     ids=["download", "watch", "score"],
 )
 def test_the_suffix_names_the_format(
-    command: list[str], code: int, suffix: str, acpc: Callable[..., Any],
+    command: list[str], code: int, suffix: str, acpc: Acpc,
     counterparty: Counterparty, tmp_path: Path,
 ) -> None:  # fmt: skip
-    counterparty.script.append(ended())
+    counterparty.script.append(operation(NAME, 4, response=SCORED))
     path = tmp_path / f"score.{suffix}"
-    answer = acpc(*command, "--output", path)
-    assert answer.exit_code == code, answer.output
+    acpc(*command, "--output", path, code=code)
     read = load_result(path)
-    assert (read.answer, read.operation) == (SCORED, NAME)
+    assert (read.answer, read.operation) == (Score.from_message(SCORED), NAME)
 
 
 @pytest.mark.parametrize(
@@ -48,23 +39,42 @@ def test_the_suffix_names_the_format(
     [("score.csv", "wanted a name ending in one of .json"), ("nowhere/score.npz", "not exist")],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    name: str, words: str, acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+    name: str, words: str, acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:
     for command in (SCORE, ["operations", "download", "mine"]):
-        answer = acpc(*command, "--output", tmp_path / name)
-        assert answer.exit_code == 2
+        answer = acpc(*command, "--output", tmp_path / name, code=2)
         assert words in " ".join(answer.stderr.replace("│", " ").split())
     assert not counterparty.requests
 
 
 def test_a_job_without_a_score_has_nothing_to_download(
-    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:
     path = tmp_path / "score.npz"
     counterparty.script.append(operation(NAME, 1))
     counterparty.script.append(operation(NAME, error=status(grpc.StatusCode.INTERNAL, "it broke")))
     for words in ("has not ended", "it broke"):
-        answer = acpc("operations", "download", "mine", "--output", path)
-        assert answer.exit_code == 1
+        answer = acpc("operations", "download", "mine", "--output", path, code=1)
         assert words in answer.stderr
     assert not path.exists()
+
+
+def test_a_study_is_followed_shown_and_downloaded(
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
+) -> None:
+    """By the same commands, with another answer."""
+    name, asked = "operations/study", study_service_pb2.RunStudyRequest(sensitivity={"probes": 1})
+    asked.checkpoint.name = "trained"
+    response = study_response(asked, {"anchor": np.array([7, 9]), "squared_norm": np.ones(2)})
+    done = study_operation(name, asked, response=response)
+    line = "sensitivity study of trained: 2 rows of anchor, squared_norm"
+    watched, shown, kept = tmp_path / "watched.npz", tmp_path / "shown.json", tmp_path / "kept.npz"
+    counterparty.script.extend([study_operation(name, asked), *[done] * 5])
+    assert acpc("operations", "watch", name, "--output", watched).stdout.strip() == line
+    answer = acpc("operations", "watch", name, "--json")
+    assert checked(answer.stdout)["answer"]["columns"]["anchor"] == [7, 9]
+    assert line in acpc("operations", "show", name).stdout
+    for file in (kept, shown):
+        acpc("operations", "download", name, "--output", file)
+    wanted = StudyResult.from_message(response)
+    assert [load_result(path).answer for path in (watched, kept, shown)] == [wanted] * 3

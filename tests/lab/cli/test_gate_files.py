@@ -2,13 +2,13 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_command import Acpc
 from acpc_lab.cli.gates import Case, publish
 from client_counterparty import Counterparty
 from client_messages import operation, status
@@ -109,54 +109,50 @@ def test_github_is_told_of_ten_of_each_level(
 )
 def test_a_score_is_a_case(
     command: Sequence[str], outcome: int, confident: int, tag: str, code: int,
-    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path,
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path,
 ) -> None:  # fmt: skip
     counterparty.script.append(ended(outcome, confident, **UNDECIDED))
-    answer = acpc(*command, "--gate", "confident", "--junit", tmp_path / "gate.xml")
-    assert answer.exit_code == code, answer.output
+    acpc(*command, "--gate", "confident", "--junit", tmp_path / "gate.xml", code=code)
     name = "trained under gaussian_noise:0.08" if command is SCORE else "trained"
     assert outcomes(tmp_path / "gate.xml") == [(name, tag)]
 
 
 def test_a_job_that_fails_is_an_error_of_the_file_too(
-    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:
     lost = status(StatusCode.DATA_LOSS, "the dataset is gone")
     failed = operation("operations/mine", 1, state=pb.JOB_STATE_FAILED, error=lost)
     counterparty.script.append(failed)
-    assert acpc(*SCORE, "--junit", tmp_path / "gate.xml").exit_code == 4
+    acpc(*SCORE, "--junit", tmp_path / "gate.xml", code=4)
     (case,) = read(tmp_path / "gate.xml").iter("testcase")
     assert (case[0].tag, case[0].text) == ("error", "DATA_LOSS: the dataset is gone")
-    assert acpc(*SCORE, "--no-wait", "--junit", tmp_path / "gate.xml").exit_code == 2
-    assert acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml").exit_code == 2
+    acpc(*SCORE, "--no-wait", "--junit", tmp_path / "gate.xml", code=2)
+    acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml", code=2)
 
 
 @pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--output", "score.json")])
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    acpc: Callable[..., Any], counterparty: Counterparty, option: str, name: str
+    acpc: Acpc, counterparty: Counterparty, option: str, name: str
 ) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
-    answer = acpc(*SCORE, "--json", option, f"/proc/{name}")  # nobody may write there, nor root
-    assert (answer.exit_code, answer.stdout) == (2, "")
+    # Nobody may write there, nor root.
+    answer = acpc(*SCORE, "--json", option, f"/proc/{name}", code=2)
+    assert answer.stdout == ""
     assert f"cannot write /proc/{name}" in answer.stderr
     assert len(counterparty.script) == 1
 
 
 def test_a_disk_that_fills_under_the_job_is_named(
-    acpc: Callable[..., Any],
-    counterparty: Counterparty,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
-    answer = acpc(*SCORE, "--output", tmp_path / "score.json")
-    assert answer.exit_code == 1
+    answer = acpc(*SCORE, "--output", tmp_path / "score.json", code=1)
     assert f"{tmp_path}/score.json: No space left on device" in answer.stderr
     assert "operations/" in answer.stderr
-    init = acpc("sweep", "init", tmp_path / "sweep.yaml")
+    init = acpc("sweep", "init", tmp_path / "sweep.yaml", code=1)
     assert f"{tmp_path}/sweep.yaml: No space left on device" in init.stderr
     assert not list(tmp_path.iterdir())

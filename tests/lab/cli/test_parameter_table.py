@@ -1,6 +1,6 @@
 """The table of parameters: every field of a request has its four other parts, and they work."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import parameter_table as table
 import pytest
+from acpc_command import Acpc
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
 from client_messages import status
@@ -165,20 +166,17 @@ def folder(
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", ASKED)
-def test_an_option_sets_its_field(
-    command: str, acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
+def test_an_option_sets_its_field(command: str, acpc: Acpc, counterparty: Counterparty) -> None:
     """Every option that the table names, given to the command, arrives where the table says."""
     method, calls = ASKED[command]
     enough = status(grpc.StatusCode.INVALID_ARGUMENT, "only the request is of interest")
     counterparty.refusals["RunStudy"].extend([enough] * 2 * len(calls))
     for words in calls:
-        answer = acpc(*command.split(), *words)
-        assert answer.exit_code == (method == "RunStudy"), answer.output
+        acpc(*command.split(), *words, code=method == "RunStudy")
     assert_promised(command, counterparty.requests[method])
 
 
-def test_an_option_of_a_set_sets_its_field(acpc: Callable[..., Any]) -> None:
+def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:
     store = AnchorCounterparty()
     server, address = serve_anchors(store)
     options = [

@@ -1,6 +1,5 @@
 """How sure a score is: shown beside its numbers, and what a gate makes of it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Doubt, Outcome, Score
 from acpc_client.errors import ArgumentError, FailedPrecondition
+from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 from result_schema import checked
@@ -64,22 +64,20 @@ def ended(outcome: int, confident: int | None, **more: Any) -> Any:  # noqa: ANN
 )
 def test_the_gate_decides_the_exit_code(
     command: list[str], outcome: int, confident: int | None, codes: tuple[int, int],
-    acpc: Callable[..., Any], counterparty: Counterparty,
+    acpc: Acpc, counterparty: Counterparty,
 ) -> None:  # fmt: skip
     for gate, code in zip((["--gate", "point"], ["--gate", "confident"]), codes, strict=True):
         counterparty.script.append(ended(outcome, confident))
-        answer = acpc(*command, *gate)
-        assert answer.exit_code == code, answer.output
+        acpc(*command, *gate, code=code)
 
 
 def test_a_server_without_evidence_is_an_error_of_the_confident_gate_and_no_pass(
-    acpc: Callable[..., Any], counterparty: Counterparty, tmp_path: Path
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:
     """The score is shown and written all the same."""
     counterparty.script.append(ended(pb.OUTCOME_PASSED, None))
     output = tmp_path / "score.json"
-    answer = acpc(*SCORE, "--gate", "confident", "--output", output)
-    assert answer.exit_code == 1
+    answer = acpc(*SCORE, "--gate", "confident", "--output", output, code=1)
     assert "PASSED: what decided the outcome" in answer.stdout
     assert (
         "error: FAILED_PRECONDITION: this score has no evidence of how sure it is" in answer.stderr
@@ -88,10 +86,10 @@ def test_a_server_without_evidence_is_an_error_of_the_confident_gate_and_no_pass
 
 
 def test_intervals_and_notes_stand_beside_the_numbers(
-    acpc: Callable[..., Any], counterparty: Counterparty
+    acpc: Acpc, counterparty: Counterparty
 ) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
-    answer = acpc(*SCORE, "--gate", "confident")
+    answer = acpc(*SCORE, "--gate", "confident", code=5)
     rows = {line.partition("  ")[0]: line for line in answer.stdout.splitlines()}
     assert "0.0625 to 0.25" in rows["IR relative"]
     assert "0.9 to 0.99" in rows["SR"] and "95 % interval" in answer.stdout
@@ -103,36 +101,32 @@ def test_intervals_and_notes_stand_beside_the_numbers(
     assert "undecided: score again with --anchors 240" in answer.stderr
 
 
-def test_an_older_score_is_shown_as_before(
-    acpc: Callable[..., Any], counterparty: Counterparty
-) -> None:
+def test_an_older_score_is_shown_as_before(acpc: Acpc, counterparty: Counterparty) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, None))
     answer = acpc(*SCORE)
-    assert answer.exit_code == 0
     assert "interval" not in answer.stdout and "how sure" not in answer.stdout
     score = Score.from_message(score_response(pb.OUTCOME_PASSED))
     assert score.headline() == "PASSED: what decided the outcome"
     assert list(score.shown()) == ["", "trained", "trained (reference)", "wanted"]
 
 
-def test_json_has_the_whole_evidence(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+def test_json_has_the_whole_evidence(acpc: Acpc, counterparty: Counterparty) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
-    answer = acpc(*SCORE, "--gate", "confident", "--json")
-    assert answer.exit_code == 5
+    answer = acpc(*SCORE, "--gate", "confident", "--json", code=5)
     found = checked(answer.stdout)["answer"]["evidence"]
     assert (found["confident_outcome"], found["doubt"]) == ("undecided", "sr")
     assert found["anchors_to_decide"] == 240 and found["sr"]["lower"] == 0.9
     assert found["notes"] == ["2 anchors are eligible, fewer than 30"]
 
 
-def test_how_sure_it_is_made_is_sent(acpc: Callable[..., Any], counterparty: Counterparty) -> None:
+def test_how_sure_it_is_made_is_sent(acpc: Acpc, counterparty: Counterparty) -> None:
     options = ["--confidence", 0.9, "--resamples", 500, "--evidence-seed", 7, "--no-wait"]
-    assert acpc(*SCORE, *options).exit_code == 0
+    acpc(*SCORE, *options)
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     asked = sent.evidence
     assert (asked.confidence, asked.resamples, asked.seed) == (0.9, 500, 7)
-    too_few = acpc(*SCORE, "--confidence", 0.999, "--resamples", 500)
-    assert too_few.exit_code == 2 and "wanted at least" in too_few.stderr
+    too_few = acpc(*SCORE, "--confidence", 0.999, "--resamples", 500, code=2)
+    assert "wanted at least" in too_few.stderr
 
 
 def test_a_notebook_shows_intervals_and_says_how_sure_it_is() -> None:
@@ -157,13 +151,12 @@ def test_a_gate_takes_one_of_two_names() -> None:
     ("outcomes", "code"), [(("PASSED", "FAILED"), 3), (("PASSED", "PASSED"), 0)], ids=str
 )
 def test_a_grid_of_shifts_is_one_table_of_jobs(
-    outcomes: tuple[str, str], code: int, acpc: Callable[..., Any], counterparty: Counterparty
+    outcomes: tuple[str, str], code: int, acpc: Acpc, counterparty: Counterparty
 ) -> None:
     found = [getattr(pb, f"OUTCOME_{name}") for name in outcomes]
     counterparty.script += [ended(one, one) for one in found]
-    answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine")
-    assert answer.exit_code == code, answer.output
+    answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
     assert "of 2 measurements" in " ".join(answer.stdout.split())
     asked = counterparty.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
-    assert acpc(*SCORE, "--shift", "everyday", "--output", "one.json").exit_code == 2
+    acpc(*SCORE, "--shift", "everyday", "--output", "one.json", code=2)

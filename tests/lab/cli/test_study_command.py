@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ from acpc_client import (
     ScoreProtocol,
     SensitivityStudy,
 )
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
 from acpc_lab.studies import STUDIES, AskScore, AskStudy
 from result_schema import checked
-from typer.testing import CliRunner
 
-Command = Callable[..., Any]
 WINDOW, RELEASED = DestroyedActions.WINDOW, Reading.RELEASED
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
 a,0,0,1,1,0,90
@@ -42,9 +39,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The paper's pairs beside a bundle of them."""
     folder = tmp_path_factory.mktemp("bundle")
     pairs, bundle = folder / "pairs.csv", folder / "shifts"
-    pairs.write_text(CliRunner().invoke(app, ["study", "paper", "shifts"]).stdout)
-    answer = CliRunner().invoke(app, ["study", "shifts", str(pairs), "--out", str(bundle)])
-    assert answer.exit_code == 0
+    study = acpc_command("study")
+    pairs.write_text(study("paper", "shifts").stdout)
+    answer = study("shifts", pairs, "--out", bundle)
     for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
         assert line in answer.stdout
     assert answer.stdout.count("boundary") == 3  # two pairs and the column
@@ -52,97 +49,83 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
-def test_planner_checkpoints_of_one_task_are_rejected_before_they_are_measured(
-    acpc: Command, tmp_path: Path
-) -> None:
-    listed = tmp_path / "checkpoints.csv"
-    listed.write_text("task,run,level,checkpoint,dataset,preset\na,0,0,x,a.h5,a\na,0,1,y,a.h5,a\n")
-    answer = acpc("study", "planner", "--checkpoints", listed, "--out", tmp_path / "out")
-    assert answer.exit_code == 2
-    assert "run 0 has one task, a; the regression leaves one task out" in answer.stderr
-    assert not (tmp_path / "out").exists()
+HORIZONS = "horizons --horizon 5 --quantile 0.8"
 
 
-def test_horizons_of_one_level_are_rejected_before_they_are_measured(
-    acpc: Command, tmp_path: Path
+@pytest.mark.parametrize(
+    ("study", "rows", "words"),
+    [
+        ("planner", "0,0 0,1", "run 0 has one task, a; the regression leaves one task out"),
+        (HORIZONS, "0,0", "is 0 in every row; wanted an augmented level"),
+        (HORIZONS, "0,0 1,1", "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
+    ],
+)
+def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
+    acpc: Acpc, tmp_path: Path, study: str, rows: str, words: str
 ) -> None:
     listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
-    header, base, other = (
-        "task,run,level,checkpoint,dataset,preset\n", "a,0,0,x,a.h5,a\n", "a,1,1,y,a.h5,a\n"
-    )  # fmt: skip
-    asked = "--horizon", 5, "--quantile", 0.8
-    for rows, words in (
-        (base, "is 0 in every row; wanted an augmented level"),
-        (base + other, "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
-    ):
-        listed.write_text(header + rows)
-        given = "--checkpoints", listed, "--out", out, "--timeout", 2, *asked
-        answer = acpc("study", "horizons", *given)
-        assert (answer.exit_code, words in answer.stderr) == (2, True)
+    lines = [f"a,{row},{name},a.h5,a\n" for row, name in zip(rows.split(), "xy", strict=False)]
+    listed.write_text("task,run,level,checkpoint,dataset,preset\n" + "".join(lines))
+    asked = ("--checkpoints", listed, "--out", out, "--timeout", 2)
+    assert words in acpc("study", *study.split(), *asked, code=2).stderr
     assert not out.exists()
 
 
 def test_directions_of_a_dataset_are_rejected_before_a_server_is_asked(
-    acpc: Command, tmp_path: Path
+    acpc: Acpc, tmp_path: Path
 ) -> None:
     listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
     listed.write_text("task,run,checkpoint,dataset,preset\na,0,x,a.h5,a\n")
     given = "--checkpoints", listed, "--out", out, "--directions", "d", "--target", "127.0.0.1:9"
-    answer = acpc("study", "sensitivity", *given, "--timeout", 2)
-    assert answer.exit_code == 2, answer.stderr
-    assert "sensitivity.directions" in answer.stderr
-    assert "a dataset's anchors have no given directions" in answer.stderr
+    told = acpc("study", "sensitivity", *given, "--timeout", 2, code=2).stderr
+    assert "sensitivity.directions" in told
+    assert "a dataset's anchors have no given directions" in told
     assert not out.exists()
 
 
 @pytest.mark.process
-def test_a_study_is_verified_and_drawn_again(acpc: Command, written: Path, tmp_path: Path) -> None:
+def test_a_study_is_verified_and_drawn_again(acpc: Acpc, written: Path, tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(written, tmp_path / "shifts"))
-    answer = acpc("study", "verify", bundle)
-    assert (answer.exit_code, answer.stdout[:3]) == (0, "OK:")
+    assert acpc("study", "verify", bundle).stdout.startswith("OK:")
     before = {path: path.read_bytes() for path in bundle.glob("figures/*")}
     for path in before:
         path.unlink()
-    assert acpc("study", "verify", bundle).exit_code == 1
-    assert acpc("study", "plot", bundle).exit_code == 0
+    acpc("study", "verify", bundle, code=1)
+    acpc("study", "plot", bundle)
     assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
     summary = (bundle / "summary.json").read_text()
     (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
-    answer = acpc("study", "verify", bundle, "--json")
-    assert answer.exit_code == 1
+    answer = acpc("study", "verify", bundle, "--json", code=1)
     assert "first difference: summary.json has the SHA-256" in answer.stderr
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
 
 @pytest.mark.process
 def test_a_bundle_takes_the_thresholds_of_another(
-    acpc: Command, written: Path, tmp_path: Path
+    acpc: Acpc, written: Path, tmp_path: Path
 ) -> None:
     pairs = tmp_path / "pairs.csv"
     sweep, chosen, out = tmp_path / "sweep.csv", tmp_path / "thresholds", tmp_path / "out"
     sweep.write_text(SWEEP)
     answer = acpc("study", "thresholds", sweep, "--out", chosen)
-    assert answer.exit_code == 0
     assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
     assert " 1-2\n" in answer.stdout
     header, _, rest = written.with_name("pairs.csv").read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
     answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
-    assert answer.exit_code == 0
     assert "a,3072,blur,0.499,0.885,55.7,0.2,0.95" in (out / "rows.csv").read_text()
     (pair,) = checked(answer.stdout)["answer"]["pairs"]
     assert checked((out / "summary.json").read_text())["request"]["study"] == "shifts"
     assert pair["reference_score"] == pytest.approx((0.2 - 1) / 0.2)
     manifest = json.loads((out / "study.json").read_text())
     assert [source["kind"] for source in manifest["sources"]] == ["file", "study", "computed"]
-    assert acpc("study", "verify", out).exit_code == 0
+    acpc("study", "verify", out)
 
 
-def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Command, tmp_path: Path) -> None:
+def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(acpc("study", "paper", "collapse").stdout)
     answer = acpc("study", "collapse", "--rows", rows, "--target", "nowhere:1")
-    assert answer.exit_code == 0
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout
 
 
@@ -226,7 +209,7 @@ def test_a_missing_onset_is_a_word_or_a_number() -> None:
     ],
 )
 def test_wrong_usage_is_refused(
-    acpc: Command, tmp_path: Path, arguments: list[str], code: int, words: str
+    acpc: Acpc, tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     for folder in ("empty", "taken"):
         (tmp_path / folder).mkdir()
@@ -242,19 +225,17 @@ def test_wrong_usage_is_refused(
         "BAD": tmp_path / "bad.csv", "SWEEP": tmp_path / "sweep.csv",
         "CELLS": tmp_path / "cells.csv",
     }  # fmt: skip
-    answer = acpc("study", *(places.get(item, item) for item in arguments))
-    assert answer.exit_code == code
+    answer = acpc("study", *(places.get(item, item) for item in arguments), code=code)
     assert words in answer.stderr
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_help_tells_question_columns_and_an_example(acpc: Command, name: str) -> None:
+def test_help_tells_question_columns_and_an_example(acpc: Acpc, name: str) -> None:
     answer = acpc("study", name, "--help")
-    assert answer.exit_code == 0
     for word in ("Columns", "task", f"acpc study {name}", "?"):
         assert word in answer.stdout
 
 
-def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Command) -> None:
+def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Acpc) -> None:
     shown = " ".join(acpc("study", "drift", "--help-all").stdout.replace("│", " ").split())
     assert "where the command waits for jobs, of the wait for all" in shown

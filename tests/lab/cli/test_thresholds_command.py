@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from acpc_client import load_thresholds
+from acpc_command import Acpc
 from client_counterparty import Counterparty
 from result_schema import checked
 
@@ -25,19 +25,17 @@ EDGE = "t_IR 0.3 lies at the edge of its grid: a larger one was not tried and ma
 
 
 def test_a_study_writes_them_and_a_score_takes_them(
-    acpc: Callable[..., Any], tmp_path: Path, counterparty: Counterparty
+    acpc: Acpc, tmp_path: Path, counterparty: Counterparty
 ) -> None:
     rows, file = tmp_path / "sweep.csv", tmp_path / "thresholds.json"
     rows.write_text(SWEEP)
     answer = acpc("study", "thresholds", rows, "--output", file)
-    assert answer.exit_code == 0, answer.output
     assert f"wrote {file}: relative IR at most 0.3, SR at least 0.9" in answer.stderr
     assert f"warning: {EDGE}" in answer.stderr
     (source,) = checked(file.read_text())["request"]["sources"]
     assert source["sha256"] == hashlib.sha256(rows.read_bytes()).hexdigest()
 
     answer = acpc(*SCORE, "--thresholds", file)
-    assert answer.exit_code == 0, answer.output
     assert f"warning: {file}: {EDGE}" in answer.stderr
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -46,34 +44,32 @@ def test_a_study_writes_them_and_a_score_takes_them(
     assert not used.HasField("ir"), "0.3 is the contract's default, which is not sent"
 
 
-def test_a_larger_grid_takes_the_warning_away(acpc: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_larger_grid_takes_the_warning_away(acpc: Acpc, tmp_path: Path) -> None:
     rows, file = tmp_path / "sweep.csv", tmp_path / "thresholds.json"
     rows.write_text(SWEEP)
     grid = ["--t-ir", "0.1,0.2,0.3,0.4"]
     answer = acpc("study", "thresholds", rows, *grid, "--output", file, "--family", "lewm")
-    assert answer.exit_code == 0 and "warning" not in answer.stderr
+    assert "warning" not in answer.stderr
     assert load_thresholds(file).warnings == ()
-    other = acpc("study", "thresholds", rows, "--output", file, "--family", "pldm")
-    assert other.exit_code == 2 and "found pldm, wanted one of lewm" in other.stderr
+    other = acpc("study", "thresholds", rows, "--output", file, "--family", "pldm", code=2)
+    assert "found pldm, wanted one of lewm" in other.stderr
 
 
 @pytest.mark.parametrize("numbers", [["--t-ir", 0.3], ["--t-sr", 0.9]])
 def test_a_file_and_numbers_exclude_each_other(
-    numbers: list[Any], acpc: Callable[..., Any], counterparty: Counterparty
+    numbers: list[Any], acpc: Acpc, counterparty: Counterparty
 ) -> None:
-    answer = acpc(*SCORE, "--thresholds", KEPT, *numbers)
-    assert answer.exit_code == 2
+    answer = acpc(*SCORE, "--thresholds", KEPT, *numbers, code=2)
     assert "leave out --t-ir and --t-sr, or leave out the file" in answer.stderr
     assert not counterparty.requests
 
 
 def test_a_changed_file_is_a_usage_error_that_names_the_field(
-    acpc: Callable[..., Any], tmp_path: Path, counterparty: Counterparty
+    acpc: Acpc, tmp_path: Path, counterparty: Counterparty
 ) -> None:
     file, document = tmp_path / "changed.json", json.loads(KEPT.read_text())
     document["answer"]["ir"] = 0.9
     file.write_text(json.dumps(document))
-    answer = acpc(*SCORE, "--thresholds", file)
-    assert answer.exit_code == 2
+    answer = acpc(*SCORE, "--thresholds", file, code=2)
     assert "answer.ir: found 0.9, but request.parameters.ir_grid is" in answer.stderr
     assert not counterparty.requests

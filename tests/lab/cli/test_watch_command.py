@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,12 +14,11 @@ from xml.etree import ElementTree as ET
 import processes
 import pytest
 import yaml
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from client_messages import status
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty, served
 from result_schema import checked
-from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS, wait_until
 from written_weights import saved
 
@@ -52,16 +51,12 @@ def party() -> JobParty:
 
 
 @pytest.fixture
-def acpc(party: JobParty, root: Path, file: Path) -> Any:  # noqa: ANN401
+def acpc(party: JobParty, root: Path, file: Path) -> Iterator[Acpc]:
     with served(party) as target:
-        yield lambda *more: CliRunner().invoke(
-            app,
-            ["watch", str(root), "--sweep", str(file), "--once", *more],
-            env={"ACPC_TARGET": target, "COLUMNS": "200"},
-        )
+        yield acpc_command("watch", root, "--sweep", file, "--once", ACPC_TARGET=target)
 
 
-def test_the_reference_is_not_judged(acpc: Callable[..., Any], party: JobParty, file: Path) -> None:
+def test_the_reference_is_not_judged(acpc: Acpc, party: JobParty, file: Path) -> None:
     reference = {"name": "run", "weights": "weights_epoch_1.pt"}
     document = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump({**document, "reference": reference}))
@@ -72,7 +67,6 @@ def test_the_reference_is_not_judged(acpc: Callable[..., Any], party: JobParty, 
     assert "epoch 1: reference: gaussian_noise:0.08" in first
     assert "passed" not in first.lower() and "failed" not in first.lower()
     assert "epoch 2: passed" in second
-    assert answer.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -87,26 +81,25 @@ def test_the_reference_is_not_judged(acpc: Callable[..., Any], party: JobParty, 
     ids=["passed", "failed", "no score", "both", "no evidence"],
 )
 def test_the_exit_code_is_the_worst_checkpoint(
-    fates: list[Any], options: list[str], code: int, acpc: Callable[..., Any], party: JobParty
+    fates: list[Any], options: list[str], code: int, acpc: Acpc, party: JobParty
 ) -> None:
     party.fates["run"] = deque(fates)
-    answer = acpc(*options)
-    assert answer.exit_code == code, answer.output
+    acpc(*options, code=code)
 
 
-def test_a_line_for_each_checkpoint(acpc: Callable[..., Any], party: JobParty) -> None:
+def test_a_line_for_each_checkpoint(acpc: Acpc, party: JobParty) -> None:
     party.fates["run"] = deque([FAILED])
-    lines = acpc().stdout.splitlines()
+    lines = acpc(code=3).stdout.splitlines()
     assert lines[0].startswith("run weights_epoch_1.pt epoch 1: failed: gaussian_noise:0.")
     assert lines[1].startswith("run weights_epoch_2.pt epoch 2: passed: gaussian_noise:0.")
     assert acpc().stdout == ""
 
 
 def test_a_ci_system_gets_a_case_per_checkpoint(
-    acpc: Callable[..., Any], party: JobParty, tmp_path: Path
+    acpc: Acpc, party: JobParty, tmp_path: Path
 ) -> None:
     party.fates["run"] = deque([FAILED])
-    assert acpc("--junit", str(tmp_path / "gate.xml")).exit_code == 3
+    acpc("--junit", str(tmp_path / "gate.xml"), code=3)
     cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
     assert [(case.attrib["name"], case[0].tag) for case in cases] == [
         ("run weights_epoch_1.pt", "failure"),
@@ -114,7 +107,7 @@ def test_a_ci_system_gets_a_case_per_checkpoint(
     ]
 
 
-def test_json_is_a_document_a_line(acpc: Callable[..., Any]) -> None:
+def test_json_is_a_document_a_line(acpc: Acpc) -> None:
     documents = [json.loads(line) for line in acpc("--json").stdout.splitlines()]
     assert [item["epoch"] for item in documents] == [1, 2]
     assert documents[0]["verdict"] == "passed"
@@ -123,15 +116,15 @@ def test_json_is_a_document_a_line(acpc: Callable[..., Any]) -> None:
 
 @pytest.mark.process
 def test_the_command_for_failures_gets_the_score_and_may_fail(
-    acpc: Callable[..., Any], party: JobParty, tmp_path: Path
+    acpc: Acpc, party: JobParty, tmp_path: Path
 ) -> None:
     party.fates["run"] = deque([FAILED])
     told = tmp_path / "told"
     answer = acpc(
         "--on-fail",
         f'cat > {told}; echo "$ACPC_CHECKPOINT $ACPC_EPOCH $ACPC_VERDICT" >> {told}; exit 7',
+        code=3,
     )
-    assert answer.exit_code == 3
     document, line = told.read_text().splitlines()[0], told.read_text().splitlines()[-1]
     assert "run 1 failed" in document + line
     assert "--on-fail for run weights_epoch_1.pt" in answer.stderr
@@ -140,16 +133,16 @@ def test_the_command_for_failures_gets_the_score_and_may_fail(
 
 @pytest.mark.process
 def test_the_command_for_failures_leaves_stdout_to_the_scores(
-    acpc: Callable[..., Any], party: JobParty, capfd: pytest.CaptureFixture[str]
+    acpc: Acpc, party: JobParty, capfd: pytest.CaptureFixture[str]
 ) -> None:
     party.fates["run"] = deque([FAILED])
-    acpc("--json", "--on-fail", "echo told")
+    acpc("--json", "--on-fail", "echo told", code=3)
     assert capfd.readouterr() == ("", "told\n")
 
 
 @pytest.mark.process
 def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
-    acpc: Callable[..., Any], party: JobParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    acpc: Acpc, party: JobParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_lab.cli.watch._COMMAND_SECONDS", 1.0)
     party.fates["run"] = deque([FAILED])
@@ -164,7 +157,7 @@ def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
             return True
 
     try:
-        answer = acpc("--on-fail", f"sleep 600 > {held} & echo $! > {child}; wait")
+        answer = acpc("--on-fail", f"sleep 600 > {held} & echo $! > {child}; wait", code=3)
         assert "timed out after" in answer.stderr
         wait_until(lambda: not is_held(), "what the command has started goes on")
     finally:
@@ -173,21 +166,19 @@ def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
         os.close(reader)
 
 
-def test_wrong_usage_is_named(acpc: Callable[..., Any]) -> None:
-    answer = acpc("--gate", "sure")
-    assert answer.exit_code == 2, answer.output
+def test_wrong_usage_is_named(acpc: Acpc) -> None:
+    answer = acpc("--gate", "sure", code=2)
     assert "confident" in " ".join(answer.stderr.replace("│", " ").split())
 
 
 def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(
-    acpc: Callable[..., Any], root: Path, party: JobParty
+    acpc: Acpc, root: Path, party: JobParty
 ) -> None:
     for file in (root / "run").iterdir():
         file.rename(root / file.name)
-    answer = acpc()
-    assert answer.exit_code == 2
+    answer = acpc(code=2)
     assert "prefix: " in answer.stderr
-    assert acpc("--prefix", "runs/7").exit_code == 0
+    acpc("--prefix", "runs/7")
     assert {job.request.checkpoint.name for job in party.jobs.values()} == {"runs/7"}
 
 

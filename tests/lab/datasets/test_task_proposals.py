@@ -2,32 +2,27 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 from acpc.contract import AnchorSource
 from acpc.datasets import parse_task
 from acpc_client import DatasetAnchors
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from acpc_server.data import DatasetStore
 from lerobot_folder import write_lerobot
 from public_dataset import public_columns, write_public_dataset
 from public_formats import episodes
 from test_dataset_readers import write_folder
-from typer.testing import CliRunner
 
 LENGTHS = [40] * 4
 
 
 @pytest.fixture
-def acpc() -> Callable[..., Any]:
-    return lambda *words: CliRunner().invoke(
-        app, ["init", *(str(word) for word in words)], env={"COLUMNS": "200"}
-    )
+def acpc() -> Acpc:
+    return acpc_command("init")
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +37,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_columns_are_shown_and_the_file_is_one_the_server_reads(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path
+    acpc: Acpc, root: Path, tmp_path: Path
 ) -> None:
     file = root / "mine.yaml"
     answer = acpc(root / "rooms.h5", "--frameskip", 3, "--output", file)
-    assert answer.exit_code == 0, answer.output
     for row in (("pixels", "frames", "(160, 12, 12, 3)"), ("where", "numbers", "(160, 5)")):
         (line,) = (line for line in answer.stdout.splitlines() if line.startswith(row[0]))
         assert all(cell in line for cell in row)
@@ -59,14 +53,14 @@ def test_columns_are_shown_and_the_file_is_one_the_server_reads(
 
 
 def test_what_a_dataset_does_not_say_is_marked_and_what_is_given_is_not(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path
+    acpc: Acpc, root: Path, tmp_path: Path
 ) -> None:
     known = ["--frameskip", 2, "--state", "where", "--labels", "4,0"]
-    answer = acpc(root / "rooms.h5", *known, "--output", tmp_path / "known.yaml")
-    assert answer.exit_code == 0 and "CHECK" not in (tmp_path / "known.yaml").read_text()
+    acpc(root / "rooms.h5", *known, "--output", tmp_path / "known.yaml")
+    assert "CHECK" not in (tmp_path / "known.yaml").read_text()
     assert parse_task("known", (tmp_path / "known.yaml").read_bytes()).labels[0].of == [4, 0]
-    answer = acpc(root / "rooms.h5", "--output", tmp_path / "open.yaml")
-    assert answer.exit_code == 2 and not (tmp_path / "open.yaml").exists()
+    answer = acpc(root / "rooms.h5", "--output", tmp_path / "open.yaml", code=2)
+    assert not (tmp_path / "open.yaml").exists()
     assert "frameskip: found 5: a window of 3 + 8 frames takes 55 rows" in answer.stderr
     assert "wanted at most 3" in answer.stderr
     acpc(root / "rooms.h5", "--frameskip", 1, "--output", tmp_path / "open.yaml")
@@ -77,11 +71,10 @@ def test_what_a_dataset_does_not_say_is_marked_and_what_is_given_is_not(
 
 @pytest.mark.parametrize(("name", "state"), [("folder", "pos_agent"), ("arm", "observation.state")])
 def test_other_formats_are_read_too(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path, name: str, state: str
+    acpc: Acpc, root: Path, tmp_path: Path, name: str, state: str
 ) -> None:
     file = tmp_path / "task.yaml"
-    answer = acpc(root / name, "--frameskip", 3, "--output", file)
-    assert answer.exit_code == 0, answer.output
+    acpc(root / name, "--frameskip", 3, "--output", file)
     assert parse_task(name, file.read_bytes()).state == state
     source = DatasetAnchors(name, str(file), count=5)
     with drawn_from(root / name, source) as anchors:
@@ -89,20 +82,20 @@ def test_other_formats_are_read_too(
 
 
 def test_a_file_that_is_there_is_kept_unless_forced(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    acpc: Acpc, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("mine")
-    absent = acpc("at/the/server.h5", "--output", tmp_path / "new.yaml")
-    assert absent.exit_code == 2 and "give the command there" in absent.stderr
+    absent = acpc("at/the/server.h5", "--output", tmp_path / "new.yaml", code=2)
+    assert "give the command there" in absent.stderr
     known = [root / "rooms.h5", "--frameskip", 3, "--output", file]
-    answer = acpc(*known)
-    assert answer.exit_code == 2 and "give --force to overwrite it" in answer.stderr
-    assert acpc(*known, "--force", "--labels", "0,9").exit_code == 1  # beyond the state
+    answer = acpc(*known, code=2)
+    assert "give --force to overwrite it" in answer.stderr
+    acpc(*known, "--force", "--labels", "0,9", code=1)  # beyond the state
     with monkeypatch.context() as full:
         full.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
-        answer = acpc(*known, "--force")
-        assert answer.exit_code == 1 and f"{file}: No space left" in answer.stderr
+        answer = acpc(*known, "--force", code=1)
+        assert f"{file}: No space left" in answer.stderr
     assert file.read_text() == "mine"
     assert acpc(*known, "--force").exit_code == 0 and file.read_text() != "mine"
 
@@ -117,8 +110,7 @@ def test_a_file_that_is_there_is_kept_unless_forced(
     ],
 )
 def test_what_is_not_there_is_named_beside_what_is(
-    acpc: Callable[..., Any], root: Path, tmp_path: Path, more: list[str], wrong: str
+    acpc: Acpc, root: Path, tmp_path: Path, more: list[str], wrong: str
 ) -> None:
-    answer = acpc(root / "rooms.h5", "--output", tmp_path / "task.yaml", *more)
-    assert answer.exit_code == 2
+    answer = acpc(root / "rooms.h5", "--output", tmp_path / "task.yaml", *more, code=2)
     assert wrong in answer.stderr

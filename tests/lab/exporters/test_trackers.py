@@ -17,6 +17,7 @@ from report_samples import sweep
 from waiting import GENEROUS_SECONDS
 
 NAME = "acpc/gaussian_noise_0.08"
+Write = Callable[[str], list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -45,24 +46,24 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def write(items: list[EpochScore], told: list[str]) -> Callable[[str], None]:
-    """Writes both epochs to a tracker."""
+def write(items: list[EpochScore], told: list[str]) -> Write:
+    """Writes both epochs to a tracker; what went wrong."""
 
-    def write(address: str) -> None:
+    def write(address: str) -> list[str]:
         with Tracker(address, "gate", told.append) as tracker:
             for item in items:
                 tracker(item)
             tracker.close(GENEROUS_SECONDS)
+        return told
 
     return write
 
 
 def test_tensorboard_reads_scores_verdicts_and_figures_by_epoch(
-    write: Callable[[str], None], told: list[str], tmp_path: Path, score: Score
+    write: Write, tmp_path: Path, score: Score
 ) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    write(f"tensorboard:{tmp_path}")
-    assert told == []
+    assert write(f"tensorboard:{tmp_path}") == []
     events = accumulator.EventAccumulator(str(tmp_path / "gate/runs/7"))
     events.Reload()
     found = events.Scalars(f"{NAME}/sr")
@@ -77,18 +78,12 @@ def test_tensorboard_reads_scores_verdicts_and_figures_by_epoch(
 
 @pytest.mark.process  # loading MLflow takes seconds
 def test_mlflow_keeps_one_run_over_several_processes(
-    write: Callable[[str], None],
-    told: list[str],
-    tmp_path: Path,
-    score: Score,
-    monkeypatch: pytest.MonkeyPatch,
+    write: Write, tmp_path: Path, score: Score, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     uri = (tmp_path / "mlruns").as_uri()
-    write(f"mlflow:{uri}")
-    write(f"mlflow:{uri}")
-    assert told == []
+    assert write(f"mlflow:{uri}") == write(f"mlflow:{uri}") == []
     client = mlflow.MlflowClient(tracking_uri=uri)
     experiment = client.get_experiment_by_name("acpc").experiment_id
     (run,) = client.search_runs([experiment])
@@ -96,31 +91,23 @@ def test_mlflow_keeps_one_run_over_several_processes(
     assert run.info.status == "FINISHED"
     assert run.data.tags[f"{NAME}/verdict"] == score.verdict.outcome.name.lower()
     history = client.get_metric_history(run.info.run_id, f"{NAME}/sr")
-    assert {item.step: item.value for item in history} == {
-        1: score.checkpoint.sr,
-        2: score.checkpoint.sr,
-    }
+    assert {item.step: item.value for item in history} == dict.fromkeys((1, 2), score.checkpoint.sr)
     kept = {item.path for item in client.list_artifacts(run.info.run_id, f"{NAME}/2")}
     assert kept == {f"{NAME}/2/figure.png", f"{NAME}/2/receipt.json"}
 
 
 @pytest.mark.process
 def test_wandb_offline_holds_the_history_and_the_receipts(
-    write: Callable[[str], None],
-    told: list[str],
-    tmp_path: Path,
-    score: Score,
-    monkeypatch: pytest.MonkeyPatch,
+    write: Write, tmp_path: Path, score: Score, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     for name in ("DIR", "DATA_DIR", "CACHE_DIR", "CONFIG_DIR"):
         monkeypatch.setenv(f"WANDB_{name}", str(tmp_path))
     try:
-        write("wandb:rooms")
+        assert write("wandb:rooms") == []
     finally:
         wandb.teardown()  # ends its service, a process of its own
-    assert told == []
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     kept = path.read_bytes()
     values = (f"{score.checkpoint.sr}", score.verdict.outcome.name.lower(), "image-file", "rooms")
@@ -131,7 +118,7 @@ def test_wandb_offline_holds_the_history_and_the_receipts(
 
 @pytest.mark.process  # loading it takes seconds
 def test_wandb_without_a_key_says_what_to_do_and_asks_nobody(
-    write: Callable[[str], None], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE"):
@@ -142,10 +129,9 @@ def test_wandb_without_a_key_says_what_to_do_and_asks_nobody(
     monkeypatch.setattr(wandb, "init", lambda **_: pytest.fail("a run was begun"))
     wandb.teardown()  # forgets what an earlier test has set
     try:
-        write("wandb:rooms")
+        (words,) = write("wandb:rooms")
     finally:
         wandb.teardown()
-    (words,) = told
     assert "`wandb login`" in words and "WANDB_MODE=offline" in words
 
 
@@ -184,14 +170,13 @@ def test_an_address_names_a_tracker(address: str) -> None:
 
 
 def test_a_tracker_that_cannot_be_used_is_told_once_and_raises_nothing(
-    write: Callable[[str], None], told: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A library that is missing, with what to install, and one that fails at each score."""
     monkeypatch.setitem(__import__("sys").modules, "mlflow", None)
     write(f"mlflow:{tmp_path}")
     (tmp_path / "taken").write_text("a file")
-    write(f"tensorboard:{tmp_path / 'taken'}")
-    missing, failing = told
+    missing, failing = write(f"tensorboard:{tmp_path / 'taken'}")
     assert "pip install mlflow-skinny" in missing
     assert "a score is not written there" in failing
 

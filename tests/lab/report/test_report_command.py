@@ -1,9 +1,7 @@
 """``acpc report``."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from acpc.contract import to_plain
@@ -15,16 +13,15 @@ from acpc_client import (
     ScoreRequest,
     save_result,
 )
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from report_samples import judged, side
-from typer.testing import CliRunner
 
 pytestmark = pytest.mark.process  # it draws whole reports
 
 
 @pytest.fixture
-def acpc() -> Callable[..., Any]:
-    return lambda *arguments: CliRunner().invoke(app, [str(item) for item in arguments])
+def acpc() -> Acpc:
+    return acpc_command()
 
 
 @pytest.fixture
@@ -35,12 +32,9 @@ def scores(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_files_become_a_page_and_figures(
-    acpc: Callable[..., Any], scores: list[Path], tmp_path: Path
-) -> None:
+def test_files_become_a_page_and_figures(acpc: Acpc, scores: list[Path], tmp_path: Path) -> None:
     output, figures = tmp_path / "page.html", tmp_path / "figures"
     result = acpc("report", *scores, "-o", output, "--figures", figures, "--shift", "blur:15")
-    assert result.exit_code == 0, result.output
     assert f"{output}: 2 measurements" in result.stdout
     page = output.read_text()
     assert "95 % sure: of 2 checkpoints, 1 passes under blur:15, 1 fails" in page
@@ -48,9 +42,7 @@ def test_files_become_a_page_and_figures(
     assert (figures / "plane.svg").exists() and (figures / "cells.csv").exists()
 
 
-def test_a_file_that_says_what_was_asked_needs_no_shift(
-    acpc: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Path) -> None:
     """Not of a new file; an older one is named by ``--shift``, or by its digest."""
     score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
     anchors = DatasetAnchors("rooms.h5", "tworoom")
@@ -59,7 +51,7 @@ def test_a_file_that_says_what_was_asked_needs_no_shift(
     save_result(Result("score", score, to_plain(asked), "operations/1"), told)
     save_result(score, older)
     for path, words in ((told, "under gaussian_noise:0.08"), (older, "under shift ")):
-        assert acpc("report", path, "-o", output, "--no-pictures").exit_code == 0
+        acpc("report", path, "-o", output, "--no-pictures")
         assert words in output.read_text()
     acpc("report", told, "-o", output, "--no-pictures")
     assert "rooms.h5, task tworoom, seed 9101" in output.read_text()
@@ -75,12 +67,11 @@ def test_a_file_that_says_what_was_asked_needs_no_shift(
     ],
 )
 def test_wrong_usage_is_said_and_exits_with_two(
-    acpc: Callable[..., Any], scores: list[Path], tmp_path: Path, arguments: list[str], words: str
+    acpc: Acpc, scores: list[Path], tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text(json.dumps({})[:-1])
     filled = [item.format(npz=scores[0], broken=broken) for item in arguments]
-    result = acpc("report", *filled)
-    assert result.exit_code == 2
+    result = acpc("report", *filled, code=2)
     # Long paths are wrapped inside a frame.
     assert words.replace(" ", "") in "".join(result.output.replace("│", "").split())

@@ -13,13 +13,12 @@ from pathlib import Path
 import processes
 import pytest
 from acpc_client.files import write_whole
+from acpc_command import acpc_command
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.cli import app
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import SweepFolder, SweepPlan
 from report_samples import judged, kept_sweep, side
-from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS, wait_until
 
 ACPC = Path(sys.executable).with_name("acpc")
@@ -168,7 +167,6 @@ def test_only_what_a_sweep_writes_changes_its_stamp(disk: SweepFolder) -> None:
 
 
 def test_one_sweep_is_followed(disk: SweepFolder) -> None:
-    answer = CliRunner().invoke(app, ["report", str(disk.path), str(disk.path), "--follow"])
-    assert answer.exit_code == 2
-    wrong = ["report", str(disk.path), "--follow", "--run", "nothing"]
-    assert CliRunner().invoke(app, wrong).exit_code == 2
+    report = acpc_command("report", disk.path, "--follow")
+    report(disk.path, code=2)
+    report("--run", "nothing", code=2)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,11 +18,10 @@ import processes
 import pytest
 import yaml
 from acpc_client import load_result
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
 from result_schema import checked
-from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
@@ -37,23 +35,18 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def acpc(target: str) -> Callable[..., Any]:
-    return lambda *arguments: CliRunner().invoke(
-        app,
-        ["sweep", *(str(item) for item in arguments)],
-        env={"ACPC_TARGET": target, "COLUMNS": "160"},
-    )
+def acpc(target: str) -> Acpc:
+    return acpc_command("sweep", ACPC_TARGET=target, COLUMNS="160")
 
 
 def test_a_checkpoint_is_named_letter_by_letter(
-    acpc: Callable[..., Any], file: Path, party: JobParty, monkeypatch: pytest.MonkeyPatch
+    acpc: Acpc, file: Path, party: JobParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "[red]x[/red]:boom:"
     party.listing[name] = ["weights.pt"]
     file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["*/*boom*"]}))
     monkeypatch.setenv("FORCE_COLOR", "1")  # so that the moving table is drawn, too
     answer = acpc("run", file)
-    assert answer.exit_code == 0, answer.output
     assert name in answer.stdout
     assert name in answer.stderr
 
@@ -70,40 +63,36 @@ def test_a_checkpoint_is_named_letter_by_letter(
     ids=["passed", "rejected", "no gate", "failed", "failed and rejected"],
 )
 def test_the_exit_code_is_the_worst_cell(
-    fates: list[Any], options: list[str], code: int, acpc: Callable[..., Any], file: Path,
-    party: JobParty,
-) -> None:  # fmt: skip
+    fates: list[Any], options: list[str], code: int, acpc: Acpc, file: Path, party: JobParty
+) -> None:
     party.fates["a"] = deque(fates)
-    answer = acpc("run", file, *options)
-    assert answer.exit_code == code, answer.output
+    answer = acpc("run", file, *options, code=code)
     assert ("it does not fit" in answer.stderr) == (UNFIT in fates)
 
 
 def test_a_ci_system_gets_a_case_per_cell(
-    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     party.fates["a"] = deque([FAILED, UNFIT])
-    answer = acpc("run", file, "--junit", tmp_path / "gate.xml")
-    assert answer.exit_code == 4, answer.output
+    answer = acpc("run", file, "--junit", tmp_path / "gate.xml", code=4)
     cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
     assert sorted(case[0].tag for case in cases) == ["error", "failure"]
     told = [line for line in answer.stderr.splitlines() if line.startswith("::error file=")]
     assert len(told) == 2 and str(file) in told[0] and "it does not fit" in "".join(told)
-    assert acpc("run", file, "--submit-only", "--junit", tmp_path / "b.xml").exit_code == 2
+    acpc("run", file, "--submit-only", "--junit", tmp_path / "b.xml", code=2)
 
 
 def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
-    acpc: Callable[..., Any], file: Path, party: JobParty
+    acpc: Acpc, file: Path, party: JobParty
 ) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "reference": "a"}))
     party.fates["a"] = deque([FAILED, FAILED])
-    assert acpc("run", file).exit_code == 0
+    acpc("run", file)
 
 
 def test_a_log_has_a_line_for_every_cell_that_ends(
-    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path
+    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
 ) -> None:
     answer = acpc("run", file, "--output", tmp_path / "out.csv")
     lines = answer.stderr.splitlines()
@@ -124,16 +113,15 @@ def test_a_log_has_a_line_for_every_cell_that_ends(
     assert [cell["answer"]["score"]["verdict"]["outcome"] for cell in cells] == ["passed"] * 2
 
 
-def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobParty) -> None:
+def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
     party.looks = 2
-    assert acpc("run", file, "--watch").exit_code == 1
+    acpc("run", file, "--watch", code=1)
     left = acpc("run", file, "--submit-only")
     assert (left.exit_code, left.stdout) == (0, "2 of 2 submitted\n")
     assert "2 running" in acpc("status", file, "--offline").stdout
     seen = acpc("status", file)
-    assert seen.exit_code == 0
     assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
-    assert acpc("run", file, "--watch").exit_code == 0
+    acpc("run", file, "--watch")
     status = acpc("status", file, "--json").stdout
     assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
         "succeeded"
@@ -141,44 +129,37 @@ def test_the_lid_can_be_closed(acpc: Callable[..., Any], file: Path, party: JobP
 
 
 def test_the_status_without_a_server_is_that_of_the_last_contact(
-    acpc: Callable[..., Any], file: Path, unused_target: str
+    acpc: Acpc, file: Path, unused_target: str
 ) -> None:
     acpc("run", file, "--submit-only")
     answer = acpc("status", file, "--target", unused_target)
-    assert answer.exit_code == 0
     assert "as of the last contact" in answer.stderr
     assert answer.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
 
 
-def test_a_server_that_stays_away_is_an_error(
-    acpc: Callable[..., Any], file: Path, unused_target: str
-) -> None:
-    answer = acpc("run", file, "--target", unused_target, "--patience", 0.1)
-    assert answer.exit_code == 1
+def test_a_server_that_stays_away_is_an_error(acpc: Acpc, file: Path, unused_target: str) -> None:
+    answer = acpc("run", file, "--target", unused_target, "--patience", 0.1, code=1)
     assert f"no server answers at {unused_target} (connection refused)" in answer.stderr.lower()
     assert "start one there" in answer.stderr
 
 
-def test_results_are_exported_without_a_server(
-    acpc: Callable[..., Any], file: Path, tmp_path: Path
-) -> None:
-    assert acpc("results", file).exit_code == 2
+def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path: Path) -> None:
+    acpc("results", file, code=2)
     acpc("run", file)
     printed = acpc("results", tmp_path / "mine.sweep")
     assert [row["sr"] for row in csv.DictReader(io.StringIO(printed.stdout))] == ["0.97"] * 2
     whole = json.loads(acpc("results", file, "--json").stdout)
     assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
-    assert acpc("results", file, "--json", "--anchors").exit_code == 2
+    acpc("results", file, "--json", "--anchors", code=2)
     saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.parquet")
     assert saved.stdout.endswith("anchors.parquet: 4 rows\n")
-    assert acpc("results", file, "--output", tmp_path / "x.txt").exit_code == 2
+    acpc("results", file, "--output", tmp_path / "x.txt", code=2)
 
 
 def test_check_lists_the_cells_and_submits_nothing(
-    acpc: Callable[..., Any], file: Path, party: JobParty, tmp_path: Path
+    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
 ) -> None:
     answer = acpc("check", file)
-    assert answer.exit_code == 0
     assert answer.stdout.splitlines() == [
         "cell                          reference  labels",
         "a gaussian_noise:0.02 seed 0  none",
@@ -186,40 +167,37 @@ def test_check_lists_the_cells_and_submits_nothing(
     ]
     assert len(json.loads(acpc("check", file, "--json").stdout)) == 2
     (tmp_path / "empty").write_text("")
-    denied = acpc("check", file, "--token-file", tmp_path / "empty")
-    assert denied.exit_code == 2 and "token" in denied.stderr
+    denied = acpc("check", file, "--token-file", tmp_path / "empty", code=2)
+    assert "token" in denied.stderr
     assert not party.jobs
     assert not (tmp_path / "mine.sweep").exists()
 
 
-def test_a_wrong_file_is_wrong_usage(acpc: Callable[..., Any], file: Path) -> None:
+def test_a_wrong_file_is_wrong_usage(acpc: Acpc, file: Path) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["none-*"]}))
-    missing = acpc("run", file)
-    assert missing.exit_code == 2
+    missing = acpc("run", file, code=2)
     assert "line 5: checkpoints[0]: 'none-*' fits no checkpoint" in missing.stderr
     assert missing.stderr.count("fits no checkpoint") == 1
     file.write_text("shift: []")
-    assert acpc("run", file).exit_code == 2
-    assert acpc("run", file, "--watch", "--submit-only").exit_code == 2
+    acpc("run", file, code=2)
+    acpc("run", file, "--watch", "--submit-only", code=2)
 
 
-def test_init_writes_a_file_and_keeps_one_that_is_there(
-    acpc: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_init_writes_a_file_and_keeps_one_that_is_there(acpc: Acpc, tmp_path: Path) -> None:
     path = tmp_path / "new.yaml"
-    assert acpc("init", path).exit_code == 0
+    acpc("init", path)
     assert yaml.safe_load(path.read_text())["name"] == "new"
     path.write_text("mine")
-    assert acpc("init", path).exit_code == 2
+    acpc("init", path, code=2)
     assert path.read_text() == "mine"
-    assert acpc("init", tmp_path / "nowhere" / "x.yaml").exit_code == 2
+    acpc("init", tmp_path / "nowhere" / "x.yaml", code=2)
 
 
-def test_cancel_asks_for_every_job(acpc: Callable[..., Any], file: Path, party: JobParty) -> None:
+def test_cancel_asks_for_every_job(acpc: Acpc, file: Path, party: JobParty) -> None:
     party.looks = 10**6
     acpc("run", file, "--submit-only")
     assert acpc("cancel", file).stdout == "2 cancellations requested\n"
-    assert acpc("run", file, "--watch").exit_code == 4
+    acpc("run", file, "--watch", code=4)
 
 
 COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]

@@ -12,13 +12,12 @@ import yaml
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Outcome
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.sweeps import Sweep
 from client_messages import score_response, sure
 from job_counterparty import DOCUMENT, JobParty
 from result_schema import checked
-from typer.testing import CliRunner
 
 PASSES = score_response(
     pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.001, p_failed=1.0)
@@ -120,15 +119,11 @@ def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
 
 
 @pytest.fixture
-def acpc(target: str, tmp_path: Path) -> Callable[..., Any]:
+def acpc(target: str, tmp_path: Path) -> Acpc:
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump({**DOCUMENT, "concurrency": 1}))
-
-    def invoke(verb: str, *options: str) -> Any:  # noqa: ANN401
-        environment = {"ACPC_TARGET": target, "COLUMNS": "200"}
-        return CliRunner().invoke(app, ["sweep", verb, str(file), *options], env=environment)
-
-    return invoke
+    sweep = acpc_command("sweep", ACPC_TARGET=target)
+    return lambda verb, *options, **more: sweep(verb, file, *options, **more)
 
 
 @pytest.mark.parametrize(
@@ -149,11 +144,10 @@ def acpc(target: str, tmp_path: Path) -> Callable[..., Any]:
     ids=["passed", "undecided", "failed", "no gate", "older", "barely failed", "one by one"],
 )  # fmt: skip
 def test_the_confident_gate(
-    scores: list[Any], options: list[str], code: int, acpc: Callable[..., Any], party: JobParty
+    scores: list[Any], options: list[str], code: int, acpc: Acpc, party: JobParty
 ) -> None:
     party.fates["a"] = deque(scores)
-    answer = acpc("run", "--gate", "confident", *options)
-    assert answer.exit_code == code, answer.output
+    answer = acpc("run", "--gate", "confident", *options, code=code)
     assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
     assert ("no evidence" in answer.stderr) == (code == 1)
 
@@ -163,23 +157,18 @@ def test_a_file_names_its_gate_and_the_option_wins(
 ) -> None:
     """The gate is of the run alone: the same jobs are found again."""
     file = tmp_path / "mine.yaml"
-    codes = []
-    for gate, options in (("confident", []), ("confident", ["--gate", "point"]), ("point", [])):
+    point = ["--gate", "point"]
+    for gate, options, code in (("confident", [], 5), ("confident", point, 0), ("point", [], 0)):
         away = {"server": {"target": "localhost:1"}}  # the option's server is asked
         file.write_text(yaml.safe_dump({**DOCUMENT, **away, "gate": gate}))
         party.fates["a"].extend([PASSES, OPEN])
-        run = ["--target", target, "sweep", "run", str(file), *options]
-        codes.append(CliRunner().invoke(app, run).exit_code)
-    assert codes == [5, 0, 0]
+        acpc_command("--target", target)("sweep", "run", file, *options, code=code)
     assert len(party.jobs) == 2
 
 
-def test_the_table_shows_intervals_and_both_verdicts(
-    acpc: Callable[..., Any], party: JobParty
-) -> None:
+def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty) -> None:
     party.fates["a"] = deque([BARELY, OPEN])
     answer = acpc("run")
-    assert answer.exit_code == 0
     row = next(line for line in answer.stdout.splitlines() if "gaussian_noise:0.02" in line)
     assert "0.1 to 0.15" in row and "0.93 to 0.99" in row
     assert row.index("UNDECIDED") < row.rindex("PASSED")  # among all, then one by one
@@ -189,21 +178,18 @@ def test_the_table_shows_intervals_and_both_verdicts(
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 
 
-def test_a_sweep_of_an_older_server_is_shown_as_before(
-    acpc: Callable[..., Any], party: JobParty
-) -> None:
+def test_a_sweep_of_an_older_server_is_shown_as_before(acpc: Acpc, party: JobParty) -> None:
     party.fates["a"] = deque([OLDER, OLDER])
     answer = acpc("run")
-    assert answer.exit_code == 0
     assert "sure" not in answer.stdout and "interval" not in answer.stdout
 
 
 def test_a_number_on_the_wrong_side_is_shown_there_and_what_is_not_known_as_a_dash(
-    acpc: Callable[..., Any], party: JobParty
+    acpc: Acpc, party: JobParty
 ) -> None:
     """IR above its threshold by less than the table's digits; a cell without evidence."""
     barely = score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED))
     barely.verdict.ir_relative = 0.30004
     party.fates["a"] = deque([barely, OLDER])
-    rows = [x for x in acpc("run").stdout.splitlines() if "gaussian_noise:0.0" in x]
+    rows = [x for x in acpc("run", code=3).stdout.splitlines() if "gaussian_noise:0.0" in x]
     assert "0.30004" in rows[0] and "e+02" not in "".join(rows)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import yaml
 from acpc.contract import (
-    Checkpoint,
-    CheckpointState,
     DatasetAnchors,
     EvidenceOptions,
     GaussianBlur,
@@ -30,6 +28,7 @@ from acpc_client.transport.channel import Tls
 from acpc_lab.sweeps import Sweep, SweepFileError, example
 from acpc_lab.sweeps.plan import SweepPlan, make_plan
 from acpc_lab.sweeps.spec import SweepSpec
+from test_sweep_plans import listed
 
 WHOLE = """\
 name: whole
@@ -137,9 +136,9 @@ def test_thresholds_come_from_a_file_beside_it_and_the_plan_holds_them(tmp_path:
     (tmp_path / "mine.json").unlink()
     again = Sweep.of(spec.document, tmp_path / "mine.sweep").spec
     assert (again.thresholds, again.warnings) == (spec.thresholds, ())
-    listed = [Checkpoint("a", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
     by_hand = read(tmp_path, LEAST + "thresholds: {ir: 0.3, sr: 0.9}\n")
-    made = [make_plan(item, listed, lambda given: given.dataset) for item in (spec, again, by_hand)]
+    at = listed(["a"])
+    made = [make_plan(item, at, lambda given: given.dataset) for item in (spec, again, by_hand)]
     ids = [plan.cells[0].id for plan in made]
     assert ids[0] == ids[1] != ids[2]
     assert made[0].cells[0].request().thresholds == spec.thresholds
@@ -167,8 +166,7 @@ def test_the_reading_of_the_protocol(tmp_path: Path) -> None:
 def test_a_list_of_neighbourhoods_is_the_papers_control(tmp_path: Path) -> None:
     """One file scores all four; each is a cell of its own, and the others keep their ids."""
     spec = read(tmp_path, LEAST + "protocol: {neighbourhood: [0.10, 0.25, 0.35, 0.50]}\n")
-    listed = [Checkpoint("a", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
-    cells = make_plan(spec, listed, lambda place: place.dataset).cells
+    cells = make_plan(spec, listed(["a"]), lambda place: place.dataset).cells
     assert [cell.protocol.neighbourhood for cell in cells] == [0.10, 0.25, 0.35, 0.50]
     assert len({cell.id for cell in cells}) == 4
     assert cells[0].title == "a gaussian_blur:5 seed 0 neighbourhood 0.1"
@@ -336,8 +334,7 @@ def test_a_pattern_means_the_groups_of_views_that_the_anchors_have(
 ) -> None:
     digest = "a" * 64
     spec = read(tmp_path, f"checkpoints: [x]\nanchors: {{set: {digest}}}\nshifts: {shifts}\n")
-    listed = [Checkpoint("x", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)]
-    plan = make_plan(spec, listed, lambda place: place.digest, lambda _: GROUPS)
+    plan = make_plan(spec, listed(["x"]), lambda place: place.digest, lambda _: GROUPS)
     assert [str(cell.shift) for cell in plan.cells] == [f"given_views:{name}" for name in found]
     again = SweepPlan.from_document(json.loads(json.dumps(plan.to_document())))
     assert again.cells == plan.cells
@@ -345,15 +342,8 @@ def test_a_pattern_means_the_groups_of_views_that_the_anchors_have(
 
 def test_a_pattern_that_fits_no_group_is_told_with_those_there_are(tmp_path: Path) -> None:
     text = f"checkpoints: [x]\nanchors: {{set: {'a' * 64}}}\nshifts: ['given_views:dark*']\n"
-    spec, listed = (
-        read(tmp_path, text),
-        [Checkpoint("x", "weights.pt", CheckpointState.AVAILABLE, 1, None, False)],
-    )
-    with pytest.raises(
-        SweepFileError, match=r"'dark\*' fits no group of views; the anchors have hue:0"
-    ):
-        make_plan(spec, listed, lambda place: place.digest, lambda _: GROUPS)
-    with pytest.raises(
-        SweepFileError, match=r"the anchors have none, as anchors of a dataset have"
-    ):
-        make_plan(spec, listed, lambda place: place.digest)
+    spec = read(tmp_path, text)
+    with pytest.raises(SweepFileError, match=r"'dark\*' fits no group .* the anchors have hue:0"):
+        make_plan(spec, listed(["x"]), lambda place: place.digest, lambda _: GROUPS)
+    with pytest.raises(SweepFileError, match="the anchors have none, as anchors of a dataset have"):
+        make_plan(spec, listed(["x"]), lambda place: place.digest)
