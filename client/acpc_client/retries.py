@@ -64,8 +64,7 @@ class RetryPolicy:
         multiplier: Growth of the wait from one attempt to the next.
         maximum: Longest wait in seconds, except where the server asks for more.
 
-    Raises:
-        ArgumentError: One is negative, or NaN.
+    Raises ArgumentError: One is negative, or NaN.
     """
 
     attempts: int = 5
