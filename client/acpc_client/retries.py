@@ -65,8 +65,7 @@ class RetryPolicy:
         multiplier: Growth of the wait from one attempt to the next.
         maximum: Longest wait in seconds, except where the server asks for more.
 
-    Raises:
-        ArgumentError: One is negative, NaN, or no number.
+    Raises ArgumentError: One is negative, NaN, or no number.
     """
 
     attempts: int = 5

@@ -1,4 +1,4 @@
-"""Light, colour, compression, obstacles, shifts and lens blurs in float64, pixel by pixel.
+"""Light, colour, compression, shifts and lens blurs in float64, pixel by pixel.
 
 Written from docs/perturbations.md. Images are normalised, (n, 3, height, width); random numbers are
 given, uniform in [0, 1).
@@ -86,19 +86,6 @@ def compressed(images: Array, quality: int) -> Array:
         Image.fromarray(bytes_).save(stream, format="JPEG", quality=quality, subsampling=2)
         out.append(np.asarray(Image.open(io.BytesIO(stream.getvalue()))).transpose(2, 0, 1) / 255)
     return normalised(np.stack(out))
-
-
-def occluded(images: Array, size: float, uniform: Sequence[float]) -> Array:
-    height, width = images.shape[2:]
-    tall, wide = round(height * size), round(width * size)
-    top = math.floor(uniform[0] * (height - tall + 1))
-    left = math.floor(uniform[1] * (width - wide + 1))
-    out = pixels(images)
-    for y in range(height):
-        for x in range(width):
-            if top <= y < top + tall and left <= x < left + wide:
-                out[:, :, y, x] = 0.5
-    return normalised(out)
 
 
 def shifted(images: Array, reach: int, uniform: Sequence[float]) -> Array:

@@ -1,6 +1,7 @@
 """Slow, independent versions of what docs/statistics.md says, as plain loops in float64."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import stats
@@ -8,10 +9,10 @@ from scipy import stats
 
 def weights(group: list[int], resamples: int, seed: int) -> list[list[float]]:
     """A weight per trajectory, and one more, of each resample."""
-    sizes = [group.count(g) for g in sorted(set(group))]
-    worth = sum(sizes) ** 2 / sum(size**2 for size in sizes)
-    wider = (stats.t.ppf(0.975, worth - 1) / stats.norm.ppf(0.975)) ** 2
-    shape = (worth - 1) / worth / wider
+    sizes = [group.count(g) for g in set(group)]
+    groups = worth(sizes)
+    wider = (stats.t.ppf(0.975, groups - 1) / stats.norm.ppf(0.975)) ** 2
+    shape = (groups - 1) / groups / wider
     drawn = np.random.default_rng(seed).standard_gamma(shape, (resamples, len(sizes) + 1))
     return [[float(weight) for weight in row] for row in drawn]
 
@@ -105,19 +106,6 @@ def partner_power(distance: list[float], limit: float, ends: list[tuple[int, int
     return max(sum(both) / 2, min(1.0, few))
 
 
-def ratio_bounds(
-    own: list[float], other: list[float], group: list[int], q: float, resamples: int, seed: int,
-    alpha: float,
-) -> tuple[float, float]:  # fmt: skip
-    """The interval of the ratio of two quantiles on the same anchors."""
-    ratios = sorted(
-        weighted_quantile(own, group, row, q) / weighted_quantile(other, group, row, q)
-        for row in weights(group, resamples, seed)
-    )
-    rank = math.floor(alpha / 2 * (resamples + 1))
-    return ratios[rank - 1], ratios[-rank]
-
-
 def pair_variance(hits: list[float], ends: list[tuple[int, int]]) -> float:
     """Variance of the number of hits, of pairs of trajectories: all products that share one."""
     mean = sum(hits) / len(hits)
@@ -129,13 +117,13 @@ def pair_variance(hits: list[float], ends: list[tuple[int, int]]) -> float:
     return total
 
 
-def difference_bounds(
-    first: list[float], second: list[float], group: list[int], q: float, resamples: int, seed: int,
-    alpha: float,
+def change_bounds(
+    change: Callable[[float, float], float], first: list[float], second: list[float],
+    group: list[int], q: float, resamples: int, seed: int, alpha: float,
 ) -> tuple[float, float]:  # fmt: skip
-    """The interval of the second quantile minus the first, on the same anchors."""
+    """The interval of the second quantile minus the first, or over it, on the same anchors."""
     changes = sorted(
-        weighted_quantile(second, group, row, q) - weighted_quantile(first, group, row, q)
+        change(weighted_quantile(second, group, row, q), weighted_quantile(first, group, row, q))
         for row in weights(group, resamples, seed)
     )
     rank = math.floor(alpha / 2 * (resamples + 1))

@@ -59,7 +59,7 @@ def perturbed(
         "contrast": lambda: camera.recoloured(images, camera.spread(chosen.change)),
         "color_jitter": lambda: camera.jittered(images, chosen.strength, draws.numbers(4)[0]),
         "jpeg": lambda: camera.compressed(images, chosen.quality),
-        "occlusion": lambda: camera.occluded(images, chosen.size, draws.numbers(2)[0]),
+        "occlusion": lambda: scene.cut_out(images, chosen.size, 1, draws.numbers(2)[0]),
         "random_shift": lambda: camera.shifted(images, chosen.pixels, draws.numbers(2)[0]),
         "shadow": lambda: camera.shaded(
             images, chosen.strength, chosen.softness, draws.numbers(3)[0]

@@ -86,8 +86,7 @@ class PreparedCall(Generic[Answer]):
     def read(self, answer: object) -> Answer:
         """The typed answer of a response message.
 
-        Raises:
-            MalformedAnswer: The response breaks the contract.
+        Raises MalformedAnswer: The response breaks the contract.
         """
         if answer is None:  # what grpc.aio yields for bytes that are no such message
             raise MalformedAnswer(f"the answer of {self.method.name} cannot be read")
@@ -239,8 +238,7 @@ class ScoreOptions(CallOptions, total=False):
 def check_options(given: Mapping[str, object], known: type) -> None:
     """Reject keywords that the call does not have, as Python does for named parameters.
 
-    Raises:
-        TypeError: An option that ``known`` does not declare; lists the ones it does.
+    Raises TypeError: An option that ``known`` does not declare; lists the ones it does.
     """
     options: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
     for name in given:
@@ -281,8 +279,7 @@ def source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
 def message(request: Wire[M]) -> M:
     """The message of a request whose fields are all in range.
 
-    Raises:
-        ArgumentError: One is not, or cannot be sent; names the field.
+    Raises ArgumentError: One is not, or cannot be sent; names the field.
     """
     contract.check(request)
     sent = request.to_message()

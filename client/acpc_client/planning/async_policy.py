@@ -59,8 +59,8 @@ class AsyncPolicy(PolicyRule):
                 elite count of 0 where SHRINK leaves too few for one.
             pools: Makes the pools of one plan; called for every plan.
 
-        Raises:
-            ArgumentError: A pool that cannot be sent, or a session without an elite set to select.
+        Raises ArgumentError: A pool that cannot be sent, or a session without an elite set to
+        select.
         """
         steps = Control(self, pools).steps()
         frame: Frame

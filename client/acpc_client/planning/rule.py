@@ -131,8 +131,7 @@ class PolicyRule:
         failed: Control steps without an answer, by the code of the error.
         episode: The stream that is kept, in a ``with`` block.
 
-    Raises:
-        ArgumentError: A number or a remedy that can never work.
+    Raises ArgumentError: A number or a remedy that can never work.
     """
 
     remedies: tuple[Decision, ...] = ()

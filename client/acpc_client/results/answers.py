@@ -45,8 +45,7 @@ Answer = TypeVar("Answer", bound=Wire[Any])
 def read_answer(answer: type[Answer], message: object) -> Answer:
     """The answer that a message stands for.
 
-    Raises:
-        MalformedAnswer: The message breaks the contract.
+    Raises MalformedAnswer: The message breaks the contract.
     """
     try:
         return answer.from_message(message)
@@ -77,8 +76,7 @@ class PairOutcome(Record):
     def unwrap(self) -> PairComparison:
         """The comparison.
 
-        Raises:
-            AcpcError: The pair failed.
+        Raises AcpcError: The pair failed.
         """
         if self.error is not None:
             raise self.error
@@ -151,8 +149,7 @@ class StudyResult(Tabular, Record):
     def from_message(cls, message: study_service_pb2.RunStudyResponse) -> StudyResult:
         """Reads the wire form.
 
-        Raises:
-            MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
+        Raises MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
         """
         rows = read_answer(StudyRows, message)
         shapes = {name: values.shape for name, values in rows.columns.items()}
@@ -204,8 +201,7 @@ class Operation(Record):
     def from_message(cls, message: operations_pb2.Operation) -> Operation:
         """Reads a ``google.longrunning.Operation``.
 
-        Raises:
-            MalformedAnswer: Its metadata or its answer breaks the contract.
+        Raises MalformedAnswer: Its metadata or its answer breaks the contract.
         """
         metadata, checkpoint = _metadata(message)
         error = from_status(message.error) if message.HasField("error") else None

@@ -62,9 +62,8 @@ def decode(kind: Any, plain: object, arrays: Mapping[str, Array], path: str = ""
     None among numbers is NaN. Fields that a newer release added are passed over; where an older
     one lacked a field, it has its default, or None.
 
-    Raises:
-        ArgumentError: A value is missing or not of its type; names its path, which begins with
-            ``path``.
+    Raises ArgumentError: A value is missing or not of its type; names its path, which begins with
+    ``path``.
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     value = plain

@@ -76,8 +76,7 @@ class Result(Record):
     def of(cls, answer: object) -> Result:
         """The result of an answer, or of an operation, which knows its request too.
 
-        Raises:
-            ArgumentError: It is neither.
+        Raises ArgumentError: It is neither.
         """
         if isinstance(answer, Result):
             return answer
@@ -165,8 +164,7 @@ def score_of(answer: object, field: str) -> Score:
 def job_to_fetch(answer: object, field: str) -> str:
     """Name of the job whose score is still to be fetched; empty: the answer holds it.
 
-    Raises:
-        ArgumentError: It neither holds a score nor names a job; names ``field``.
+    Raises ArgumentError: It neither holds a score nor names a job; names ``field``.
     """
     match answer:
         case Score() | Result() | Operation(score=Score()):
@@ -220,8 +218,7 @@ def described(value: object) -> Any:  # noqa: ANN401 - any argument
 def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
     """The result that a document is, with its arrays inside or beside it.
 
-    Raises:
-        ArgumentError: It is none, or of a newer release; names the field of the document.
+    Raises ArgumentError: It is none, or of a newer release; names the field of the document.
     """
     if not isinstance(document, Mapping):
         raise ArgumentError("", f"holds no result: found {_brief(document)}, wanted an object")

@@ -48,10 +48,8 @@ def save_result(answer: object, path: str | Path) -> None:
             an answer alone.
         path: A name ending in .json, .npz or .parquet.
 
-    Raises:
-        ArgumentError: Another suffix, or what is no result.
-        FailedPrecondition: Parquet, and pyarrow is not installed.
-        OSError: The file cannot be written.
+    Raises ArgumentError: Another suffix, or what is no result; FailedPrecondition: Parquet, and
+    pyarrow is not installed; OSError: The file cannot be written.
     """
     writers: dict[str, Callable[[Result], bytes]] = {
         ".json": lambda item: (item.to_json(indent=2) + "\n").encode(),
@@ -67,9 +65,8 @@ def load_result(path: str | Path) -> Result:
 
     npz and Parquet give back every bit; JSON all but infinities, which it holds as null, as NaN.
 
-    Raises:
-        ArgumentError: Another format, no such file, or no result in it.
-        FailedPrecondition: Parquet, and pyarrow is not installed.
+    Raises ArgumentError: Another format, no such file, or no result in it; FailedPrecondition:
+    Parquet, and pyarrow is not installed.
     """
     source = Path(path)
     return _read(source, _content_of(source))
@@ -82,8 +79,7 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
     file, which the receipts of scores keep, and their family, which the server compares with the
     checkpoint's.
 
-    Raises:
-        ArgumentError: No such file, or it was changed or damaged; names the field.
+    Raises ArgumentError: No such file, or it was changed or damaged; names the field.
     """
     source = Path(path)
     content = _content_of(source)

@@ -94,9 +94,7 @@ class SeverityLimit(Tabular, Record):
     def of(cls, scored: Iterable[tuple[Perturbation, Score, str]]) -> SeverityLimit:
         """Return the limit of severities that were all scored: changes, scores and job names.
 
-        Raises:
-            ArgumentError: There are none.
-            FailedPrecondition: See ``LimitSearch.add``.
+        Raises ArgumentError: There are none; FailedPrecondition: See ``LimitSearch.add``.
         """
         ordered = sorted(scored, key=lambda item: item[0].severity)
         search = LimitSearch([shift for shift, _, _ in ordered], max(1, len(ordered)))
@@ -186,9 +184,8 @@ class LimitSearch:
     def add(self, place: int, score: Score, operation: str = "") -> LimitPoint:
         """Take in what was scored at a place, and return it as a point.
 
-        Raises:
-            FailedPrecondition: Without evidence or a reference, or its checkpoint, reference or
-                anchors are not those of the severities before.
+        Raises FailedPrecondition: Without evidence or a reference, or its checkpoint, reference or
+        anchors are not those of the severities before.
         """
         if score.evidence is None or score.verdict.score is None or score.evidence.score is None:
             why = "this score has no reference or no evidence, without which there is no limit"

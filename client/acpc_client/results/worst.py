@@ -76,9 +76,8 @@ class WorstAnchors(Tabular, Record):
 def choose_worst(answer: Operation | Result, count: int, by: str) -> list[int]:
     """Indices of the worst anchors, worst first; by distance only of those with a partner.
 
-    Raises:
-        ArgumentError: Another number or ranking, or a score without values per anchor.
-        AcpcError: The job ended without a score.
+    Raises ArgumentError: Another number or ranking, or a score without values per anchor;
+    AcpcError: The job ended without a score.
     """
     if not 1 <= count <= MOST:
         raise ArgumentError("count", f"found {count}, wanted 1 to {MOST}")

@@ -1,5 +1,6 @@
 """Differences of two checkpoints on the same anchors: the page's formulas, laws, known truth."""
 
+import operator
 from dataclasses import replace
 
 import evidence_reference as reference
@@ -29,9 +30,9 @@ def test_the_intervals_are_those_of_the_page() -> None:
     asked = (OPTIONS.resamples, OPTIONS.seed, 0.05)
     point, interval = found["ir_raw"]
     assert point == np.quantile(second.radius, 0.9) - np.quantile(first.radius, 0.9)
-    wanted = reference.difference_bounds(*radii, group, 0.9, *asked)
+    wanted = reference.change_bounds(operator.sub, *radii, group, 0.9, *asked)
     assert (interval.lower, interval.upper) == pytest.approx(wanted, rel=1e-9)
-    wanted = reference.ratio_bounds(radii[1], radii[0], group, 0.9, *asked)
+    wanted = reference.change_bounds(operator.truediv, *radii, group, 0.9, *asked)
     assert (found["ir_ratio"][1].lower, found["ir_ratio"][1].upper) == pytest.approx(
         wanted, rel=1e-9
     )
