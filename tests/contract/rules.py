@@ -56,25 +56,15 @@ def _empty_pasts() -> Rows:
     ]
 
 
+ABSURD = Tensor(dtype=1, shape=[2**60] * 100_000, data=b"x")
+UNSEEN = {"observed_future": None, "goal": {"latent": floats(16)}}
 EVERY: Rows = [("tf32", {"numeric_mode": 2}, "numeric_mode")]
 SEEN: Rows = [
     *EVERY,
     ("history-long", {"history": wire.tensor(wire.frames(4))}, "history.shape"),
-    (
-        "history-absurd",
-        {"history": Tensor(dtype=1, shape=[2**60] * 100_000, data=b"x")},
-        "history.shape",
-    ),
+    ("history-absurd", {"history": ABSURD}, "history.shape"),
     *(
-        (
-            label,
-            {
-                **_views("history", np.zeros(shape, np.uint8)),
-                "observed_future": None,
-                "goal": {"latent": floats(16)},
-            },
-            "history.shape",
-        )
+        (label, {**UNSEEN, **_views("history", np.zeros(shape, np.uint8))}, "history.shape")
         for label, shape in (("thin", (3, 10_000, 1, 3)), ("flat", (3, 1, 9, 3)))
     ),
     ("no-views", {"perturbations": None}, "perturbations"),

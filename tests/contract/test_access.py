@@ -21,7 +21,7 @@ from google.longrunning import operations_pb2
 from grpc_health.v1 import health_pb2
 from methods import call
 from served_world import ServedWorld
-from server_process import ServerProcess
+from server_process import LogLine, ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -71,6 +71,11 @@ class Guarded:
         refused = call(self.channel, method, data, metadata)
         return refused.code if refused else "OK"
 
+    def audited(self, principal: str, code: str) -> LogLine:
+        """The line of the audit that tells of a call."""
+        told = {"event": "audit", "principal": principal, "code": code}
+        return self.server.wait_for_log(lambda line: told.items() <= line.items())
+
 
 @pytest.fixture(scope="module")
 def guarded(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
@@ -87,7 +92,7 @@ def guarded(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Ite
     flags = {"keys_file": path, "access_file": folder / "access.yaml"}
     state = tmp_path_factory.mktemp("state")
     with (
-        ServerProcess(world.checkpoint_root, world.dataset_root, state, **flags) as server,
+        world.server(state, **flags) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         yield Guarded(server, channel, path, folder, keys)
@@ -167,13 +172,9 @@ def test_calls_that_change_something_are_audited(guarded: Guarded) -> None:
     sent = [*bearer(key), ("x-request-id", "audit-me")]
     data = wire.score(checkpoint=wire.checkpoint("no-such")).SerializeToString()
     assert guarded.code(SCORE, sent, data) == "NOT_FOUND"
-    line = guarded.server.wait_for_log(
-        lambda line: line["event"] == "audit" and line["principal"] == "auditor"
-    )
-    assert line["method"] == SCORE
-    assert line["code"] == "NOT_FOUND"
-    assert line["tenant"] == "lab"
-    assert line["request_id"] == "audit-me"
+    line = guarded.audited("auditor", "NOT_FOUND")
+    wanted = {"method": SCORE, "tenant": "lab", "request_id": "audit-me"}
+    assert wanted.items() <= line.items()
     assert line["subject"] == {"checkpoint": "no-such"}
     assert line["peer"].startswith("ipv4:127.0.0.1")
     assert "grpc-python" in line["user_agent"]
@@ -182,20 +183,11 @@ def test_calls_that_change_something_are_audited(guarded: Guarded) -> None:
         wire.score().SerializeToString(), metadata=bearer(key), timeout=GENEROUS_SECONDS
     )
     name = operations_pb2.Operation.FromString(answer).name
-    line = guarded.server.wait_for_log(
-        lambda line: (
-            (line["event"], line.get("principal"), line.get("code")) == ("audit", "auditor", "OK")
-        )
-    )
-    assert line["subject"] == {"checkpoint": "lewm", "operation": name}
+    wanted = {"checkpoint": "lewm", "operation": name}
+    assert guarded.audited("auditor", "OK")["subject"] == wanted
     denied = guarded.keys[Role.READ]
     assert guarded.code(SCORE, bearer(denied)) == "PERMISSION_DENIED"
-    guarded.server.wait_for_log(
-        lambda line: (
-            (line["event"], line.get("principal"), line.get("code"))
-            == ("audit", "read-only", "PERMISSION_DENIED")
-        )
-    )
+    guarded.audited("read-only", "PERMISSION_DENIED")
     audited = {line["method"] for line in guarded.server.log() if line["event"] == "audit"}
     assert LIST not in audited
 
@@ -263,10 +255,8 @@ ODD_HEADERS: dict[str, Metadata] = {
 @pytest.mark.parametrize("case", ODD_HEADERS)
 def test_an_odd_header_opens_nothing(guarded: Guarded, case: str) -> None:
     key = guarded.keys[Role.READ]
-    given: Any = [
-        (name, value.format(key, key).encode() if name.endswith("-bin") else value.format(key, key))
-        for name, value in ODD_HEADERS[case]
-    ]
+    filled = [(name, value.format(key, key)) for name, value in ODD_HEADERS[case]]
+    given: Any = [(name, x.encode() if name.endswith("-bin") else x) for name, x in filled]
     assert guarded.code(LIST, given) == "UNAUTHENTICATED"
 
 
@@ -285,11 +275,12 @@ def test_a_quota_of_the_access_file_counts(guarded: Guarded) -> None:
 
 
 def test_a_hang_up_reads_the_files_and_never_kills(guarded: Guarded) -> None:
-    before = sum(line["event"] == "reloaded" for line in guarded.server.log())
+    def reloaded() -> int:
+        return sum(line["event"] == "reloaded" for line in guarded.server.log())
+
+    before = reloaded()
     os.kill(guarded.server.pid, signal.SIGHUP)
-    wait_until(
-        lambda: sum(line["event"] == "reloaded" for line in guarded.server.log()) >= before + 2
-    )
+    wait_until(lambda: reloaded() >= before + 2)
     assert guarded.code(LIST, bearer(guarded.keys[Role.READ])) == "OK"
 
 
@@ -318,16 +309,10 @@ def asked(server: ServerProcess, trusts: Identity, client: Identity | None = Non
 def mutual(world: ServedWorld, folder: Path, root: Authority) -> ServerProcess:
     """A server with a certificate of ``root`` and the other files of ``folder``."""
     certificate, key = root.issue("localhost").write(folder, "server")
-    return ServerProcess(
-        world.checkpoint_root,
-        world.dataset_root,
-        folder / "state",
-        tls_certificate=certificate,
-        tls_key=key,
-        tls_client_ca=folder / "clients.pem",
-        tls_crl=folder / "clients.crl",
-        access_file=folder / "access.yaml",
-    )
+    files = {"client_ca": folder / "clients.pem", "crl": folder / "clients.crl"}
+    files |= {"certificate": certificate, "key": key}
+    flags = {f"tls_{name}": file for name, file in files.items()}
+    return world.server(folder / "state", access_file=folder / "access.yaml", **flags)
 
 
 def test_client_certificates_and_changes_of_each_file(world: ServedWorld, tmp_path: Path) -> None:
@@ -408,9 +393,7 @@ def test_a_server_that_is_not_safe_does_not_start(
     world: ServedWorld, tmp_path: Path, case: str
 ) -> None:
     flags, expected = REFUSED[case]
-    server = ServerProcess(
-        world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags(tmp_path)
-    )
+    server = world.server(tmp_path / "state", **flags(tmp_path))
     with pytest.raises(RuntimeError, match=expected):
         server.start()
     assert server.wait() == 1
@@ -424,8 +407,7 @@ def test_a_server_that_is_open_on_purpose_starts(
     open_wide = {**OPEN, "metrics_host": "0.0.0.0"}  # noqa: S104
     given: Any = open_wide if insecure else {**OPEN, **keys_flags(tmp_path), **tls_flags(tmp_path)}
     environment = {"ACPC_INSECURE": "true"} if insecure else {}
-    roots = world.checkpoint_root, world.dataset_root, tmp_path / "state"
-    with ServerProcess(*roots, environment=environment, **given) as server:
+    with world.server(tmp_path / "state", environment=environment, **given) as server:
         assert server.port > 0
         warned = {line["event"] for line in server.log() if line["level"] == "warning"}
         assert warned >= {"insecure", "metrics_open"} if insecure else "insecure" not in warned

@@ -14,7 +14,8 @@ from acpc.contract import (
     ScoreProtocol,
     Wire,
 )
-from acpc.v1 import diagnostic_service_pb2, perturbation_pb2, scoring_service_pb2, study_service_pb2
+from acpc.v1 import perturbation_pb2, study_service_pb2
+from google.protobuf.message import Message
 
 MILLION = 1_000_000
 SPECS = [perturbation_pb2.PerturbationSpec(identity=perturbation_pb2.Identity())] * 257
@@ -43,7 +44,7 @@ class Counted(Sequence[float]):
 )
 def test_no_perturbation_of_too_many_is_built(
     record: type[Wire[Any]],
-    message: Any,  # noqa: ANN401 - either message
+    message: Message,
     field: str,
     most: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,49 +55,28 @@ def test_no_perturbation_of_too_many_is_built(
     monkeypatch.setattr("acpc.contract.Identity.__post_init__", built)
     with pytest.raises(ArgumentError) as caught:
         record.from_message(message, strict=True)
-    assert (caught.value.field, caught.value.description) == (
-        field,
-        f"found 257 entries, wanted 1 to {most} entries",
-    )
+    assert caught.value.field == field
+    assert caught.value.description == f"found 257 entries, wanted 1 to {most} entries"
 
 
 @pytest.mark.parametrize(
-    ("record", "message", "field"),
+    ("record", "fields", "field"),
     [
-        (
-            PairRequest,
-            diagnostic_service_pb2.ComparePairRequest(weights=[1.0] * MILLION),
-            "weights",
-        ),
-        (
-            ScoreProtocol,
-            scoring_service_pb2.ScoreProtocol(extra_horizons=[1] * MILLION),
-            "extra_horizons",
-        ),
-        (
-            ScoreProtocol,
-            scoring_service_pb2.ScoreProtocol(extra_quantiles=[0.5] * MILLION),
-            "extra_quantiles",
-        ),
-        (
-            Registered,
-            perturbation_pb2.RegisteredPerturbation(
-                name="n", parameters={str(i): 1.0 for i in range(65)}
-            ),
-            "parameters",
-        ),
+        (PairRequest, {"weights": [1.0] * MILLION}, "weights"),
+        (ScoreProtocol, {"extra_horizons": [1] * MILLION}, "extra_horizons"),
+        (ScoreProtocol, {"extra_quantiles": [0.5] * MILLION}, "extra_quantiles"),
+        (Registered, {"name": "n", "parameters": dict.fromkeys(map(str, range(65)), 1.0)},
+         "parameters"),
     ],
     ids=["weights", "horizons", "quantiles", "parameters"],
-)
+)  # fmt: skip
 def test_numbers_are_counted_on_reading(
-    record: type[Wire[Any]],
-    message: Any,  # noqa: ANN401 - one of several messages
-    field: str,
-    monkeypatch: pytest.MonkeyPatch,
+    record: type[Wire[Any]], fields: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def built(self: object) -> None:
         raise AssertionError("the record was built")
 
+    message = record.message_type(**fields)
     if record is not PairRequest:  # whose arrays are read first, and are missing here
         monkeypatch.setattr(record, "__post_init__", built)
     else:

@@ -11,11 +11,8 @@ from wire import GRIDS
 def test_every_kind_of_the_message_has_a_class_and_a_function() -> None:
     fields = pb.PerturbationSpec.DESCRIPTOR.oneofs_by_name["kind"].fields
     assert {field.name for field in fields} == set(KINDS)
-    own = {
-        "registered",
-        "given_views",
-        "composition",
-    }  # what others define, and what is made of them
+    # What others define, and what is made of them.
+    own = {"registered", "given_views", "composition"}
     assert {text.partition(":")[0] for text in GRIDS} == set(KINDS) - own
     for text in GRIDS:
         (first, *_) = parse_grid(text)

@@ -64,12 +64,10 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
 
 def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) -> None:
     """A load balancer that watches hears NOT_SERVING while open calls still finish."""
-    roots = (world.checkpoint_root, world.dataset_root, tmp_path / "state")
-    with ServerProcess(*roots, fresh=True, drain_seconds=1) as server:
+    asked = health_pb2.HealthCheckRequest()
+    with world.server(tmp_path / "state", fresh=True, drain_seconds=1) as server:
         with grpc.insecure_channel(server.address) as channel:
-            stream = HealthStub(channel).Watch(
-                health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS
-            )
+            stream = HealthStub(channel).Watch(asked, timeout=GENEROUS_SECONDS)
             assert next(stream).status == SERVING
             assert server.terminate() == 0
             assert next(stream).status == health_pb2.HealthCheckResponse.NOT_SERVING
@@ -174,22 +172,13 @@ def test_every_answer_has_its_receipt_and_times(channel: grpc.Channel) -> None:
 
 
 def test_a_submission_is_idempotent_by_its_own_id(channel: grpc.Channel) -> None:
-    """The same id gives the same operation, another plan under it is refused; a header is no id."""
-    stub = ScoringServiceStub(channel)
-    first = stub.ScoreCheckpoint(wire.score(request_id="once"))
-    assert stub.ScoreCheckpoint(wire.score(request_id="once")).name == first.name
-    other = wire.score(request_id="once", perturbation=wire.blur())
-    refused = wire.refusal(lambda: stub.ScoreCheckpoint(other))
-    assert (refused.code, refused.reason) == ("ALREADY_EXISTS", "REQUEST_ID_REUSED")
-    header = (("x-request-id", "trace"),)
+    """A header is no id; tests/e2e/test_job_operations.py has the ids of messages."""
+    stub, header = ScoringServiceStub(channel), (("x-request-id", "trace"),)
     names = {stub.ScoreCheckpoint(wire.score(), metadata=header).name for _ in range(2)}
     assert len(names) == 2
-    operations = OperationsStub(channel)
-    for name in (first.name, *names):
-        done = operations.WaitOperation(
-            operations_pb2.WaitOperationRequest(name=name), timeout=GENEROUS_SECONDS
-        )
-        assert done.done
+    for name in names:
+        asked = operations_pb2.WaitOperationRequest(name=name)
+        assert OperationsStub(channel).WaitOperation(asked, timeout=GENEROUS_SECONDS).done
 
 
 def test_digests_pin_a_checkpoint(channel: grpc.Channel) -> None:

@@ -13,7 +13,6 @@ from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from served_world import ServedWorld
-from server_process import ServerProcess
 
 LIMIT = 20.0
 # The same program with the limit of one pair cut from minutes to seconds.
@@ -27,7 +26,7 @@ main()
 
 @pytest.mark.nightly  # it waits for most of a minute; limits: tests/server/scheduling
 def test_a_stream_outlives_the_limit_of_a_pair(world: ServedWorld, tmp_path: Path) -> None:
-    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state")
+    server = world.server(tmp_path / "state")
     server.command[:1] = [sys.executable, "-c", PROGRAM]
     pair = ComparePairsRequest(pair=wire.pair())
 

@@ -28,13 +28,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def secure(
     world: ServedWorld, certificates: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ServerProcess]:
-    with ServerProcess(
-        world.checkpoint_root,
-        world.dataset_root,
-        tmp_path_factory.mktemp("state"),
-        tls_certificate=certificates / "server.pem",
-        tls_key=certificates / "server.key",
-    ) as server:
+    state = tmp_path_factory.mktemp("state")
+    files = certificates / "server.pem", certificates / "server.key"
+    with world.server(state, tls_certificate=files[0], tls_key=files[1]) as server:
         yield server
 
 
@@ -60,7 +56,7 @@ def test_unusable_files_stop_the_start(
     files = {"certificate": certificates / "server.pem", "key": certificates / "server.key"}
     files[missing] = tmp_path / "absent.pem"
     flags = {"tls_certificate": files["certificate"], "tls_key": files["key"]}
-    server = ServerProcess(world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags)
+    server = world.server(tmp_path / "state", **flags)
     with pytest.raises(RuntimeError, match=r"absent\.pem"):
         server.start()
     assert server.wait() != 0

@@ -40,12 +40,8 @@ def test_an_upload_of_many_windows_keeps_a_few_in_memory(tmp_path: Path) -> None
     for name in ("checkpoints", "datasets"):
         (tmp_path / name).mkdir()
     raw = COUNT * STEPS * SIDE * SIDE * 3 / MIB
-    with (
-        ServerProcess(
-            tmp_path / "checkpoints", tmp_path / "datasets", tmp_path / "state"
-        ) as server,
-        AcpcClient(server.address) as client,
-    ):
+    roots = tmp_path / "checkpoints", tmp_path / "datasets", tmp_path / "state"
+    with ServerProcess(*roots) as server, AcpcClient(server.address) as client:
         client.anchors.upload(parts(PART), count=PART)  # loads what the first upload loads
         before = resident(server.pid, "VmRSS")
         stored = client.anchors.upload(parts(COUNT), count=COUNT)

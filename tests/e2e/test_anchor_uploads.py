@@ -186,7 +186,7 @@ def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWo
     anchors, digest = arrays(200, 20)
     state = world.state_dir.with_name("killed")
     port, reached, go_on = free_port(), threading.Event(), threading.Event()
-    process = ServerProcess(world.checkpoint_root, world.dataset_root, state, port=port)
+    process = world.server(state, port=port)
     told: list[UploadProgress] = []
 
     def parts() -> Iterator[AnchorArrays]:
@@ -251,11 +251,8 @@ def test_an_upload_with_views_goes_on_after_a_kill(
     anchors = AnchorArrays(history=HISTORY, **made)
     undisturbed = client.anchors.upload(anchors, views={"lamp": views})
     np.savez(tmp_path / "windows.npz", views=views, **made)
-    process = ServerProcess(
-        world.checkpoint_root, world.dataset_root, tmp_path / "state", port=free_port()
-    )
     command = [sys.executable, "-c", UPLOAD]
-    with process:
+    with world.server(tmp_path / "state", port=free_port()) as process:
         command += [process.address, str(tmp_path), "lamps"]
         with processes.running(command, stdout=subprocess.PIPE, text=True) as uploading:
             wait_for_offset(process, "lamps", 90)
@@ -354,12 +351,7 @@ def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) 
 )
 def test_quotas(world: ServedWorld, tmp_path: Path, flags: dict[str, int], reason: str) -> None:
     anchors, _ = arrays(800, 60)
-    with (
-        ServerProcess(
-            world.checkpoint_root, world.dataset_root, tmp_path / "state", **flags
-        ) as small,
-        AcpcClient(small.address) as client,
-    ):
+    with world.server(tmp_path / "state", **flags) as small, AcpcClient(small.address) as client:
         with pytest.raises(errors.ResourceExhausted) as caught:
             client.anchors.upload(anchors, compress=False)
         assert caught.value.reason == reason

@@ -1,8 +1,6 @@
 """CertifyPool, Plan and PlanPaired over the wire."""
 
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
-from planning_wire import CANDIDATES, ELITES, HORIZON, array
+from planning_wire import CANDIDATES, ELITES, HORIZON, OF_EACH, array
 from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
@@ -37,18 +35,7 @@ def test_a_pool_is_certified(stub: DiagnosticServiceStub) -> None:
     assert list(answer.clean_elites) == np.argsort(costs, kind="stable")[:ELITES].tolist()
     assert [(v.spec_index, v.draw) for v in answer.views] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for view in answer.views:
-        shapes = {
-            array(getattr(view, name)).shape
-            for name in (
-                "perturbed_costs",
-                "displacements",
-                "bounds",
-                "chained_bounds",
-                "acpc_one_step",
-                "acpc",
-            )
-        }
-        assert shapes == {(CANDIDATES,)}
+        assert {array(getattr(view, name)).shape for name in OF_EACH} == {(CANDIDATES,)}
         perturbed, bounds = array(view.perturbed_costs), array(view.bounds)
         assert (np.abs(perturbed - costs) <= bounds).all()
         assert (bounds <= array(view.chained_bounds)).all()
@@ -72,9 +59,7 @@ def test_a_pool_that_cannot_be_certified_costs_nothing(
     """What does not fit is refused before a frame is encoded."""
 
     def device_calls() -> float:
-        url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-        with urllib.request.urlopen(url) as page:
-            lines = page.read().decode().splitlines()
+        lines = server.metrics().splitlines()
         counts = [line for line in lines if line.startswith("acpc_compute_seconds_count")]
         return sum(float(line.rsplit(" ", 1)[1]) for line in counts)
 
@@ -133,41 +118,11 @@ def test_a_proposal_is_sampled_by_its_seed_alone(stub: DiagnosticServiceStub) ->
     assert np.array_equal(more[:CANDIDATES], first)
     assert not np.array_equal(different[1:], first[1:])
     assert abs(((more[1:] - 0.5) / 2).mean()) < 0.2
-    sent_back = planning.certify(candidates=wire.tensor(first))
-    certified = stub.CertifyPool(sent_back, timeout=GENEROUS_SECONDS)
+    _, sent_back = plan(stub, planning.start(), planning.explicit(first))
+    assert not sent_back.certificate.HasField("candidates"), "the planner has them"
+    alone = planning.certify(candidates=wire.tensor(first))
+    certified = stub.CertifyPool(alone, timeout=GENEROUS_SECONDS)
     assert certified.receipt == answers[0].certificate.certificate.receipt
-
-
-def test_a_planner_can_run_cem_on_the_stream(stub: DiagnosticServiceStub) -> None:
-    """Each pool made from the certificate of the last; certified iterations keep the elites."""
-    rng = np.random.default_rng(0)
-    mean, std = np.zeros((HORIZON, wire.WIDTH)), np.ones((HORIZON, wire.WIDTH))
-    answers: list[pb.PlanCertificate] = []
-
-    def planner() -> Iterator[pb.PlanRequest]:
-        nonlocal mean, std
-        yield planning.start()
-        for t in range(5):
-            candidates = (mean + std * rng.standard_normal((16, *mean.shape))).astype(np.float32)
-            yield planning.explicit(candidates, t)
-            while len(answers) <= t:
-                time.sleep(0.001)
-            elites = candidates[list(answers[t].certificate.clean_elites)]
-            mean, std = elites.mean(axis=0), elites.std(axis=0, ddof=1)
-
-    stream = stub.Plan(planner(), timeout=GENEROUS_SECONDS)
-    next(stream)
-    for response in stream:
-        answers.append(response.certificate)
-        assert not response.certificate.HasField("candidates"), "the planner has them"
-        clean = set(response.certificate.certificate.clean_elites)
-        for view in response.certificate.certificate.views:
-            if view.elite.certified:
-                order = np.argsort(array(view.perturbed_costs), kind="stable")
-                assert set(order[:ELITES].tolist()) == clean
-    costs = [array(answer.certificate.clean_costs).min() for answer in answers]
-    assert len(costs) == 5
-    assert costs[-1] < costs[0]
 
 
 def test_paired_runs(stub: DiagnosticServiceStub) -> None:
@@ -206,16 +161,11 @@ def test_a_budget_of_zeros_is_the_papers(stub: DiagnosticServiceStub) -> None:
 
 def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
     """The session of a caller that went quiet ends with a reason; the server goes on."""
-    state = tmp_path / "state"
     with (
-        ServerProcess(
-            world.checkpoint_root, world.dataset_root, state, plan_idle_seconds=2.0
-        ) as server,
+        world.server(tmp_path / "state", plan_idle_seconds=2.0) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
-        stub = DiagnosticServiceStub(channel)
-
-        over = threading.Event()
+        stub, over = DiagnosticServiceStub(channel), threading.Event()
 
         def quiet(*messages: pb.PlanRequest) -> Iterator[pb.PlanRequest]:
             yield from messages

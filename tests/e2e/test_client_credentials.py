@@ -121,12 +121,9 @@ def test_epochs_and_sweeps(guarded: Guarded, tmp_path: Path) -> None:
         assert scorer.drain(GENEROUS_SECONDS)
         (epoch,) = scorer.arrived()
     assert epoch.error is None
+    files = {"tls": {"ca_file": str(guarded.ca)}, "token_file": str(guarded.token_file)}
     document = {
-        "server": {
-            "target": target,
-            "tls": {"ca_file": str(guarded.ca)},
-            "token_file": str(guarded.token_file),
-        },
+        "server": {"target": target, **files},
         "checkpoints": ["model"],
         "anchors": {"dataset": "rooms.h5", "task": "tworoom", "count": 10},
         "shifts": [{"gaussian_noise": [0.08]}],

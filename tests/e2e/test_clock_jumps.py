@@ -9,7 +9,6 @@ import wire
 from acpc_client import AcpcClient, DatasetAnchors, GaussianNoise, ScoreProtocol
 from programs import missing
 from served_world import ServedWorld
-from server_process import ServerProcess
 
 pytestmark = pytest.mark.slow
 SHIFT = GaussianNoise(0.08)
@@ -37,12 +36,11 @@ def test_days_forward_and_years_back(world: ServedWorld, tmp_path: Path, stepped
         "DONT_FAKE_MONOTONIC": "1",
         "ACPC_EXAMINE_DEVICE": "false",
     }
-    roots = world.checkpoint_root, world.dataset_root, tmp_path / "state"
     goal, past = wire.frames(1, seed=8)[0], wire.blocks(wire.HISTORY - 1)
     history, pool = wire.frames(wire.HISTORY, seed=9), planning_wire.pool(seed=1)
     digests, certificates = set(), []
     with (
-        ServerProcess(*roots, environment=environment, fresh=True) as server,
+        world.server(tmp_path / "state", environment=environment, fresh=True) as server,
         AcpcClient(server.address) as client,
     ):
         given = {"past_blocks": past, "perturbations": SHIFT}

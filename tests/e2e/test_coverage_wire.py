@@ -21,11 +21,9 @@ from acpc_client import (
     GaussianNoise,
     PoolCertificate,
 )
-from acpc_lab.cli import app
-from click.testing import Result
+from acpc_command import acpc_command
 from planning_wire import ELITES
 from server_process import ServerProcess
-from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 GOAL = CoverageGoal(coverage=0.9, max_draws=200)
@@ -47,26 +45,18 @@ def question(**changed: object) -> dict[str, Any]:
     }
 
 
-def outcomes(answer: PoolCertificate) -> list[tuple[CoverageOutcome, int]]:
-    return [(statement.top1.outcome, statement.top1.draws) for statement in answer.coverage]
-
-
 def test_both_clients_are_told_the_same(client: AcpcClient, server: ServerProcess) -> None:
-    pool = planning.pool()
-    answer = client.certify_pool("lewm", candidates=pool, timeout=GENEROUS_SECONDS, **question())
+    asked = question(candidates=planning.pool(), timeout=GENEROUS_SECONDS)
+    answer = client.certify_pool("lewm", **asked)
 
     async def ask() -> PoolCertificate:
         async with AsyncAcpcClient(server.address) as other:
-            return await other.certify_pool(
-                "lewm", candidates=pool, timeout=GENEROUS_SECONDS, **question()
-            )
+            return await other.certify_pool("lewm", **asked)
 
     assert asyncio.run(ask()).coverage == answer.coverage
     stable, unstable, blur = answer.coverage
-    assert (stable.top1.outcome, unstable.elite.outcome) == (
-        CoverageOutcome.HOLDS,
-        CoverageOutcome.FAILS,
-    )
+    assert stable.top1.outcome is CoverageOutcome.HOLDS
+    assert unstable.elite.outcome is CoverageOutcome.FAILS
     assert blur.top1.stop is CoverageStop.EXACT
     assert answer.certified_severities[0].confident_top1 == 1e-5
     assert len(answer.views) == 3
@@ -133,17 +123,13 @@ def test_others_are_answered_while_one_draws(channel: grpc.Channel) -> None:
 def test_the_command_gates_on_statements(server: ServerProcess, tmp_path: Path) -> None:
     arrays = {name: question()[name] for name in ("history", "goal", "past_blocks")}
     np.savez(tmp_path / "pool.npz", **arrays, candidates=planning.pool())
-
-    def certify(*words: str) -> Result:
-        fixed = ["--target", server.address, "--checkpoint", "lewm", "--elites", str(ELITES)]
-        options = ["--coverage", "0.9", "--max-draws", "200", *words]
-        command = ["certify", "--input", str(tmp_path / "pool.npz"), *fixed, *options]
-        return CliRunner().invoke(app, command)
-
-    stable = certify("--shift", "gaussian_noise:0.00001", "--require", "confident-elite")
-    assert stable.exit_code == 0, stable.output
+    certify = acpc_command(
+        "certify", "--input", tmp_path / "pool.npz", "--target", server.address, "--checkpoint",
+        "lewm", "--elites", ELITES, "--coverage", 0.9, "--max-draws", 200, "--require",
+        "confident-elite",
+    )  # fmt: skip
+    stable = certify("--shift", "gaussian_noise:0.00001")
     assert "at least 90 % of all draws of gaussian_noise:1e-05 leave the winner" in stable.output
     assert "largest severity of gaussian_noise with confidence: winner 1e-05" in stable.output
-    unstable = certify("--shift", "gaussian_noise:0.5", "--require", "confident-elite")
-    assert unstable.exit_code == 3, unstable.output
+    unstable = certify("--shift", "gaussian_noise:0.5", code=3)
     assert "fewer than 90 % of all draws" in unstable.output

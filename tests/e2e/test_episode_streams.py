@@ -35,8 +35,7 @@ RULE: dict[str, Any] = {
 
 @pytest.fixture
 def server(tmp_path: Any) -> Iterator[ServerProcess]:
-    world = write_world(tmp_path)
-    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
+    with write_world(tmp_path).server() as process:
         yield process
         assert process.bugs() == []
 
@@ -46,17 +45,8 @@ def asked(client: Any, step: int) -> tuple[Any, Any, Any]:
 
     def look(frame: Any, **options: Any) -> Any:
         change = GaussianNoise(0.02) if step < 2 else GaussianBlur(3)
-        return client.plan(
-            "lewm",
-            frame,
-            GOALS[step % 2],
-            **{
-                "perturbations": change,
-                "draws": 2,
-                "past_blocks": PAST[step : step + 1],
-                **options,
-            },
-        )
+        given = {"perturbations": change, "draws": 2, "past_blocks": PAST[step : step + 1]}
+        return client.plan("lewm", frame, GOALS[step % 2], **{**given, **options})
 
     return lambda: FRAMES[step : step + 2], look, iter_pool
 
@@ -127,12 +117,9 @@ def test_solves_of_an_episode_keep_their_streams(server: ServerProcess) -> None:
             return client.plan("lewm", next(frames)[None], GOALS[env], perturbations=change)
 
         def solved(hook: CemCertificates) -> Any:
+            sizes = {"num_samples": 6, "topk": 2, "n_steps": 2}
             solver = public_solver(
-                lambda _, pool: torch.zeros(pool.shape[:2]),
-                shape=POOL.shape[1:],
-                num_samples=6,
-                topk=2,
-                n_steps=2,
+                lambda _, pool: torch.zeros(pool.shape[:2]), shape=POOL.shape[1:], **sizes
             )
             hook.attach(solver).solve({"pixels": torch.zeros(1, 1)})
             return [item.certificate.clean_costs for item in hook.iterations[0]]
@@ -152,11 +139,10 @@ def test_a_moment_that_is_wrong_is_told_as_by_a_stream_of_its_own(server: Server
     with AcpcClient(server.address) as client, Policy(**RULE) as policy:
         policy.step(*asked(client, 0))
         observe, _, pools = asked(client, 1)
+        bare = {"perturbations": GaussianNoise(0.02), "draws": 2}
         wrong = policy.step(
             observe,
-            lambda frame, **options: client.plan(
-                "lewm", frame, GOALS[0], perturbations=GaussianNoise(0.02), draws=2, **options
-            ),
+            lambda frame, **more: client.plan("lewm", frame, GOALS[0], **bare, **more),
             pools,
         )
         assert isinstance(wrong.error, InvalidArgument)

@@ -25,13 +25,13 @@ from acpc_client import AnchorArrays, AnchorSet, Score
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.cli import app
+from acpc_command import acpc_command
 from acpc_lab.factors import certified_shares, certified_study
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
+from anchor_wire import anchor_arrays
 from job_world import JobWorld
 from server_process import ServerProcess
-from typer.testing import CliRunner
 from waiting import wait_until
 
 HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
@@ -41,17 +41,8 @@ PROTOCOL = ScoreProtocol(draws=DRAWS, seed=SEED)
 
 
 def make_anchors(count: int = COUNT) -> AnchorArrays:
-    rng = np.random.default_rng(3)
-    steps = HISTORY + HORIZON
-    coarse = rng.integers(0, 256, (count, steps, SIDE // 4, SIDE // 4, 3), np.uint8)
-    return AnchorArrays(
-        history=HISTORY,
-        frames=coarse.repeat(4, axis=2).repeat(4, axis=3),
-        action_blocks=rng.standard_normal((count, steps - 1, 10), np.float32),
-        endpoint_states=rng.standard_normal((count, 2)),
-        labels=rng.integers(0, 2, count),
-        anchor_ids=rng.permutation(count),
-    )
+    form = {"steps": HISTORY + HORIZON, "size": (SIDE, SIDE), "block": 10}
+    return AnchorArrays(history=HISTORY, **anchor_arrays(count, 3, **form))
 
 
 def moved(anchors: AnchorArrays, seed: int) -> np.ndarray:
@@ -141,12 +132,9 @@ def test_a_picture_of_a_group_is_its_frames(
 
 
 def test_certified_shares_are_a_job_and_the_same_bytes_anywhere(
-    job_world: JobWorld,
-    client: AcpcClient,
-    stored: AnchorSet,
-    anchors: AnchorArrays,
+    job_world: JobWorld, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays,
     views: np.ndarray,
-) -> None:
+) -> None:  # fmt: skip
     study = certified_study(stored, candidates=8, seed=2)
 
     def jobs() -> int:
@@ -217,9 +205,9 @@ def test_states_and_labels_of_a_set_are_told(
     with pytest.raises(InvalidArgument) as caught:
         client.anchors.contents(stored, neighbourhood=1.5)
     assert [v.field for v in caught.value.violations] == ["neighbourhood"]
-    args = ["anchors", "show", stored.digest, "--target", job_server.address, "--contents"]
-    assert "states apart" in CliRunner().invoke(app, args).stdout
-    listed = json.loads(CliRunner().invoke(app, [*args, "--json"]).stdout)
+    acpc = acpc_command("anchors", "show", stored.digest, "--contents", "--target")
+    assert "states apart" in acpc(job_server.address).stdout
+    listed = json.loads(acpc(job_server.address, "--json").stdout)
     assert listed["contents"]["labels"] == anchors.labels.tolist()
 
 

@@ -1,6 +1,5 @@
 """Files that change under a job fail it by name; what the server counts adds up."""
 
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,10 +46,7 @@ def reason(operation: operations_pb2.Operation) -> tuple[int, str]:
 
 
 def jobs_by_state(server: ServerProcess) -> dict[str, float]:
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url) as answer:
-        text = answer.read().decode()
-    families = {family.name: family for family in text_string_to_metric_families(text)}
+    families = {each.name: each for each in text_string_to_metric_families(server.metrics())}
     return {sample.labels["state"]: sample.value for sample in families["acpc_jobs"].samples}
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from google.rpc import code_pb2
 from job_hosts import Hosts, small
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of
 from postgres_server import PostgresServer
-from server_process import ServerProcess
+from server_process import LogLine, ServerProcess
 from typer.testing import CliRunner
 from waiting import wait_until
 from wire import refusal
@@ -67,6 +66,11 @@ def check_moved(hosts: Hosts, name: str, undisturbed: bytes, caller: JobCaller) 
     assert ends.count("succeeded") == 1
 
 
+def names(log: list[LogLine]) -> list[str]:
+    """Of hosts that opened their jobs."""
+    return [line["executor_id"] for line in log if line["event"] == "jobs_open"]
+
+
 def test_a_host_killed_for_good_is_taken_over(hosts: Hosts, undisturbed: bytes) -> None:
     name = hosts.caller(hosts.servers[0]).submit(long("killed")).name
     victim = hosts.runner(name, 3)
@@ -76,15 +80,11 @@ def test_a_host_killed_for_good_is_taken_over(hosts: Hosts, undisturbed: bytes) 
     check_moved(hosts, name, undisturbed, hosts.caller(survivors[0]))
     fresh = [s.log()[lines:] for s, lines in zip(survivors, seen, strict=True)]
     gone = [line for log in fresh for line in log if line["event"] == "host_gone"]
-    assert {line["executor_id"] for line in gone} == {
-        line["executor_id"] for line in victim.log() if line["event"] == "jobs_open"
-    }
     before = victim.log()
+    assert {line["executor_id"] for line in gone} == set(names(before))
     victim.start()
     assert not [line for line in victim.log() if line["event"] == "job_started"]
-    assert [line["executor_id"] for line in before if line["event"] == "jobs_open"] == [
-        line["executor_id"] for line in victim.log() if line["event"] == "jobs_open"
-    ], "the state folder keeps the name"
+    assert names(before) == names(victim.log()), "the state folder keeps the name"
 
 
 def test_a_paused_host_loses_its_job_and_does_no_harm(hosts: Hosts, undisturbed: bytes) -> None:
@@ -175,10 +175,8 @@ def test_many_small_jobs_are_each_done_once(hosts: Hosts) -> None:
 def test_a_name_or_folder_that_is_in_use_is_refused(
     hosts: Hosts, job_world: JobWorld, url: str, tmp_path: Path
 ) -> None:
-    opened = [line for line in hosts.servers[0].log() if line["event"] == "jobs_open"]
-    same_name = job_world.server(
-        str(tmp_path), jobs_url=url, executor_id=opened[0]["executor_id"], **TERMS
-    )
+    (taken,) = names(hosts.servers[0].log())
+    same_name = job_world.server(str(tmp_path), jobs_url=url, executor_id=taken, **TERMS)
     same_folder = job_world.server("state-0", jobs_url=url, **TERMS)
     for server, told in ((same_name, "--executor-id"), (same_folder, "--state-dir")):
         with pytest.raises(RuntimeError, match=r"another (running )?server"):
@@ -196,8 +194,7 @@ def test_operators_see_every_host(hosts: Hosts, url: str) -> None:
 
 
 def reported_away(server: ServerProcess) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
-        return b"\nacpc_job_record_away 1.0\n" in page.read()
+    return "\nacpc_job_record_away 1.0\n" in server.metrics()
 
 
 def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(

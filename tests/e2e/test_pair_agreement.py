@@ -59,13 +59,8 @@ def worst(answer: PairComparison, wanted: list[ReferencePair]) -> float:
     """Largest relative error of every number of an answer; exact zeros must be zeros."""
     found, expected = [], []
     for result, reference in zip(answer.results, wanted, strict=True):
-        found += [result.acpc, result.acpc_one_step, result.encoder_shift, *result.step_distances]
-        expected += [
-            reference.acpc,
-            reference.acpc_one_step,
-            reference.encoder_shift,
-            *reference.step_distances,
-        ]
+        for values, side in ((found, result), (expected, reference)):
+            values += [side.acpc, side.acpc_one_step, side.encoder_shift, *side.step_distances]
         drift = result.error_drift
         assert (drift is None) == (reference.clean_error is None)
         if drift is not None:
@@ -93,16 +88,8 @@ def test_every_shift(
     shifts = UNRESIZED if frame == (28, 28) else SHIFTS
     history = wire.frames(wire.HISTORY, height=height, width=width)
     future = wire.frames(wire.HORIZON, height=height, width=width, seed=9)
-    answer = client.compare_pair(
-        name,
-        history,
-        wire.blocks(),
-        perturbations=shifts,
-        draws=DRAWS,
-        seed=SEED,
-        anchor=ANCHOR,
-        observed_future=future,
-    )
+    asked = {"draws": DRAWS, "seed": SEED, "anchor": ANCHOR, "observed_future": future}
+    answer = client.compare_pair(name, history, wire.blocks(), perturbations=shifts, **asked)
     model = world.reference(name)
     images = pixels.model_input(history, model.image_size)
     views = [

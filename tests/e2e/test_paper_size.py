@@ -17,7 +17,7 @@ from acpc_client.sync.client import AcpcClient
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 from reference_model import ReferenceModel
-from server_process import ServerProcess
+from served_world import served
 from test_pair_agreement import worst as worst_of_pair
 from test_score_agreement import worst as worst_of_score
 from waiting import GENEROUS_SECONDS
@@ -43,31 +43,20 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
     datasets = root / "datasets"
     datasets.mkdir()
     write_public_dataset(datasets / "tworoom.h5", COLUMNS)
-    with (
-        ServerProcess(root / "checkpoints", datasets, root / "state", torch_threads=2) as server,
-        AcpcClient(server.address) as client,
-    ):
+    with served(root / "checkpoints", datasets, root / "state", torch_threads=2) as client:
         yield client
-        assert server.bugs() == []
 
 
 @pytest.mark.parametrize("family", SEEDS)
 def test_one_pair(client: AcpcClient, family: str) -> None:
     """Noise and blur as the paper has them, H = 8, with the observed future."""
-    horizon, draws, anchor = 8, 1, 3
+    horizon, anchor = 8, 3
     shifts = (GaussianNoise(0.08), GaussianBlur(15))
     history = wire.frames(3, height=224, width=224)
     future = wire.frames(horizon, height=224, width=224, seed=2)
     blocks = wire.blocks(3 + horizon - 1)
-    answer = client.compare_pair(
-        family,
-        history,
-        blocks,
-        perturbations=shifts,
-        draws=draws,
-        anchor=anchor,
-        observed_future=future,
-    )
+    asked = {"draws": 1, "anchor": anchor, "observed_future": future}
+    answer = client.compare_pair(family, history, blocks, perturbations=shifts, **asked)
     model = reference(family)
     images = pixels.model_input(history, model.image_size)
     views = [
@@ -84,12 +73,9 @@ def test_a_small_score(client: AcpcClient) -> None:
     """Four anchors, two draws of the paper's noise; frames of 64 pixels scaled up to 224."""
     count, horizon, draws = 4, 3, 2
     shift = GaussianNoise(0.08)
-    job = client.score_checkpoint(
-        "lewm",
-        DatasetAnchors("tworoom.h5", "tworoom", count=count),
-        shift,
-        protocol=ScoreProtocol(draws=draws, horizon=horizon),
-    )
+    source = DatasetAnchors("tworoom.h5", "tworoom", count=count)
+    protocol = ScoreProtocol(draws=draws, horizon=horizon)
+    job = client.score_checkpoint("lewm", source, shift, protocol=protocol)
     score = job.result(timeout=GENEROUS_SECONDS)
     anchors = score_reference.draw_anchors(
         COLUMNS, history=3, horizon=horizon, count=count, seed=9101, frameskip=5

@@ -16,14 +16,12 @@ from acpc.arrays import NDArray
 from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
 from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.errors import InvalidArgument, NotFound, SessionClosed
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.cli import app
+from acpc_command import acpc_command
 from numpy.typing import ArrayLike
 from reference_model import ReferenceModel
 from served_world import ServedWorld
 from server_process import ServerProcess
-from typer.testing import CliRunner
 
 # Float32 network against float64, relative to the largest latent norm or the largest cost.
 TOLERANCE = 1e-4
@@ -162,31 +160,6 @@ def test_the_mean_is_the_sum_over_the_latent_width(client: AcpcClient) -> None:
         assert one.top1.certified == other.top1.certified
 
 
-def test_a_pool_that_does_not_fit_is_refused_by_field_and_ends_the_session(
-    client: AcpcClient,
-) -> None:
-    moment = Moment(1)
-    with client.plan(**moment.question) as session:
-        session.certify(moment.pool)
-        with pytest.raises(InvalidArgument) as caught:
-            session.certify(moment.pool[:, :, :7])
-        assert "candidates" in caught.value.violations[0].field
-        assert caught.value.request_id == session.request_id
-        with pytest.raises(SessionClosed, match="candidates"):
-            session.certify(moment.pool)
-
-
-def test_a_start_that_cannot_work_is_refused_when_the_session_is_entered(
-    client: AcpcClient,
-) -> None:
-    missing = {**Moment(1).question, "checkpoint": "nowhere"}
-    with pytest.raises(NotFound, match="nowhere"), client.plan(**missing):
-        pass
-    without_past = {**Moment(3).question, "past_blocks": None}
-    with pytest.raises(InvalidArgument, match="past_blocks"), client.plan(**without_past):
-        pass
-
-
 def test_sessions_of_one_asyncio_client_run_side_by_side(server: ServerProcess) -> None:
     moment = Moment(1)
 
@@ -240,41 +213,33 @@ def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: 
     names = ("history", "goal", "past_blocks")
     path = tmp_path / "pool.npz"
     np.savez(path, candidates=pool, **{name: question[name] for name in names})
-    command = [
-        "certify", "--input", str(path), "--checkpoint", "lewm", "--target", server.address,
-        "--shift", "gaussian_noise:0,0.0005,0.5", "--draws", "2", "--elites", "5",
-    ]  # fmt: skip
-    shown = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
-    assert shown.exit_code == 0, shown.output
+    acpc = acpc_command(
+        "certify", "--input", path, "--checkpoint", "lewm", "--target", server.address,
+        "--shift", "gaussian_noise:0,0.0005,0.5", "--draws", 2, "--elites", 5,
+    )  # fmt: skip
+    shown = acpc()
     cells = {row[0]: row[1] for row in rows_of(shown.stdout)}
     assert list(cells) == ["gaussian_noise:0", "gaussian_noise:0.0005", "gaussian_noise:0.5"]
     assert cells["gaussian_noise:0"] == "2/2"
     assert cells["gaussian_noise:0.5"] == "0/2"
     assert "largest certified severity of gaussian_noise: winner 0" in shown.stdout
-    gated = CliRunner().invoke(app, [*command, "--require", "top1"])
-    assert gated.exit_code == 3
+    acpc("--require", "top1", code=3)
 
 
 def test_the_command_plans_twice(server: ServerProcess, tmp_path: Path) -> None:
     """A view that is the history itself has the same plan; no tolerance is too small for that."""
     path = tmp_path / "moment.npz"
     np.savez(path, history=wire.frames(1), goal=wire.frames(1, seed=5)[0])
-    command = [
-        "plan-paired", "--input", str(path), "--checkpoint", "lewm", "--target", server.address,
-        "--shift", "gaussian_noise:0,0.5", "--draws", "2", "--candidates", "16", "--elites", "4",
-        "--iterations", "2", "--horizon", "3", "--cost", "mean", "--numeric-mode", "fp32",
-    ]  # fmt: skip
-
-    def asked(*more: str) -> tuple[int, list[list[str]]]:
-        shown = CliRunner().invoke(app, [*command, *more], env={"COLUMNS": "160"})
-        assert "smallest clean gap of an iteration: winner " in shown.stdout, shown.output
-        return shown.exit_code, rows_of(shown.stdout)
-
-    code, rows = asked()
-    assert code == 0
+    acpc = acpc_command(
+        "plan-paired", "--input", path, "--checkpoint", "lewm", "--target", server.address,
+        "--shift", "gaussian_noise:0,0.5", "--draws", 2, "--candidates", 16, "--elites", 4,
+        "--iterations", 2, "--horizon", 3, "--cost", "mean", "--numeric-mode", "fp32",
+    )  # fmt: skip
+    shown = acpc().stdout
+    assert "smallest clean gap of an iteration: winner " in shown
+    rows = rows_of(shown)
     assert rows[0] == ["gaussian_noise:0", "0", "yes", "2/2", "-", "0"]
     assert rows[1] == ["gaussian_noise:0", "1", "yes", "2/2", "-", "0"]
     assert [row[:3] for row in rows[2:]] == [["gaussian_noise:0.5", str(i), "no"] for i in (0, 1)]
-    code, rows = asked("--tolerance", "1000", "--require-certified")
-    assert code == 3
-    assert rows[0][2:] == ["no", "0/2", "-", "0"]
+    gated = acpc("--tolerance", 1000, "--require-certified", code=3)
+    assert rows_of(gated.stdout)[0][2:] == ["no", "0/2", "-", "0"]

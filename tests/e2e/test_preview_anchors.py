@@ -26,6 +26,7 @@ from waiting import GENEROUS_SECONDS
 
 COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
 CHECKPOINT_SIDE = 28
+Pictures = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 
 
 def levels(images: np.ndarray) -> np.ndarray:
@@ -47,13 +48,10 @@ def anchors(world: ServedWorld) -> score_reference.Anchors:
     )
 
 
-def submit(client: AcpcClient, shift: Perturbation, **source: object) -> ScoreJob:
-    return client.score_checkpoint(
-        "lewm",
-        DatasetAnchors("tworoom.h5", "tworoom", **{"count": COUNT, **source}),
-        shift,
-        protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
-    )
+def submit(client: AcpcClient, shift: Perturbation) -> ScoreJob:
+    anchors = DatasetAnchors("tworoom.h5", "tworoom", count=COUNT)
+    protocol = ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON)
+    return client.score_checkpoint("lewm", anchors, shift, protocol=protocol)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +63,7 @@ def scored(client: AcpcClient) -> ScoreJob:
 
 def wanted(
     anchors: score_reference.Anchors, index: int, shift: Perturbation, draw: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+) -> Pictures:
     """Clean, perturbed and the partner's history, from the frames of the file."""
 
     def history(anchor: int) -> np.ndarray:
@@ -81,9 +79,7 @@ def wanted(
     return levels(clean), levels(view), other
 
 
-def agrees(
-    found: AnchorPreview, reference: tuple[np.ndarray, np.ndarray, np.ndarray | None]
-) -> None:
+def agrees(found: AnchorPreview, reference: Pictures) -> None:
     clean, view, partner = reference
     assert same(found.clean, clean)
     assert same(found.perturbed, view)

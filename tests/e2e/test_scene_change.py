@@ -1,6 +1,5 @@
 """A scene that changes under a live planner raises the drift alarm of a real server."""
 
-import urllib.request
 from pathlib import Path
 
 import grpc
@@ -32,8 +31,7 @@ def plan(server: ServerProcess, seeds: range, *, lit: bool) -> None:
 
 def drift(server: ServerProcess, name: str) -> dict[str, float]:
     """Samples of a series by their last label."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as answer:
-        families = text_string_to_metric_families(answer.read().decode())
+    families = text_string_to_metric_families(server.metrics())
     samples = [s for family in families for s in family.samples if s.name == f"acpc_drift_{name}"]
     shifts = {(s.labels.pop("checkpoint"), s.labels.pop("perturbation")) for s in samples}
     assert shifts <= {("model", "gaussian_noise:0.05")}
@@ -53,9 +51,7 @@ def test_a_scene_that_changes_raises_the_alarm_and_one_that_does_not_raises_none
         plan(server, range(40, 60), lit=False)
         assert drift(server, "observations_total") == {"reference": 20, "test": 40}
         assert drift(server, "alarm")["encoder_shift"] == 1
-        (warned,) = [
-            line
-            for line in server.log()
-            if line["event"] == "drift" and line["signal"] == "encoder_shift"
-        ]
+        warned = server.wait_for_log(
+            lambda line: line["event"] == "drift" and line["signal"] == "encoder_shift"
+        )
         assert warned["log_evidence"] > np.log(len(quiet) / TERMS["drift_alpha"])

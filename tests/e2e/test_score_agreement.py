@@ -78,6 +78,16 @@ def drawn_of(world: ServedWorld, future: int, horizon: int = HORIZON) -> score_r
     )  # fmt: skip
 
 
+def measured(
+    world: ServedWorld, name: str, anchors: score_reference.Anchors, shift: Perturbation,
+    **options: object,
+) -> ReferenceScore:  # fmt: skip
+    """A checkpoint's score in float64."""
+    given = {"history": 3, "draws": 2, "seed": SEED, **options}
+    model = world.reference(name, loops=False)
+    return score_reference.score(model, anchors, shift.to_spec(), **given)
+
+
 @pytest.mark.parametrize("name", list(SMALL))
 def test_the_fast_reference_is_the_plain_one(world: ServedWorld, name: str) -> None:
     """Both float64 forwards agree to float64, so scores may be compared with the fast one."""
@@ -98,45 +108,17 @@ def test_the_fast_reference_is_the_plain_one(world: ServedWorld, name: str) -> N
 )
 @pytest.mark.parametrize("name", ["lewm", "pldm"])
 def test_one_checkpoint(
-    client: AcpcClient,
-    world: ServedWorld,
-    anchors: score_reference.Anchors,
-    name: str,
+    client: AcpcClient, world: ServedWorld, anchors: score_reference.Anchors, name: str,
     shift: Perturbation,
-) -> None:
+) -> None:  # fmt: skip
     """Every number of a score without a reference, at the main and at other horizons."""
-    draws, margin = 3, 0.25
-    weights = [0.1, 0.2, 0.3, 0.4]
-    job = client.score_checkpoint(
-        name,
-        SOURCE,
-        shift,
-        protocol=ScoreProtocol(
-            draws=draws,
-            seed=SEED,
-            horizon=HORIZON,
-            quantile=0.75,
-            margin=margin,
-            weights=weights,
-            extra_horizons=[1, 2],
-            extra_quantiles=[0.5, 1.0],
-        ),
-    )
+    asked = {"draws": 3, "quantile": 0.75, "margin": 0.25, "weights": [0.1, 0.2, 0.3, 0.4]}
+    asked |= {"extra_horizons": [1, 2], "extra_quantiles": [0.5, 1.0]}
+    protocol = ScoreProtocol(seed=SEED, horizon=HORIZON, **asked)
+    job = client.score_checkpoint(name, SOURCE, shift, protocol=protocol)
     score = job.result(timeout=GENEROUS_SECONDS)
-    wanted = score_reference.score(
-        world.reference(name, loops=False),
-        anchors,
-        shift.to_spec(),
-        history=3,
-        draws=draws,
-        seed=SEED,
-        weights=weights,
-        quantile=0.75,
-        margin=margin,
-        extra_horizons=[1, 2],
-        extra_quantiles=[0.5, 1.0],
-    )
-    error = worst(score.checkpoint, wanted, anchors.ids, margin)
+    wanted = measured(world, name, anchors, shift, **asked)
+    error = worst(score.checkpoint, wanted, anchors.ids, 0.25)
     print(
         f"{name} {type(shift).__name__}: IR {wanted.ir_raw:.4f}, SR {wanted.sr:.3f}, "
         f"{score.checkpoint.skipped} skipped, largest relative error {error:.2e}"
@@ -167,24 +149,16 @@ RELEASED = {"reading": Reading.RELEASED}
     ],
 )  # fmt: skip
 def test_each_parameter_of_the_reading(
-    client: AcpcClient,
-    world: ServedWorld,
-    given: dict[str, Any],
-    horizon: int,
-    future: int,
-    past: str,
-    reach: float,
-) -> None:
+    client: AcpcClient, world: ServedWorld, given: dict[str, Any], horizon: int, future: int,
+    past: str, reach: float,
+) -> None:  # fmt: skip
     """Windows, anchors, partners and their blocks, by the switch and each by its own parameter."""
     shift = GaussianNoise(0.08)
     protocol = ScoreProtocol(draws=2, seed=SEED, horizon=horizon, **given)
     job = client.score_checkpoint("lewm", SOURCE, shift, protocol=protocol)
     score = job.result(timeout=GENEROUS_SECONDS)
     anchors = drawn_of(world, future, horizon)
-    wanted = score_reference.score(
-        world.reference("lewm", loops=False), anchors, shift.to_spec(), history=3, draws=2,
-        seed=SEED, reach=reach, partner_past=past,
-    )  # fmt: skip
+    wanted = measured(world, "lewm", anchors, shift, reach=reach, partner_past=past)
     assert worst(score.checkpoint, wanted, anchors.ids, 0.10) <= TOLERANCE
     asked = score.receipt.parameters
     assert asked["window_future_frames"] == future
@@ -197,9 +171,8 @@ def test_the_readings_of_the_protocol_differ(world: ServedWorld) -> None:
     """In this world: other anchors, and other distances under the other past blocks."""
     drawn = {future: drawn_of(world, future) for future in (HORIZON, 9)}
     assert drawn[HORIZON].ids != drawn[9].ids
-    spec, model = GaussianNoise(0.08).to_spec(), world.reference("lewm", loops=False)
     own, others = (
-        score_reference.score(model, drawn[9], spec, history=3, draws=1, seed=0, partner_past=past)
+        measured(world, "lewm", drawn[9], GaussianNoise(0.08), partner_past=past)
         for past in ("own", "anchor")
     )
     assert gap(own.distance, others.distance) > 100 * TOLERANCE
@@ -214,13 +187,9 @@ def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) ->
     stored = client.anchors.create(source, history=3, horizon=HORIZON)
     found = {}
     for anchors, asked in itertools.product((source, stored), Reading):
-        score = client.score_checkpoint(
-            "lewm",
-            anchors,
-            GaussianNoise(0.08),
-            protocol=ScoreProtocol(draws=1, horizon=HORIZON, reading=asked),
-        ).result(timeout=GENEROUS_SECONDS)
-        parameters = score.receipt.parameters
+        protocol = ScoreProtocol(draws=1, horizon=HORIZON, reading=asked)
+        job = client.score_checkpoint("lewm", anchors, GaussianNoise(0.08), protocol=protocol)
+        parameters = job.result(timeout=GENEROUS_SECONDS).receipt.parameters
         reading, windows = parameters["protocol"]["reading"], parameters["window_future_frames"]
         found[anchors is stored, asked] = reading, windows
     released, paper = ("released", 9), ("paper", HORIZON)
@@ -236,33 +205,15 @@ def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) ->
 
 @pytest.mark.parametrize("limits", [(0.3, 0.95), (50.0, 0.01)], ids=["strict", "lenient"])
 def test_against_a_reference(
-    client: AcpcClient,
-    world: ServedWorld,
-    anchors: score_reference.Anchors,
+    client: AcpcClient, world: ServedWorld, anchors: score_reference.Anchors,
     limits: tuple[float, float],
-) -> None:
+) -> None:  # fmt: skip
     """Relative IR, S, Delta S and the verdict follow from both checkpoints' measurements."""
     shift, (t_ir, t_sr) = GaussianNoise(0.08), limits
-    job = client.score_checkpoint(
-        "lewm",
-        SOURCE,
-        shift,
-        reference="lewm-base",
-        protocol=ScoreProtocol(draws=2, seed=SEED, horizon=HORIZON),
-        thresholds=Thresholds(ir=t_ir, sr=t_sr),
-    )
-    score = job.result(timeout=GENEROUS_SECONDS)
-    ours, base = (
-        score_reference.score(
-            world.reference(name, loops=False),
-            anchors,
-            shift.to_spec(),
-            history=3,
-            draws=2,
-            seed=SEED,
-        )
-        for name in ("lewm", "lewm-base")
-    )
+    asked = {"protocol": ScoreProtocol(draws=2, seed=SEED, horizon=HORIZON)}
+    asked |= {"reference": "lewm-base", "thresholds": Thresholds(ir=t_ir, sr=t_sr)}
+    score = client.score_checkpoint("lewm", SOURCE, shift, **asked).result(GENEROUS_SECONDS)
+    ours, base = (measured(world, name, anchors, shift) for name in ("lewm", "lewm-base"))
     assert score.reference is not None
     relative = metrics.relative_ir(ours.ir_raw, base.ir_raw)
     wanted = metrics.screen_score(relative, ours.sr, t_ir, t_sr)

@@ -7,12 +7,11 @@ import pytest
 import wire
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_lab.cli import app
+from acpc_command import acpc_command
 from job_world import JobCaller, metadata, response
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess
-from typer.testing import CliRunner
 
 LIMIT, BATCH = 160, 40
 # Intervals need trajectories, of which the world's own dataset has three, looks need more.
@@ -94,12 +93,9 @@ def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
     ids=["passed", "failed", "undecided"],
 )
 def test_the_gate_of_a_real_score(
-    server: ServerProcess,
-    thresholds: dict[str, float],
-    dataset: str,
-    anchors: int,
+    server: ServerProcess, thresholds: dict[str, float], dataset: str, anchors: int,
     codes: tuple[int | None, int],
-) -> None:
+) -> None:  # fmt: skip
     """Of the same job, by its request id; a few anchors leave any SR undecided against a half."""
     command = [
         "score", "lewm", "--reference", "lewm-base", "--dataset", dataset, "--task", "tworoom",
@@ -107,8 +103,6 @@ def test_the_gate_of_a_real_score(
         "--anchors", anchors, "--t-ir", thresholds["ir"], "--t-sr", thresholds["sr"],
         "--request-id", f"gate-{codes[1]}",
     ]  # fmt: skip
+    acpc = acpc_command(*command, "--target", server.address)
     for gate, code in zip(("point", "confident"), codes, strict=True):
-        answer = CliRunner().invoke(
-            app, [*map(str, command), "--gate", gate], env={"ACPC_TARGET": server.address}
-        )
-        assert code is None or answer.exit_code == code, answer.output
+        acpc("--gate", gate, code=code)

@@ -5,7 +5,6 @@ import os
 import queue
 import re
 import signal
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -58,16 +57,6 @@ class Session:
         self.channel.close()
 
 
-def several(world: ServedWorld, state: Path, devices: str, **flags: object) -> ServerProcess:
-    return ServerProcess(world.checkpoint_root, world.dataset_root, state, devices=devices, **flags)
-
-
-def metrics(server: ServerProcess) -> str:
-    url = f"http://127.0.0.1:{server.metrics_port}/metrics"
-    with urllib.request.urlopen(url, timeout=GENEROUS_SECONDS) as answer:
-        return str(answer.read().decode())
-
-
 def value(text: str, name: str, *labels: str) -> float:
     """Of the one series with this name and these labels; 0 where there is none."""
     lines = [line for line in text.splitlines() if line.startswith(name + "{")]
@@ -78,7 +67,7 @@ def value(text: str, name: str, *labels: str) -> float:
 
 def sessions(server: ServerProcess, worker: str) -> float:
     names = ('grpc_method="Plan"', f'worker="{worker}"')
-    return value(metrics(server), "grpc_server_started_total", *names)
+    return value(server.metrics(), "grpc_server_started_total", *names)
 
 
 def of(event: str, worker: str, server: ServerProcess) -> list[dict[str, object]]:
@@ -103,12 +92,7 @@ def status(health: health_pb2_grpc.HealthStub) -> int:
 
 
 def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_path: Path) -> None:
-    with (
-        ServerProcess(
-            world.checkpoint_root, world.dataset_root, tmp_path, devices="cpu,cpu"
-        ) as server,
-        ExitStack() as opened,
-    ):
+    with world.server(tmp_path, devices="cpu,cpu") as server, ExitStack() as opened:
         channel = opened.enter_context(grpc.insecure_channel(server.address, ALONE))
         jobs = JobCaller(channel)
         name = jobs.submit(
@@ -149,23 +133,18 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         with AcpcClient(server.address, retry=RetryPolicy(attempts=5)) as client:
             assert client.checkpoints.list()
         with grpc.insecure_channel(server.address, ALONE) as fresh:
-            assert (
-                status(health_pb2_grpc.HealthStub(fresh)) == health_pb2.HealthCheckResponse.SERVING
-            )
-
-        with grpc.insecure_channel(server.address, ALONE) as fresh:
+            assert status(health_pb2_grpc.HealthStub(fresh)) == Answer.SERVING
             done = JobCaller(fresh).finished(name)
             assert done.error.code == code_pb2.OK, done.error
         wait_until(lambda: len(of("worker_serving", runner, server)) == 2)
-        wait_until(lambda: value(metrics(server), "acpc_worker_up", f'worker="{runner}"') == 1)
-        text = metrics(server)
+        wait_until(lambda: value(server.metrics(), "acpc_worker_up", f'worker="{runner}"') == 1)
+        text = server.metrics()
         assert value(text, "acpc_worker_starts_total", f'worker="{runner}"') == 2
         assert value(text, "acpc_worker_starts_total", f'worker="{other}"') == 1
         families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
         assert len(families) == len(set(families))
-        told = [
-            line for line in server.log() if line["event"] != "loading"
-        ]  # before logs are set up
+        # Loading comes before logs are set up.
+        told = [line for line in server.log() if line["event"] != "loading"]
         assert {line.get("worker") for line in told} == {*WORKERS, "supervisor"}
         assert server.bugs() == []
         pids = [int(str(of("worker_started", name, server)[-1]["pid"])) for name in WORKERS]
@@ -177,7 +156,7 @@ def test_a_frozen_worker_is_killed_and_blocks_nobody_for_long(
     world: ServedWorld, tmp_path: Path
 ) -> None:
     """Within the usual time of a call, on connections that are open and on new ones."""
-    with several(world, tmp_path, "cpu,cpu") as server, ExitStack() as opened:
+    with world.server(tmp_path, devices="cpu,cpu") as server, ExitStack() as opened:
         clients = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
         for client in clients:
             assert client.checkpoints.list()
@@ -217,7 +196,7 @@ def test_clients_outlast_the_only_worker_and_are_told_of_the_end(
             assert (await client.compare_pair(*arguments, perturbations=shift)).results
 
     with (
-        several(world, tmp_path / "state", "cpu", **flags) as server,
+        world.server(tmp_path / "state", devices="cpu", **flags) as server,
         AcpcClient(server.address, **given) as client,
         client.plan("lewm", wire.frames(1), **moment) as session,
     ):

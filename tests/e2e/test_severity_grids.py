@@ -19,25 +19,16 @@ GRIDS = [
 def test_the_certified_severity_is_the_last_before_a_failure(client: AcpcClient, text: str) -> None:
     grid = parse_grid(text)
     history = wire.frames(wire.HISTORY)
-    answer = client.certify_pool(
-        "lewm",
-        history,
-        np.stack([wire.blocks(wire.HORIZON, seed=seed) for seed in range(8)]),
-        wire.frames(1, seed=4)[0],
-        past_blocks=wire.blocks(wire.HISTORY - 1),
-        perturbations=grid,
-        draws=DRAWS,
-        elite_count=3,
-    )
+    pool = np.stack([wire.blocks(wire.HORIZON, seed=seed) for seed in range(8)])
+    asked = {"past_blocks": wire.blocks(wire.HISTORY - 1), "draws": DRAWS, "elite_count": 3}
+    goal = wire.frames(1, seed=4)[0]
+    answer = client.certify_pool("lewm", history, pool, goal, perturbations=grid, **asked)
     (certified,) = answer.certified_severities
     assert certified.kind == grid[0].kind
     assert len(answer.views) == len(grid) * DRAWS
     for name in ("top1", "elite"):
-        failed = [
-            grid[view.spec_index].severity
-            for view in answer.views
-            if not getattr(view, name).certified
-        ]
+        denied = [view for view in answer.views if not getattr(view, name).certified]
+        failed = [grid[view.spec_index].severity for view in denied]
         held = [s.severity for s in grid if s.severity < min(failed, default=np.inf)]
         assert getattr(certified, name) == max(held)
     unchanged = min(s.severity for s in grid)

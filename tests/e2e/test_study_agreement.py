@@ -24,6 +24,7 @@ from acpc_client.results import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from public_dataset import PublicColumns, public_columns, write_public_dataset
+from reference_model import ReferenceModel
 from served_world import ServedWorld
 from study_reference import StudyAnchors
 from waiting import GENEROUS_SECONDS
@@ -33,6 +34,16 @@ EPISODES, FRAMESKIP = (60, 48, 1, 60, 44, 60, 64, 70), 5
 SIGMAS = (0.02, 0.08)
 SHIFTS = [GaussianNoise(sigma) for sigma in SIGMAS]
 SEED, COUNT = 5, 12
+# Columns of the drift study: measured, and equal in every digit.
+DRIFTS = ["encoder_shift", "acpc_one_step", "acpc", "acpc_zeroed", "acpc_swapped", "acpc_shuffled",
+          "clean_error", "perturbed_error"]  # fmt: skip
+EXACT = ["anchor", "group", "shift", "severity", "draw"]
+Study = DriftStudy | GeometryStudy | PlannerStudy | SensitivityStudy
+
+
+@pytest.fixture(scope="module")
+def model(world: ServedWorld) -> ReferenceModel:
+    return world.reference("lewm", loops=False)
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +91,18 @@ def source(**changed: object) -> DatasetAnchors:
     )
 
 
+def answered(client: AcpcClient, study: Study, anchors: AnchorSet | DatasetAnchors) -> StudyResult:
+    return client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
+
+
 def column(rows: list[study_reference.Row], name: str) -> np.ndarray:
     return np.array([row[name] for row in rows], np.float64)
 
 
 def check(
-    result: StudyResult,
-    rows: list[study_reference.Row],
-    scales: dict[str, str | None],
+    result: StudyResult, rows: list[study_reference.Row], scales: dict[str, str | None],
     exact: list[str],
-) -> None:
+) -> None:  # fmt: skip
     """Every column, within the tolerance of itself or of the column that bounds its rounding."""
     assert list(result.columns) == list(rows[0]) or set(rows[0]) < set(result.columns)
     for name in exact:
@@ -106,26 +119,13 @@ def same(found: ArrayLike, wanted: np.ndarray, scale: ArrayLike) -> None:
     assert np.max(np.abs(np.asarray(found) - wanted) / np.asarray(scale)) <= TOLERANCE
 
 
-def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+def test_drift(client: AcpcClient, model: ReferenceModel, content: PublicColumns) -> None:
     study = DriftStudy(SHIFTS, draws=2, seed=SEED, horizon=4, groups=3)
-    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
-    rows = study_reference.drift_rows(
-        world.reference("lewm", loops=False),
-        drawn(content, 3, 4),
-        SIGMAS,
-        draws=2,
-        seed=SEED,
-        groups=3,
-    )
-    measured = {
-        **dict.fromkeys(
-            ["encoder_shift", "acpc_one_step", "acpc", "acpc_zeroed", "acpc_swapped",
-             "acpc_shuffled", "clean_error", "perturbed_error"]
-        ),
-        "drift": "acpc",  # a difference of errors is known to what bounds it
-    }  # fmt: skip
-    exact = ["anchor", "group", "shift", "severity", "draw"]
-    check(result, rows, measured, exact)
+    result = answered(client, study, source())
+    given = drawn(content, 3, 4)
+    rows = study_reference.drift_rows(model, given, SIGMAS, draws=2, seed=SEED, groups=3)
+    # A difference of errors is known to what bounds it.
+    check(result, rows, {**dict.fromkeys(DRIFTS), "drift": "acpc"}, EXACT)
     assert list(result.columns) == list(rows[0])
     identity = result.arrays["identity_acpc"]
     assert identity.shape == (COUNT,)
@@ -134,29 +134,22 @@ def test_drift(client: AcpcClient, world: ServedWorld, content: PublicColumns) -
 
 
 def test_drift_as_the_released_code_has_it(
-    client: AcpcClient, world: ServedWorld, content: PublicColumns
+    client: AcpcClient, model: ReferenceModel, content: PublicColumns
 ) -> None:
     """Its sample, its windows and its destroyed actions; one group an episode."""
     study = DriftStudy(SHIFTS, draws=1, seed=SEED, horizon=4, groups=5, reading=Reading.RELEASED)
     anchors = DatasetAnchors("studies.h5", "tworoom")
-    result = client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
+    result = answered(client, study, anchors)
     given = episodes(content, 3, 4, count=5, future_frames=9)
     assert len(set(given.trajectories)) == 5
     generator = torch.Generator().manual_seed(SEED)
     partners = torch.randperm(5, generator=generator).tolist()
     orders = [torch.randperm(12, generator=generator).tolist() for _ in range(5)]
+    destroyed = study_reference.destroyed_windows(given, partners, orders)
     rows = study_reference.drift_rows(
-        world.reference("lewm", loops=False),
-        given,
-        SIGMAS,
-        draws=1,
-        seed=SEED,
-        groups=5,
-        destroyed=study_reference.destroyed_windows(given, partners, orders),
+        model, given, SIGMAS, draws=1, seed=SEED, groups=5, destroyed=destroyed
     )
-    names = ["encoder_shift", "acpc_one_step", "acpc", "acpc_zeroed", "acpc_swapped",
-             "acpc_shuffled", "clean_error", "perturbed_error"]  # fmt: skip
-    check(result, rows, dict.fromkeys(names), ["anchor", "group", "shift", "severity", "draw"])
+    check(result, rows, dict.fromkeys(DRIFTS), EXACT)
     told = result.receipt.parameters
     for name, value in [("reading", "released"), ("destroyed", "window"), ("sample", "episodes"),
                         ("window_future_frames", 9)]:  # fmt: skip
@@ -164,27 +157,17 @@ def test_drift_as_the_released_code_has_it(
 
 
 def test_planner_as_the_released_code_draws_it(
-    client: AcpcClient, world: ServedWorld, content: PublicColumns
+    client: AcpcClient, model: ReferenceModel, content: PublicColumns
 ) -> None:
     """Its sample of windows; the features of both readings are columns."""
-    budget = (12, 4, 2, 3)
-    study = PlannerStudy(
-        SHIFTS[:1], budget=CemBudget(*budget), goal_offset=2, reading=Reading.RELEASED
-    )
-    result = client.run_study("lewm", source(count=3, one_per_episode=None), study).result(
-        timeout=GENEROUS_SECONDS
-    )
+    budget, asked = (12, 4, 2, 3), {"goal_offset": 2, "reading": Reading.RELEASED}
+    study = PlannerStudy(SHIFTS[:1], budget=CemBudget(*budget), **asked)
+    result = answered(client, study, source(count=3, one_per_episode=None))
+    given = episodes(content, 1, 2, count=3, future_frames=9)
     rows, _ = study_reference.planner_rows(
-        world.reference("lewm", loops=False),
-        episodes(content, 1, 2, count=3, future_frames=9),
-        SIGMAS[:1],
-        study_reference.Budget(*budget),
-        draws=1,
-        seed=0,
-        sampling_seed=0,
-        history=1,
-        goal_offset=2,
-    )
+        model, given, SIGMAS[:1], study_reference.Budget(*budget), draws=1, seed=0,
+        sampling_seed=0, history=1, goal_offset=2,
+    )  # fmt: skip
     features = ["first_acpc_one_step_q90", "first_displacement_q90"]
     check(result, rows, dict.fromkeys(features), ["anchor", "first_divergence"])
     same(result.columns["first_clean_gap"], column(rows, "first_clean_gap"), 1.0)
@@ -199,18 +182,13 @@ def test_a_set_that_is_too_short_for_whole_windows_is_refused(client: AcpcClient
         client.run_study("lewm", short, study)
 
 
-def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+def test_geometry(client: AcpcClient, model: ReferenceModel, content: PublicColumns) -> None:
     study = GeometryStudy(SHIFTS, draws=2, seed=SEED, horizon=4, motion=True)
-    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
-    rows, arrays = study_reference.geometry_rows(
-        world.reference("lewm", loops=False), drawn(content, 3, 4), SIGMAS, draws=2, seed=SEED
-    )
-    model = world.reference("lewm", loops=False)
+    result = answered(client, study, source())
+    given = drawn(content, 3, 4)
+    rows, arrays = study_reference.geometry_rows(model, given, SIGMAS, draws=2, seed=SEED)
     observed = np.array(
-        [
-            model.encode(pixels.model_input(frames[2:], model.image_size))
-            for _, frames, _ in drawn(content, 3, 4)
-        ]
+        [model.encode(pixels.model_input(frames[2:], model.image_size)) for _, frames, _ in given]
     )
     moves = np.linalg.norm(np.diff(observed, axis=1), axis=2)
     same(result.columns["motion_scale"], np.median(moves, axis=1), moves.max())
@@ -225,12 +203,12 @@ def test_geometry(client: AcpcClient, world: ServedWorld, content: PublicColumns
     assert result.arrays["view_draw"].tolist() == [0, 1, 0, 1]
 
 
-def test_sensitivity(client: AcpcClient, world: ServedWorld, content: PublicColumns) -> None:
+def test_sensitivity(client: AcpcClient, model: ReferenceModel, content: PublicColumns) -> None:
     """A step large enough that float32 keeps its digits; the smaller default is for the limit."""
     study = SensitivityStudy(probes=3, seed=SEED, horizon=4, step=0.02)
-    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
+    result = answered(client, study, source())
     rows = study_reference.sensitivity_rows(
-        world.reference("lewm", loops=False), drawn(content, 3, 4), probes=3, seed=SEED, step=0.02
+        model, drawn(content, 3, 4), probes=3, seed=SEED, step=0.02
     )
     check(result, rows, {"squared_norm": None}, ["anchor", "method", "probe"])
 
@@ -238,7 +216,7 @@ def test_sensitivity(client: AcpcClient, world: ServedWorld, content: PublicColu
 def test_both_sensitivity_estimates_agree(client: AcpcClient, content: PublicColumns) -> None:
     """At the small default step, anchor by anchor, within four standard errors."""
     study = SensitivityStudy(probes=24, horizon=1)
-    result = client.run_study("lewm", source(), study).result(timeout=GENEROUS_SECONDS)
+    result = answered(client, study, source())
     estimates = result.columns["squared_norm"].reshape(COUNT, 2, 24).mean(axis=2)
     apart = (estimates[:, 0] - estimates[:, 1]) / estimates.mean(axis=1)
     error = apart.std(ddof=1) / COUNT**0.5
@@ -251,36 +229,20 @@ def test_both_sensitivity_estimates_agree(client: AcpcClient, content: PublicCol
     ("history", "stored"), [(1, None), (3, None), (1, (3, 4))], ids=["frame", "history", "of-a-set"]
 )
 def test_planner(
-    client: AcpcClient,
-    world: ServedWorld,
-    content: PublicColumns,
-    history: int,
+    client: AcpcClient, model: ReferenceModel, content: PublicColumns, history: int,
     stored: tuple[int, int] | None,
-) -> None:
+) -> None:  # fmt: skip
     """Also on a set with more history and more future than the study asks for."""
     budget = (12, 4, 3, 3)
-    study = PlannerStudy(
-        SHIFTS,
-        seed=SEED,
-        budget=CemBudget(*budget),
-        sampling_seed=4,
-        history=history,
-        goal_offset=2,
-    )
+    asked = {"seed": SEED, "sampling_seed": 4, "history": history, "goal_offset": 2}
+    study = PlannerStudy(SHIFTS, budget=CemBudget(*budget), **asked)
     anchors: DatasetAnchors | AnchorSet = source(count=3)
     if stored is not None:
         anchors = client.anchors.create(source(count=3), history=stored[0], horizon=stored[1])
-    result = client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
+    result = answered(client, study, anchors)
+    given = drawn(content, *(stored or (history, 2)), count=3)
     rows, arrays = study_reference.planner_rows(
-        world.reference("lewm", loops=False),
-        drawn(content, *(stored or (history, 2)), count=3),
-        SIGMAS,
-        study_reference.Budget(*budget),
-        draws=1,
-        seed=SEED,
-        sampling_seed=4,
-        history=history,
-        goal_offset=2,
+        model, given, SIGMAS, study_reference.Budget(*budget), draws=1, **asked
     )
     exact = ["anchor", "shift", "severity", "draw", "first_divergence", "candidate_pairs"]
     features = ("acpc_one_step_q90", "acpc_q90", "displacement_q90")
@@ -302,16 +264,14 @@ def test_planner(
 def test_a_deterministic_shift_has_one_draw(client: AcpcClient, content: PublicColumns) -> None:
     shifts = [GaussianBlur(5), GaussianNoise(0.02)]
     drift = DriftStudy(shifts, draws=2, horizon=2, groups=2)
-    columns = client.run_study("lewm", source(), drift).result(timeout=GENEROUS_SECONDS).columns
+    columns = answered(client, drift, source()).columns
     assert columns["shift"].tolist() == [0, 1, 1] * COUNT
     assert columns["draw"].tolist() == [0, 0, 1] * COUNT
     assert columns["severity"].tolist() == [5.0, 0.02, 0.02] * COUNT
     planner = PlannerStudy(shifts, draws=2, budget=CemBudget(8, 3, 2, 2))
-    columns = (
-        client.run_study("lewm", source(count=2), planner).result(timeout=GENEROUS_SECONDS).columns
-    )
+    columns = answered(client, planner, source(count=2)).columns
     assert columns["shift"].tolist() == [0, 1, 1] * 2
     geometry = GeometryStudy(shifts, draws=2, horizon=2)
-    arrays = client.run_study("lewm", source(), geometry).result(timeout=GENEROUS_SECONDS).arrays
+    arrays = answered(client, geometry, source()).arrays
     assert arrays["encoder_views"].shape == (COUNT, 3, 16)
     assert arrays["view_shift"].tolist() == [0, 1, 1]

@@ -2,15 +2,13 @@
 
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from acpc.contract import DatasetAnchors, DriftStudy, GeometryStudy
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.cli import app
+from acpc_command import Acpc, acpc_command
 from acpc_lab.studies import bundle
 from acpc_lab.studies.bundle import verify
 from acpc_lab.studies.measuring import (
@@ -25,7 +23,6 @@ from acpc_lab.studies.measuring import (
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess
-from typer.testing import CliRunner
 
 ONE = "task,run,checkpoint,dataset,preset\nroom,3072,lewm,measured.h5,tworoom\n"
 TWO = """task,run,level,checkpoint,dataset,preset
@@ -51,25 +48,19 @@ STUDIES = {
 
 
 @pytest.fixture(scope="module")
-def acpc(world: ServedWorld, server: ServerProcess) -> Callable[..., Any]:
+def acpc(world: ServedWorld, server: ServerProcess) -> Acpc:
     write_public_dataset(world.dataset_root / "measured.h5", public_columns((60,) * 8, side=28))
-
-    def run(*arguments: object, target: str = server.address) -> Any:  # noqa: ANN401
-        environment = {"ACPC_TARGET": target, "COLUMNS": "200"}
-        return CliRunner().invoke(app, ["study", *map(str, arguments)], env=environment)
-
-    return run
+    return acpc_command("study", ACPC_TARGET=server.address)
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
-    acpc: Callable[..., Any], tmp_path: Path, name: str
+    acpc: Acpc, tmp_path: Path, name: str
 ) -> None:
     content, options = STUDIES[name]
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(content)
     answer = acpc(name, "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options)
-    assert answer.exit_code == 0, answer.stderr
     assert "done" in answer.stderr
     assert verify(out).difference is None
     assert not (out / JOURNAL).exists()
@@ -83,17 +74,16 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
         assert len(job["receipt"]["checkpoint_digest"]) == 64
         assert job["operation"].startswith("operations/")
         assert job["request"]["checkpoint"]["name"] == job["checkpoint"]
-    again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", target="nowhere:1")
-    assert again.exit_code == 0
+    again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", ACPC_TARGET="nowhere:1")
     assert json.loads(again.stdout)["answer"].keys() == held.evidence().summary.to_dict().keys()
     for figure in out.glob("figures/*"):
         figure.unlink()
-    assert acpc("plot", out, target="nowhere:1").exit_code == 0
+    acpc("plot", out, ACPC_TARGET="nowhere:1")
     assert verify(out).difference is None
 
 
 def test_rows_are_the_columns_the_server_answered(
-    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
+    acpc: Acpc, client: AcpcClient, tmp_path: Path
 ) -> None:
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(ONE)
@@ -101,16 +91,14 @@ def test_rows_are_the_columns_the_server_answered(
     anchors = DatasetAnchors("measured.h5", "tworoom", count=8)
     direct = client.run_study("lewm", anchors, study).result()
     _, options = STUDIES["drift"]
-    assert acpc(
-        "drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options
-    ).exit_code == 0  # fmt: skip
+    acpc("drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options)
     rows = bundle.read(out).evidence().rows
     for name, values in direct.columns.items():
         np.testing.assert_array_equal(getattr(rows, name), values)
 
 
 def test_the_scale_of_motion_and_the_embeddings_are_kept_where_asked_for(
-    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path
+    acpc: Acpc, client: AcpcClient, tmp_path: Path
 ) -> None:
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(ONE)
@@ -118,7 +106,7 @@ def test_the_scale_of_motion_and_the_embeddings_are_kept_where_asked_for(
     anchors = DatasetAnchors("measured.h5", "tworoom", count=4)
     direct = client.run_study("lewm", anchors, study).result()
     options = ["--anchors", 4, "--draws", 1, "--horizon", 2, "--perplexity", 2, "--motion"]
-    assert acpc("geometry", "--checkpoints", checkpoints, "--out", out, *options).exit_code == 0
+    acpc("geometry", "--checkpoints", checkpoints, "--out", out, *options)
     held = bundle.read(out).evidence()
     np.testing.assert_array_equal(held.rows.motion_scale, direct.columns["motion_scale"])
     np.testing.assert_array_equal(held.arrays["0.observed"], direct.arrays["observed"])
@@ -156,7 +144,7 @@ def interrupted(client: AcpcClient, rows: tuple[StudyCheckpoint, ...], out: Path
 
 
 def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
-    acpc: Callable[..., Any], client: AcpcClient, tmp_path: Path, rows: tuple[StudyCheckpoint, ...]
+    acpc: Acpc, client: AcpcClient, tmp_path: Path, rows: tuple[StudyCheckpoint, ...]
 ) -> None:
     out = tmp_path / "study"
     noted = interrupted(client, rows, out)
@@ -175,22 +163,16 @@ def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
     assert not list(out.iterdir()), "nothing is left of the measurement"
 
 
-def test_failures_have_exit_codes_and_leave_no_study(
-    acpc: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_failures_have_exit_codes_and_leave_no_study(acpc: Acpc, tmp_path: Path) -> None:
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(ONE.replace("lewm", "nowhere"))
     arguments = ["drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out]
-    answer = acpc(*arguments)
-    assert answer.exit_code == 1
-    assert "NOT_FOUND" in answer.stderr
+    assert "NOT_FOUND" in acpc(*arguments, code=1).stderr
     assert not out.exists(), "there is no job to go on with"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        answer = acpc(*arguments, "--timeout", 1, target=f"127.0.0.1:{taken.getsockname()[1]}")
-    assert answer.exit_code == 1
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+        acpc(*arguments, "--timeout", 1, ACPC_TARGET=nobody, code=1)
     checkpoints.write_text(ONE + "room,3072,pldm,measured.h5,tworoom\n")
-    answer = acpc(*arguments)
-    assert answer.exit_code == 2
-    assert "takes one checkpoint of each" in answer.stderr
+    assert "takes one checkpoint of each" in acpc(*arguments, code=2).stderr
     assert not (out / "study.json").exists()

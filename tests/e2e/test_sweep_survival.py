@@ -13,10 +13,13 @@ import pytest
 from acpc_client import AnchorArrays, Result
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
+from anchor_wire import anchor_arrays
 from job_world import JobWorld
 from server_process import ServerProcess
 from waiting import wait_until
 
+# Of anchors of one's own.
+FORM = {"steps": 11, "size": (28, 28), "block": 10}
 CLIENT_KILLS = 2
 SERVER_KILLS = 1
 ACPC = str(Path(sys.executable).with_name("acpc"))
@@ -37,18 +40,6 @@ def write_sweep(folder: Path, name: str, **more: object) -> Path:
     file = folder / "sweep.yaml"
     file.write_text(json.dumps(document))  # JSON is YAML
     return file
-
-
-def windows(count: int) -> dict[str, np.ndarray]:
-    """Arrays of anchors of one's own."""
-    rng = np.random.default_rng(0)
-    return {
-        "frames": rng.integers(0, 256, (count, 11, 28, 28, 3), np.uint8),
-        "action_blocks": rng.standard_normal((count, 10, 10)).astype(np.float32),
-        "endpoint_states": rng.standard_normal((count, 2)),
-        "labels": np.arange(count) % 2,
-        "anchor_ids": np.arange(count),
-    }
 
 
 def scores(results: SweepResults) -> list[bytes]:
@@ -114,7 +105,9 @@ def test_a_pattern_of_given_views_goes_on_after_kills(
     groups = ("agent_colour:1", "agent_size:0.5", "light:1")
     views = {name: rng.integers(0, 256, (40, 2, 3, 28, 28, 3), np.uint8) for name in groups}
     with AcpcClient(job_server.address) as client:
-        stored = client.anchors.upload(AnchorArrays(history=3, **windows(40)), views=views)
+        stored = client.anchors.upload(
+            AnchorArrays(history=3, **anchor_arrays(40, **FORM)), views=views
+        )
     common = {"anchors": {"set": stored.digest}, "seeds": [0], "protocol": {"draws": 2}}
 
     def sweep(name: str, given: object) -> Path:
@@ -196,7 +189,7 @@ def test_anchors_of_ones_own_are_uploaded_once(
         pytest.raises(SweepFileError, match=r"anchors: .*\.npz"),
     ):
         Sweep.load(file).run(client)
-    np.savez(folder / "windows.npz", **windows(6))
+    np.savez(folder / "windows.npz", **anchor_arrays(6, **FORM))
     with AcpcClient(job_server.address) as client:
         results = Sweep.load(file).run(client, poll=0.05)
         digests = [item.digest for item in client.anchors.list() if item.description == "sweep own"]

@@ -1,7 +1,6 @@
 """The package of "bring your own model", installed beside a real server, against float64 loops."""
 
 import json
-import math
 import os
 import shutil
 import sys
@@ -19,7 +18,6 @@ import score_reference
 import torch
 import wire
 from acpc.contract import DatasetAnchors, GaussianNoise, Occlusion, Perturbation, ScoreProtocol
-from acpc_client import CheckpointScore
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
@@ -27,16 +25,17 @@ from acpc_server.errors import UnsafeCheckpoint
 from acpc_server.models import load_checkpoint
 from conv_reference import ConvReference
 from installed_package import install
-from numpy.typing import ArrayLike
-from score_reference import ReferenceScore
-from served_world import ServedWorld
-from server_process import ServerProcess
+from planning_wire import OF_EACH
+from served_world import ServedWorld, served
+from test_pair_agreement import shown
+from test_pair_agreement import worst as worst_of_pair
+from test_score_agreement import gap
+from test_score_agreement import worst as worst_of_score
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 SOURCE = Path(__file__).parents[2] / "examples" / "bring_your_own"
 CHECKPOINTS = SOURCE / "checkpoints"
-TOLERANCE = 1e-4
 COUNT, HORIZON, DRAWS, SEED, ANCHOR = 16, 4, 2, 7, 5
 
 
@@ -51,25 +50,8 @@ def conv_client(
 ) -> Iterator[AcpcClient]:
     state = tmp_path_factory.mktemp("state")
     environment = {"PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])}
-    with (
-        ServerProcess(CHECKPOINTS, world.dataset_root, state, environment=environment) as process,
-        AcpcClient(process.address) as client,
-    ):
+    with served(CHECKPOINTS, world.dataset_root, state, environment=environment) as client:
         yield client
-        assert process.bugs() == []
-
-
-def gap(found: ArrayLike, wanted: ArrayLike) -> float:
-    """Largest relative error; NaN must meet NaN."""
-    a, b = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
-    assert a.shape == b.shape
-    assert (np.isnan(a) == np.isnan(b)).all()
-    return float(np.nanmax(np.abs(a - b) / np.maximum(np.abs(b), 1e-12)))
-
-
-def shown(label: str, error: float) -> None:
-    print(f"{label}: largest relative error {error:.2e}")
-    assert error <= TOLERANCE
 
 
 def test_the_server_knows_the_family(conv_client: AcpcClient) -> None:
@@ -94,16 +76,7 @@ def test_compare_pair(conv_client: AcpcClient) -> None:
         for draw in range(DRAWS)
     ]
     wanted = pair_reference.compare(model, history, blocks, views, future=future)
-    errors = []
-    for found, reference in zip(answer.results, wanted, strict=True):
-        errors += [
-            gap(found.step_distances, reference.step_distances),
-            gap([found.acpc, found.acpc_one_step], [reference.acpc, reference.acpc_one_step]),
-            gap(found.encoder_shift, reference.encoder_shift),
-            gap(found.error_drift.clean_error, reference.clean_error),
-            gap(found.error_drift.perturbed_error, reference.perturbed_error),
-        ]
-    shown("ComparePair", max(errors))
+    shown("ComparePair", worst_of_pair(answer, wanted))
 
 
 def test_certify_pool(conv_client: AcpcClient) -> None:
@@ -130,42 +103,17 @@ def test_certify_pool(conv_client: AcpcClient) -> None:
             clean, rolled(other), goal, mean=False, weights=metrics.uniform(HORIZON)
         )
         errors = [gap(answer.clean_costs, wanted.clean_costs)]
-        errors += [
-            gap(getattr(view, name), getattr(wanted, name))
-            for name in (
-                "perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step",
-                "acpc",
-            )
-        ]  # fmt: skip
+        errors += [gap(getattr(view, name), getattr(wanted, name)) for name in OF_EACH]
         shown(f"CertifyPool, draw {draw}", max(errors))
-
-
-def worst(found: CheckpointScore, wanted: ReferenceScore) -> float:
-    values = found.anchor_values
-    assert values.partner.tolist() == wanted.partner
-    edge = min(abs(d - wanted.ir_raw - 0.1) for d in wanted.distance if not math.isnan(d))
-    assert edge > 10 * TOLERANCE * wanted.ir_raw  # so near that float32 could decide
-    assert found.sr == wanted.sr
-    return max(
-        gap(found.ir_raw, wanted.ir_raw),
-        gap(values.radius, wanted.radius),
-        gap(values.motion_scale, wanted.motion_scale),
-        gap(values.different_state_distance, wanted.distance),
-        gap(values.draw_radius, wanted.draw_radius),
-        gap(found.median_latent_distance, wanted.median_latent_distance),
-    )
 
 
 @pytest.mark.parametrize("shift", [GaussianNoise(0.08), Occlusion(0.3)], ids=str)
 def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld, shift: Perturbation) -> None:
     """With a reference: both checkpoints, and the verdict on the one trained with noise."""
-    job = conv_client.score_checkpoint(
-        "conv-augmented",
-        DatasetAnchors("tworoom.h5", "tworoom", count=COUNT),
-        shift,
-        reference="conv-base",
-        protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
-    )
+    source = DatasetAnchors("tworoom.h5", "tworoom", count=COUNT)
+    protocol = ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON)
+    asked = {"reference": "conv-base", "protocol": protocol}
+    job = conv_client.score_checkpoint("conv-augmented", source, shift, **asked)
     score = job.result(timeout=GENEROUS_SECONDS)
     anchors = score_reference.draw_anchors(
         world.columns, history=1, horizon=HORIZON, count=COUNT, seed=9101, frameskip=5
@@ -176,7 +124,7 @@ def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld, shift: Pe
             ConvReference.of(CHECKPOINTS / name), anchors, shift.to_spec(),
             history=1, draws=DRAWS, seed=SEED,
         )  # fmt: skip
-        shown(f"ScoreCheckpoint, {name}", worst(found, wanted))
+        shown(f"ScoreCheckpoint, {name}", worst_of_score(found, wanted, anchors.ids, 0.1))
     relative = metrics.relative_ir(score.checkpoint.ir_raw, score.reference.ir_raw)
     assert score.verdict.ir_relative == pytest.approx(relative, rel=1e-9)
 

@@ -15,7 +15,6 @@ from acpc_client.errors import Unauthenticated
 from acpc_server.access import Role, create_key
 from credentials import Authority
 from served_world import ServedWorld
-from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 PROBE = [sys.executable, "-m", "acpc_server.health_check", "--timeout", str(GENEROUS_SECONDS)]
@@ -28,17 +27,13 @@ def path() -> Iterator[Path]:
         yield Path(folder) / "acpc.sock"
 
 
-def server(world: ServedWorld, state: Path, **flags: object) -> ServerProcess:
-    return ServerProcess(world.checkpoint_root, world.dataset_root, state, **flags)
-
-
 def test_both_clients_and_the_probe_and_what_a_dead_server_left(
     world: ServedWorld, path: Path, tmp_path: Path
 ) -> None:
     other = path.with_name("other.sock")
     sockets = f"unix:{path},unix://{other}"
     arguments = ("lewm", wire.frames(2), wire.blocks(3))
-    with server(world, tmp_path, listen=sockets, port=-1, socket_mode="600") as served:
+    with world.server(tmp_path, listen=sockets, port=-1, socket_mode="600") as served:
         assert served.port == -1
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with AcpcClient(f"unix:{path}") as client:
@@ -53,7 +48,7 @@ def test_both_clients_and_the_probe_and_what_a_dead_server_left(
         probed = processes.run([*PROBE, "--host", f"unix:{path}"])
         assert "SERVING" in probed.stdout
         with pytest.raises(RuntimeError, match="another server listens there"):
-            server(world, tmp_path / "second", listen=f"unix:{path}").start()
+            world.server(tmp_path / "second", listen=f"unix:{path}").start()
         assert path.is_socket()
         served.kill()
         assert path.is_socket()
@@ -72,7 +67,7 @@ def test_a_socket_beside_tls_is_plain_text_and_wants_credentials(
     keys = tmp_path / "keys.json"
     key = create_key(keys, principal="ci", tenant="lab", roles=frozenset(Role), expires=None)
     secure = {"tls_certificate": certificate, "tls_key": key_file, "listen": f"unix:{path}"}
-    with server(world, tmp_path / "state", keys_file=keys, **secure) as served:
+    with world.server(tmp_path / "state", keys_file=keys, **secure) as served:
         with AcpcClient(f"unix:{path}", token=key) as client:
             assert client.checkpoints.get("lewm")
         with AcpcClient(f"unix:{path}") as client, pytest.raises(Unauthenticated):

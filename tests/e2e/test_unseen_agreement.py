@@ -10,7 +10,7 @@ from acpc_client import NumericMode
 from acpc_client.sync.client import AcpcClient
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 from rounding_world import Network, check_agreement
-from server_process import ServerProcess
+from served_world import served
 from waiting import GENEROUS_SECONDS
 
 # Each with its dataset.
@@ -36,12 +36,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
     (root / "datasets").mkdir()
     for name, columns in DATASETS.items():
         write_public_dataset(root / "datasets" / name, columns)
-    with (
-        ServerProcess(root / "checkpoints", root / "datasets", root / "state") as server,
-        AcpcClient(server.address) as client,
-    ):
+    with served(root / "checkpoints", root / "datasets", root / "state") as client:
         yield client
-        assert server.bugs() == []
 
 
 @pytest.mark.parametrize("shift", [GaussianNoise(0.005), GaussianNoise(0.06), Resize(0.5)], ids=str)
@@ -55,20 +51,13 @@ def test_raw_ir_is_as_near_as_it_says(client: AcpcClient, name: str, shift: Pert
     wanted = score_reference.score(
         network.reference, anchors, shift.to_spec(), history=3, draws=DRAWS, seed=SEED
     )
-    found = {
-        mode: client.score_checkpoint(
-            name,
-            DatasetAnchors(dataset, "tworoom", count=COUNT, seed=55),
-            shift,
-            protocol=ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON),
-            numeric_mode=mode,
-        ).result(timeout=GENEROUS_SECONDS)
-        for mode in (NumericMode.FP32, NumericMode.FP64)
-    }
-    for mode, score in found.items():
-        said = check_agreement(score.checkpoint, wanted.ir_raw)
+    source = DatasetAnchors(dataset, "tworoom", count=COUNT, seed=55)
+    protocol = ScoreProtocol(draws=DRAWS, seed=SEED, horizon=HORIZON)
+    for mode in (NumericMode.FP32, NumericMode.FP64):
+        asked = {"protocol": protocol, "numeric_mode": mode}
+        exact = client.score_checkpoint(name, source, shift, **asked).result(GENEROUS_SECONDS)
+        said = check_agreement(exact.checkpoint, wanted.ir_raw)
         print(f"{name} {shift} {mode!s}: {said}")
-    exact = found[NumericMode.FP64]
     assert exact.receipt.numeric_mode is NumericMode.FP64
     assert exact.checkpoint.ir_raw == pytest.approx(wanted.ir_raw, rel=1e-9)
     assert exact.checkpoint.sr == wanted.sr

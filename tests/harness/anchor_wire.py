@@ -14,13 +14,16 @@ STEPS = HISTORY + HORIZON
 SMALL = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
 
 
-def anchor_arrays(count: int = COUNT, seed: int = 0, steps: int = STEPS) -> dict[str, np.ndarray]:
+def anchor_arrays(
+    count: int = COUNT, seed: int = 0, *, steps: int = STEPS,
+    size: tuple[int, int] = (HEIGHT, WIDTH), block: int = 4,
+) -> dict[str, np.ndarray]:  # fmt: skip
     """Arrays of a good set; frames that compress, but not to nothing."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.integers(0, 256, (count, steps, HEIGHT // 2, WIDTH // 2, 3), np.uint8)
+    rng, (height, width) = np.random.default_rng(seed), size
+    coarse = rng.integers(0, 256, (count, steps, height // 2, width // 2, 3), np.uint8)
     return {
         "frames": coarse.repeat(2, axis=2).repeat(2, axis=3),
-        "action_blocks": rng.standard_normal((count, steps - 1, 4), np.float32),
+        "action_blocks": rng.standard_normal((count, steps - 1, block), np.float32),
         "endpoint_states": rng.standard_normal((count, 2)),
         "labels": rng.integers(0, 2, count),
         "anchor_ids": rng.permutation(count),

@@ -36,7 +36,7 @@ def _dino_of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(world: ServedWorld) -> Iterator[ServerProcess]:
-    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
+    with world.server() as process:
         yield process
         assert process.bugs() == []
 

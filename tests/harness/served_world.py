@@ -1,11 +1,15 @@
 """Checkpoints and a dataset on disk for a server to serve, and what a test may know about them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from acpc_client.sync.client import AcpcClient
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import PublicColumns, public_columns, write_public_dataset
 from reference_model import ReferenceModel
+from server_process import ServerProcess
 
 # Name of the folder: family and seed of its weights. Block width is frameskip 5 x 2 actions.
 SMALL = {"lewm": ("lewm", 0), "lewm-base": ("lewm", 3), "pldm": ("pldm", 1)}
@@ -22,11 +26,24 @@ class ServedWorld:
     state_dir: Path
     columns: PublicColumns
 
+    def server(self, state_dir: Path | None = None, **flags: object) -> ServerProcess:
+        """A server of this world, by default on its own state folder."""
+        state = state_dir or self.state_dir
+        return ServerProcess(self.checkpoint_root, self.dataset_root, state, **flags)
+
     @staticmethod
     def reference(name: str, *, loops: bool = True) -> ReferenceModel:
         """Float64 forward of a small checkpoint."""
         family, seed = SMALL[name]
         return ReferenceModel.of(public_config(family=family), seed, loops=loops)
+
+
+@contextmanager
+def served(*roots: Path, **flags: object) -> Iterator[AcpcClient]:
+    """A client of a server of these roots, in which no bug is found."""
+    with ServerProcess(*roots, **flags) as process, AcpcClient(process.address) as client:
+        yield client
+        assert process.bugs() == []
 
 
 def write_world(root: Path) -> ServedWorld:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
@@ -138,6 +139,12 @@ class ServerProcess:
     def log(self) -> list[LogLine]:
         """The log lines of the current process so far; text that is not JSON under ``event``."""
         return [_parsed(line) for line in list(self._lines)]
+
+    def metrics(self) -> str:
+        """The page of its metrics."""
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=GENEROUS_SECONDS) as page:
+            return str(page.read().decode())
 
     def bugs(self) -> list[str]:
         """Faults of its own that the server has logged so far; a sound one has none."""

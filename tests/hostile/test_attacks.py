@@ -26,7 +26,7 @@ MAX_FLOOD_MIB = 512
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     world = write_world(tmp_path_factory.mktemp("world"))
-    with ServerProcess(world.checkpoint_root, world.dataset_root, world.state_dir) as process:
+    with world.server() as process:
         yield process
         assert process.bugs() == []
 

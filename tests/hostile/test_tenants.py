@@ -17,7 +17,6 @@ from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from job_world import JobCaller
 from served_world import write_world
-from server_process import ServerProcess
 from tenants import Tenants, make_tenants
 from waiting import GENEROUS_SECONDS
 
@@ -37,10 +36,8 @@ def tenants(folder: Path) -> Tenants:
 
 @pytest.fixture(scope="module")
 def channel(folder: Path, tenants: Tenants) -> Iterator[grpc.Channel]:
-    world = write_world(folder)
-    roots = world.checkpoint_root, world.dataset_root, world.state_dir
     with (
-        ServerProcess(*roots, keys_file=tenants.keys_file) as server,
+        write_world(folder).server(keys_file=tenants.keys_file) as server,
         grpc.insecure_channel(server.address) as opened,
     ):
         yield opened

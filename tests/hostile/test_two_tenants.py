@@ -14,7 +14,6 @@ from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
 from job_world import JobCaller
 from served_world import write_world
-from server_process import ServerProcess
 from tenants import make_tenants
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -26,10 +25,9 @@ PAIRS = 30
 @pytest.mark.slow
 def test_another_tenant_is_served(tmp_path: Path) -> None:
     world, tenants = write_world(tmp_path), make_tenants(tmp_path)
-    roots = world.checkpoint_root, world.dataset_root, world.state_dir
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     given = {"metadata": tenants.metadata("victim"), "timeout": GENEROUS_SECONDS}
-    with ServerProcess(*roots, keys_file=tenants.keys_file) as server:
+    with world.server(keys_file=tenants.keys_file) as server:
         command = [sys.executable, ADVERSARY, server.address, "--key", tenants.keys["adversary"]]
         for name, count in HOLDS.items():
             command += [f"--{name}", str(count)]
