@@ -123,7 +123,7 @@ def endpoints(rng: np.random.Generator) -> tuple[Floats, Floats]:
 
 def report(tallies: dict[tuple[str, str], Tally], sigma: float, console: Console) -> None:
     """One row per checkpoint and planner."""
-    table = Table(title=f"Planning through camera noise of sigma {sigma}")
+    table = Table(title=f"Planning through camera noise of sigma {sigma}", box=None)
     counted = (Decision.ACCEPT, *REMEDIES, Decision.BRAKE)
     for column in ("checkpoint", "planner", "steps", *counted, "left", "largest"):
         words = column in ("checkpoint", "planner")
@@ -140,8 +140,9 @@ def report(tallies: dict[tuple[str, str], Tally], sigma: float, console: Console
     console.print(table)
     console.print(
         f"accept: control steps whose winner provably stays the winner in all {DRAWS} views;\n"
-        "shrink, earlier: those that a remedy certified; brake: those without a certified choice,\n"
-        "which the planner that never asks acts on all the same.\n"
+        "shrink, earlier: those that a remedy certified;\n"
+        "brake: those without a certified choice, which the planner that never asks\n"
+        "acts on all the same.\n"
         "left, largest: median and largest distance to the goal at the end of an episode;\n"
         f"the room is 1 high, and below {ARRIVED} is arrived."
     )
