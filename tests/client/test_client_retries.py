@@ -52,20 +52,25 @@ def test_two_calls_have_two_request_ids(
 
 
 @pytest.mark.parametrize(
-    ("refusal", "kind", "sent"),
+    ("refusal", "kind", "sent", "words"),
     [
-        (UNAVAILABLE, Unavailable, 3),
-        (FULL, ResourceExhausted, 1),
-        (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1),
-        (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1),
+        (UNAVAILABLE, Unavailable, 3, ""),
+        (FULL, ResourceExhausted, 1, ""),
+        (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1, ""),
+        (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1, "--timeout"),
     ],
     ids=["unavailable", "full", "internal", "late"],
 )
 def test_attempts_end(
-    refusal: Any, kind: type[AcpcError], sent: int, side: Any, counterparty: Counterparty
+    refusal: Any,
+    kind: type[AcpcError],
+    sent: int,
+    words: str,
+    side: Any,
+    counterparty: Counterparty,
 ) -> None:
     counterparty.refusals["GetCheckpoint"].extend([refusal] * 5)
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=words):
         side.ask(lambda client: client.checkpoints.get("a"))
     assert len(counterparty.requests["GetCheckpoint"]) == sent
 

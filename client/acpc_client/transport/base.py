@@ -21,6 +21,7 @@ from acpc_client.errors import (
     DeadlineExceeded,
     TlsMismatch,
     Unavailable,
+    extended,
     from_rpc_error,
 )
 from acpc_client.inputs import unsigned
@@ -119,6 +120,7 @@ class Transport(ABC):
         error = from_rpc_error(raised, request_id)
         if isinstance(error, DeadlineExceeded) and not error.domain:
             self._unheard()
+            error = extended(error, "no answer came in time: wait longer (timeout=, --timeout)")
         if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
             from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
 
