@@ -40,7 +40,8 @@ _CAUSES = re.compile(
     r"|DNS resolution failed|address lookup failed"  # gRPC 1.76, and newer ones
     r"|no such file or directory|permission denied"
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received"
-    r"|failed parsing HTTP/2",  # another program has the port
+    r"|failed parsing HTTP/2"  # another program has the port
+    r"|deadline exceeded",
     re.IGNORECASE,
 )
 # With these, no connection came about, so nothing was sent.

@@ -20,7 +20,9 @@ class _Stdout(io.TextIOWrapper):
 
     def __init__(self, plain: io.TextIOWrapper) -> None:
         modes = plain.line_buffering, plain.write_through
-        super().__init__(plain.buffer, plain.encoding, plain.errors, None, *modes)
+        # What the encoding lacks, as a file's name that is no UTF-8, is escaped.
+        errors = "backslashreplace" if plain.errors == "strict" else plain.errors
+        super().__init__(plain.buffer, plain.encoding, errors, None, *modes)
 
     def write(self, text: str, /) -> int:
         """Writes text."""

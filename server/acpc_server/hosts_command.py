@@ -34,7 +34,10 @@ def hosts(
     file = state_dir / "jobs.sqlite"
     if not jobs_url and not file.is_file():
         raise FailedPrecondition(f"there is no job record {file}; see --jobs-url and --state-dir")
-    record = Record(jobs_url or f"sqlite:///{file.resolve()}")
+    try:
+        record = Record(jobs_url or f"sqlite:///{file.resolve()}")
+    except (*RECORD_ERRORS, ValueError, ImportError) as error:
+        raise FailedPrecondition(f"--jobs-url: no database's URL ({first_line(error)})") from error
     try:
         found = sorted(Hosts(record).read().items())
     except RECORD_ERRORS as error:

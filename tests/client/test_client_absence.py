@@ -15,6 +15,7 @@ from acpc_client import AcpcClient
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
+    DeadlineExceeded,
     NotFound,
     ResourceExhausted,
     ServerAway,
@@ -132,6 +133,14 @@ def test_patience_is_short_before_the_first_contact() -> None:
     assert absence.answered()
     assert not absence.answered()
     assert told[2:] == ["back"]
+
+
+def test_a_deadline_without_an_answer_is_told_in_few_words() -> None:
+    told: list[str] = []
+    contact = Contact("gpu:1")
+    late = contact.explained(DeadlineExceeded("Deadline Exceeded", reason=""))
+    Absence(contact, 5.0, lines(told)).failed(late)
+    assert told == ["no server answers at gpu:1 (deadline Exceeded); trying for 5 s"]
 
 
 def test_patience_without_end_is_said_in_words() -> None:

@@ -1,5 +1,6 @@
 """The command line as an operator meets it: exit codes, and one line for what is wrong."""
 
+import io
 import json
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import processes
 import pytest
 import torch
+from acpc.command_line import reported
 from acpc_server.cli import app, main
 from acpc_server.models.loader import load_checkpoint
 from PIL import Image
@@ -171,6 +173,14 @@ def test_a_path_that_cannot_be_is_one_line(run: Run, command: list[str]) -> None
     assert refused.returncode == 1
     assert refused.stderr.startswith("FAILED_PRECONDITION: xxx")
     assert "File name too long" in refused.stderr
+
+
+def test_a_name_that_is_no_utf8_is_printed_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(held, "utf-8"))
+    with reported(pytest.fail):
+        print("wrote \udcff")
+    assert held.getvalue() == rb"wrote \udcff" + b"\n"
 
 
 def test_without_a_command_it_shows_its_help(run: Run) -> None:

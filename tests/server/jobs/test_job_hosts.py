@@ -84,6 +84,13 @@ def test_operators_are_told_who_is_on_the_record(hosts: Hosts, record_url: str) 
     ]
 
 
+@pytest.mark.parametrize("url", ["x", "postgresql://h:port/d", "nothing://h/d"])
+def test_a_url_of_no_database_is_told(url: str) -> None:
+    shown = CliRunner().invoke(app, ["hosts", "--jobs-url", url])
+    assert isinstance(shown.exception, FailedPrecondition), shown.exception
+    assert shown.exception.message.startswith("--jobs-url: no database's URL (")
+
+
 def test_a_record_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["hosts", "--state-dir", str(tmp_path)])
     assert isinstance(shown.exception, FailedPrecondition)
