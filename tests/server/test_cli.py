@@ -123,10 +123,8 @@ def test_convert_keeps_the_numbers_and_never_overwrites(
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     assert done.stdout == f"wrote {target} (lewm, digest {digest(checkpoint)})\n"
-    assert [path.name for path in sorted(target.iterdir())] == [
-        "config.json",
-        "weights.safetensors",
-    ]
+    files = sorted(path.name for path in target.iterdir())
+    assert files == ["config.json", "weights.safetensors"]
     assert digest(target) == digest(checkpoint)
     again = run(*arguments)
     assert again.returncode == 1

@@ -13,7 +13,7 @@ import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import load_checkpoint
-from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
 COMMIT = "1f" * 20
@@ -31,9 +31,8 @@ class Hub(http.server.ThreadingHTTPServer):
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
-        blob = hashlib.new(
-            "sha1", b"blob %d\0" % len(data) + data, usedforsecurity=False
-        ).hexdigest()
+        stored = b"blob %d\0" % len(data) + data
+        blob = hashlib.new("sha1", stored, usedforsecurity=False).hexdigest()
         entry = {"type": "file", "size": len(data), "path": name, "rfilename": name}
         if name.endswith(".json"):
             return entry | {"oid": blob, "blobId": blob}
@@ -144,14 +143,11 @@ def test_other_bytes_than_the_hub_described_are_refused(
 
 def test_files_that_no_server_reads_lead_to_import(hub: Hub, tmp_path: Path) -> None:
     hub.files = {"lewm_epoch_3_object.ckpt": b"PK"}
-    said = pull("someone/wm", tmp_path / "new")
-    assert "acpc-server import" in said
+    assert "acpc-server import" in pull("someone/wm", tmp_path / "new")
 
 
 def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> None:
-    state = dict(random_state_dict(public_config()))
-    torch.save(state, tmp_path / "w.pt")
-    hub.files["weights_epoch_2.pt"] = (tmp_path / "w.pt").read_bytes()
+    hub.files["weights_epoch_2.pt"] = hub.files["weights.pt"]
     pull("someone/wm", tmp_path / "new", "--weights", "*_2.pt")
     names = {x.name for x in (tmp_path / "new").iterdir()}
     assert names == {"config.json", "weights_epoch_2.pt", "source.json"}

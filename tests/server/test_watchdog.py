@@ -17,39 +17,30 @@ class Patient:
 
     def __init__(self, seconds: float = 10.0, *, each_alone: bool = False) -> None:
         self.wrong = ""
-        self.check = Check(
-            "part",
-            lambda: self.wrong,
-            seconds,
-            71,
-            ready_seconds=seconds / 2,
-            each_alone=each_alone,
-        )
+        ready = seconds / 2
+        look = lambda: self.wrong  # noqa: E731
+        self.check = Check("part", look, seconds, 71, ready_seconds=ready, each_alone=each_alone)
 
 
-def observed(patient: Patient, *looks: tuple[str, float]) -> float:
-    for wrong, elapsed in looks:
-        patient.wrong = wrong
+ILL = ("ill", 1.0)
+LOOKS = {
+    "time counts from the first look that found it": (
+        False, [("ill", 2.0), ILL, ("ill", 1.5)], 2.5),
+    "another call is another matter": (
+        True, [("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)], 0.0),
+    "another word for what is wrong is the same matter": (
+        False, [("for 1 s", 2.0), ("for 2 s", 2.0), ("for 3 s", 2.0)], 4.0),
+    "what comes and goes counts less what was well": (False, [ILL, ILL, ILL, ("", 1.0)] * 5, 5.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LOOKS)
+def test_for_how_long_something_is_wrong(case: str) -> None:
+    each_alone, looks, seconds = LOOKS[case]
+    patient = Patient(each_alone=each_alone)
+    for patient.wrong, elapsed in looks:
         patient.check.observe(elapsed)
-    return patient.check.wrong_seconds
-
-
-def test_time_counts_from_the_first_look_that_found_it() -> None:
-    assert observed(Patient(), ("ill", 2.0), ("ill", 1.0), ("ill", 1.5)) == 2.5
-
-
-def test_another_call_is_another_matter() -> None:
-    looks = ("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)
-    assert observed(Patient(each_alone=True), *looks) == 0.0
-
-
-def test_another_word_for_what_is_wrong_is_the_same_matter() -> None:
-    assert observed(Patient(), ("for 1 s", 2.0), ("for 2 s", 2.0), ("for 3 s", 2.0)) == 4.0
-
-
-def test_what_comes_and_goes_counts_less_what_was_well() -> None:
-    looks = [("ill", 1.0), ("ill", 1.0), ("ill", 1.0), ("", 1.0)] * 5
-    assert observed(Patient(), *looks) == 5.0
+    assert patient.check.wrong_seconds == seconds
 
 
 def test_a_check_that_raises_is_wrong() -> None:

@@ -49,11 +49,6 @@ def test_one_uri_of_the_standard_s_form_makes_a_spiffe_id(uris: tuple[str, ...])
     assert CertificateNames.of(ROOT.issue("x", spiffe=uris).certificate).spiffe == ""
 
 
-def test_a_common_name_is_no_spiffe_id() -> None:
-    found = CertificateNames.of(ROOT.issue("spiffe://d/p").certificate)
-    assert found.spiffe == ""
-
-
 def test_a_connection_without_a_certificate_names_nobody() -> None:
     assert PeerCertificates().names({}, None) is None
 

@@ -108,9 +108,8 @@ def test_longer_windows_draw_other_anchors_and_leave_the_endpoint(
 
 def test_windows_hold_the_frames_that_are_used(tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    with pytest.raises(
-        InvalidArgument, match="window_future_frames: found 2, but 3 future frames are used"
-    ):
+    words = "window_future_frames: found 2, but 3 future frames are used"
+    with pytest.raises(InvalidArgument, match=words):
         select(tmp_path, window_future_frames=2)
 
 
@@ -159,9 +158,8 @@ def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Pa
     assert len(expected) == 5
     found = select(tmp_path, one_per_episode=True, count=5)
     assert found.anchor_ids.tolist() == expected
-    with pytest.raises(
-        InvalidArgument, match=r"count: is 6, .*only 5 episodes with a window of 15"
-    ):
+    words = r"count: is 6, .*only 5 episodes with a window of 15"
+    with pytest.raises(InvalidArgument, match=words):
         select(tmp_path, one_per_episode=True, count=6)
 
 
@@ -215,13 +213,9 @@ def test_frames_read_in_parts_are_those_of_the_batch(
     whole = select(tmp_path)
     monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
     with open_below(tmp_path, "a.h5") as dataset:
-        drawn = drawn_anchors(
-            dataset,
-            load_task("tworoom", tmp_path),
-            AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3),
-            history=HISTORY,
-            horizon=HORIZON,
-        )
+        task, window = load_task("tworoom", tmp_path), {"history": HISTORY, "horizon": HORIZON}
+        source = AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3)
+        drawn = drawn_anchors(dataset, task, source, **window)
         assert list(drawn.cuts()) == [(i, min(i + 4, COUNT)) for i in range(0, COUNT, 4)]
         parts = [drawn.read_frames(start, stop) for start, stop in drawn.cuts()]
         np.testing.assert_array_equal(np.concatenate(parts), whole.frames)

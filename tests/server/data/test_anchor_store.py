@@ -2,11 +2,13 @@
 
 import dataclasses
 import os
+import resource
 import shutil
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +37,9 @@ from anchor_batches import (
     part,
     put,
     store,
+    unused,
 )
 from public_dataset import public_columns, write_public_dataset
-
-
-def unused(_digest: str) -> bool:
-    return False
 
 
 @pytest.mark.parametrize(("cut", "packed"), [(1, True), (4, False), (COUNT, True)])
@@ -278,23 +277,6 @@ def test_a_wrong_expectation_begins_anew(tmp_path: Path) -> None:
     assert where.list() == []
 
 
-@pytest.mark.parametrize(
-    ("limits", "said", "reason"),
-    [
-        ({"set_bytes": 15_000}, {}, "ANCHOR_SET_TOO_LARGE"),
-        ({"store_bytes": 15_000}, {}, "ANCHOR_STORE_FULL"),
-        ({"set_anchors": 10}, {}, "ANCHOR_SET_TOO_LARGE"),
-    ],
-)
-def test_quotas(tmp_path: Path, limits: dict[str, int], said: dict[str, int], reason: str) -> None:
-    where = store(tmp_path, **limits)
-    with pytest.raises(ResourceExhausted) as caught:
-        put(where, anchors(), header(**said), 1)
-    assert caught.value.reason == reason
-    # What did not fit is gone, and keeps nobody out.
-    assert put(where, anchors(2), header("small", anchors=2), 1).anchors == 2
-
-
 def test_arrays_that_a_score_must_hold_are_bounded(tmp_path: Path) -> None:
     shard = anchors(1, endpoint_states=np.zeros((1, 2**20)))
     with store(tmp_path, set_bytes=2**30, store_bytes=2**30).upload(header(anchors=50)) as upload:
@@ -338,12 +320,6 @@ def test_a_name_that_is_no_digest_reaches_no_file(tmp_path: Path, digest: str) -
             call(digest)
 
 
-def damage(path: Path, at: float) -> None:
-    data = bytearray(path.read_bytes())
-    data[int(at * (len(data) - 1))] ^= 0x55
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize("name", ["00000000.npz", "00000004.npz", "anchors.npz", "set.json"])
 def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
     """Wherever a byte is flipped: the right values, or a refusal."""
@@ -352,8 +328,9 @@ def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
     path = tmp_path / "anchors/sets" / digest / name
     whole, refused = path.read_bytes(), 0
     for at in np.linspace(0, 1, 23):
-        path.write_bytes(whole)
-        damage(path, at)
+        damaged = bytearray(whole)
+        damaged[int(at * (len(whole) - 1))] ^= 0x55
+        path.write_bytes(damaged)
         try:
             stored = where.open(digest)
             frames = stored.read_frames(0, COUNT)
@@ -363,10 +340,8 @@ def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
             refused += 1
             continue
         np.testing.assert_array_equal(frames, batch.frames)
-        for array, wanted in zip(
-            stored.small_arrays().values(), batch.small_arrays().values(), strict=True
-        ):
-            np.testing.assert_array_equal(array, wanted)
+        for kind, array in stored.small_arrays().items():
+            np.testing.assert_array_equal(array, batch.small_arrays()[kind])
     assert refused > 5
     where.delete(digest, unused)
 
@@ -392,7 +367,6 @@ def test_retention(tmp_path: Path) -> None:
         age(tmp_path / "anchors/sets" / digest, 4000)
     where.open(used)
     expires = where.expire_time(where.get(used))
-    assert expires is not None
     assert 3590 < expires - time.time() < 3610
     for request in ("fresh", "stale", "working"):
         with where.upload(header(request)) as upload:
@@ -490,3 +464,45 @@ def test_an_error_of_the_parser_is_tried_again(
     monkeypatch.setattr(np, "load", parsed)
     np.testing.assert_array_equal(stored.read_frames(0, 1), batch.frames[:1])
     assert not failures
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file of this process grows beyond a size, as on a volume with so much room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def files(root: Path) -> set[str]:
+    return {path.name for path in (root / "anchors").rglob("*") if path.is_file()} - {"lock"}
+
+
+@pytest.mark.parametrize(("room", "left"), [(10, set()), (2000, {"header.json"})])
+def test_an_upload_on_a_full_volume(tmp_path: Path, room: int, left: set[str]) -> None:
+    where = store(tmp_path)
+    with largest_file(room):
+        with pytest.raises(ResourceExhausted, match="volume of the anchor sets is full") as caught:
+            put(where, anchors(), header())
+        assert caught.value.reason == "ANCHOR_VOLUME_FULL"
+        assert files(tmp_path) == left
+        assert where.list() == []
+    assert put(where, anchors(), header()).anchors == COUNT
+
+
+def test_a_volume_that_fills_up_before_the_last_file(tmp_path: Path) -> None:
+    """The shards are stored; what joins them is not."""
+    where = store(tmp_path)
+    with where.upload(header()) as upload:
+        for start in range(0, COUNT, 4):
+            upload.append(part(anchors(), start, min(start + 4, COUNT)))
+        with largest_file(500), pytest.raises(ResourceExhausted, match="volume"):
+            upload.finish()
+    assert not [name for name in files(tmp_path) if name.endswith(".part")]
+    assert where.list() == []
+    assert where.progress("mine") == (COUNT, None), "the upload goes on where it was"
+    with where.upload(header()) as upload:
+        assert upload.finish().digest == anchors().digest

@@ -9,13 +9,9 @@ from typing import Any
 import pytest
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import NotFound, ResourceExhausted
-from anchor_batches import COUNT, anchors, header, part, put, store
+from anchor_batches import COUNT, anchors, header, part, put, store, unused
 
 HOSTILE = ["..", "../../x", "a/b", "A", "a", "a\0b", "ä" * 200, "." * 300, "con", " "]
-
-
-def unused(_digest: str) -> bool:
-    return False
 
 
 def test_the_tenant_without_a_name_keeps_its_folders(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import plain_model
 import pytest
 from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
@@ -13,7 +14,6 @@ from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import pack, unpack
-from acpc_server.models import ModelCard
 from acpc_server.observe import Metrics
 from anchor_batches import ROOMY
 from hypothesis import given
@@ -24,15 +24,7 @@ from public_dataset import public_columns, write_public_dataset
 HISTORY, HORIZON, COUNT = 2, 3, 12
 WANTED = {"history": HISTORY, "horizon": HORIZON}
 SOURCE = AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=2)
-CARD = ModelCard(
-    family="lewm",
-    digest="c" * 64,
-    image_size=12,
-    latent_dim=8,
-    history=HISTORY,
-    action_block_dim=4,
-    parameter_count=1,
-)
+CARD = replace(plain_model.CARD, history=HISTORY, action_block_dim=4)
 
 
 @dataclass(frozen=True)
@@ -254,7 +246,7 @@ def test_a_dataset_that_cannot_serve_is_refused(
 ) -> None:
     source = replace(SOURCE, **changed)
     with pytest.raises(InvalidArgument, match=message) as caught:
-        place.readers().check(source, _card(**card), **WANTED)
+        place.readers().check(source, replace(CARD, **card), **WANTED)
     assert caught.value.field == field
 
 
@@ -274,13 +266,13 @@ def test_a_set_that_cannot_serve_is_refused_with_both_numbers(
     """Where the endpoint's state and label are not used, a set may have more than is needed."""
     source, readers, window = place.make(), place.readers(), {**WANTED, **wanted}
     with pytest.raises(InvalidArgument, match=message) as caught:
-        readers.check(source, _card(**card), **window)
+        readers.check(source, replace(CARD, **card), **window)
     assert caught.value.field == "anchor_set"
     if exactly:
-        readers.check(source, _card(**card), **window, exact=False)
+        readers.check(source, replace(CARD, **card), **window, exact=False)
         return
     with pytest.raises(InvalidArgument, match=message):
-        readers.check(source, _card(**card), **window, exact=False)
+        readers.check(source, replace(CARD, **card), **window, exact=False)
 
 
 def test_names_of_no_set_are_refused(place: Place) -> None:
@@ -301,7 +293,3 @@ def test_packed_arrays_restore_bit_for_bit(array: np.ndarray) -> None:
     back = unpack(pack(array))
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
-
-
-def _card(**changed: int) -> ModelCard:
-    return ModelCard(**{**vars(CARD), **changed})

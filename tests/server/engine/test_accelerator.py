@@ -1,16 +1,13 @@
 """Devices of any kind are chosen, named and asked for their memory through one file."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
 import torch
-from acpc.contract import NumericMode
-from acpc_server.engine import choose_device, device_name, require_mode
+from acpc_server.engine import choose_device, device_name
 from acpc_server.engine.accelerator import free_memory, held_memory, pinned, release_cache
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
-from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.errors import FailedPrecondition
 from acpc_server.scheduling import Priority
 from plain_model import PlainModel
 
@@ -67,9 +64,8 @@ def test_a_device_that_is_not_there_is_refused(asked: str, words: str) -> None:
 def test_every_kind_of_device_has_sizes(kind: str) -> None:
     card = PlainModel().card
     for priority in Priority:
-        assert frames_per_call(kind, priority, 224, 224) > frames_per_call(
-            "cpu", priority, 224, 224
-        )
+        there, here = (frames_per_call(x, priority, 224, 224) for x in (kind, "cpu"))
+        assert there > here
         assert rollouts_per_call(kind, priority, card, 8) >= 8
     here, there = (pool_candidates_per_call(x, 2, card, 8) for x in ("cpu", kind))
     assert there > here
@@ -102,11 +98,6 @@ def test_memory_is_asked_of_the_kind_that_the_device_is(monkeypatch: pytest.Monk
     assert emptied == ["usual", "apple"]
     names = [device_name(torch.device(name)) for name in ("cuda:1", "mps:0", "cpu")]
     assert names == ["cuda:1 Card", "mps:0", "cpu"]
-
-
-def test_a_device_without_float64_refuses_that_mode() -> None:
-    with pytest.raises(InvalidArgument, match="mps has no float64; use fp32"):
-        require_mode(NumericMode.FP64, torch.device("mps"), PlainModel())
 
 
 def test_nothing_is_pinned_for_a_processor() -> None:

@@ -1,7 +1,5 @@
 """Checkpoints are read once, read again when replaced, and dropped oldest first."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading
@@ -35,9 +33,7 @@ class Shelf:
         )
 
     def count(self, name: str) -> float:
-        value = self.metrics.registry.get_sample_value(name)
-        assert value is not None
-        return value
+        return self.metrics.registry.get_sample_value(name)
 
     @property
     def loads(self) -> float:

@@ -1,7 +1,5 @@
 """Numbers of a device against independent float64 computations: ACPC_TEST_DEVICE, else the CPU."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 
@@ -43,20 +41,15 @@ MISSING = [mode for mode, there in HAS.items() if not there]
 
 
 @pytest.fixture(scope="module")
-def device() -> torch.device:
-    return DEVICE
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory, device: torch.device) -> FrozenWorldModel:
+def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenWorldModel:
     root = tmp_path_factory.mktemp("checkpoints")
     write_checkpoint(root / "model")
-    return load_checkpoint(root, "model", device=device)
+    return load_checkpoint(root, "model", device=DEVICE)
 
 
 @pytest.fixture(scope="module")
-def engine(device: torch.device) -> Iterator[DeviceClient]:
-    engine = DeviceClient(device, Metrics(), graph_after=0 if device.type == "cpu" else 2)
+def engine() -> Iterator[DeviceClient]:
+    engine = DeviceClient(DEVICE, Metrics(), graph_after=0 if DEVICE.type == "cpu" else 2)
     yield engine
     engine.close()
 
@@ -93,17 +86,12 @@ def test_a_mode_that_the_device_lacks_is_answered_with_words(model: FrozenWorldM
 
 @pytest.mark.parametrize(
     "spec",
-    [
-        GaussianNoise(sigma=0.1),
-        GaussianBlur(kernel_size=5),
-        Resize(scale=0.5),
-        RandomShift(pixels=2),
-    ],
+    [GaussianNoise(0.1), GaussianBlur(5), Resize(0.5), RandomShift(2)],
     ids=lambda spec: spec.kind,
 )
-def test_a_view_is_the_processors(device: torch.device, spec: VisualChange) -> None:
+def test_a_view_is_the_processors(spec: VisualChange) -> None:
     frames = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(7))
-    (there,) = to_device(device, torch.float32, frames)
+    (there,) = to_device(DEVICE, torch.float32, frames)
     key = {"seed": 1, "anchor": 2, "draw": 3}
     found = to_host(perturb_frames(there, spec, **key))
     torch.testing.assert_close(found, perturb_frames(frames, spec, **key), rtol=0, atol=1e-5)

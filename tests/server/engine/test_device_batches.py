@@ -1,7 +1,5 @@
 """Requests that wait together share a device call, and each gets its own rows."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -46,19 +44,13 @@ def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], li
         return held.calls[1:], results
 
 
-def test_what_waits_together_is_computed_together() -> None:
+def test_what_waits_together_is_computed_together_unless_merging_is_off() -> None:
     asked = [(float(mark), INTERACTIVE, FP32, mark) for mark in (1, 2, 3)]
-    calls, answers = calls_of(asked)
-    assert calls == [[1.0, 2.0, 3.0]]
-    for (mark, _, _, rows), answer in zip(asked, answers, strict=True):
-        assert answer.tolist() == [[mark] * 3] * rows
-
-
-def test_merging_can_be_turned_off_and_changes_no_answer() -> None:
-    asked = [(float(mark), INTERACTIVE, FP32, mark) for mark in (1, 2, 3)]
-    calls, answers = calls_of(asked, merge=False)
-    assert calls == [[1.0], [2.0], [3.0]]
-    assert all(torch.equal(a, b) for a, b in zip(answers, calls_of(asked)[1], strict=True))
+    for merge, calls in ((True, [[1.0, 2.0, 3.0]]), (False, [[1.0], [2.0], [3.0]])):
+        found, answers = calls_of(asked, merge=merge)
+        assert found == calls
+        for (mark, _, _, rows), answer in zip(asked, answers, strict=True):
+            assert answer.tolist() == [[mark] * 3] * rows
 
 
 def test_jobs_and_other_modes_keep_to_themselves() -> None:
@@ -98,11 +90,8 @@ def test_equal_rows_of_a_rollout_share_the_first_ones_answer() -> None:
 
 def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
     held = Held()
-    engine, model, context = (
-        DeviceClient(CPU, Metrics()),
-        PlainModel(held),
-        RequestContext(INTERACTIVE),
-    )
+    engine, model = DeviceClient(CPU, Metrics()), PlainModel(held)
+    context = RequestContext(INTERACTIVE)
     with ThreadPoolExecutor(4) as pool:
 
         def ask(mark: float, who: RequestContext) -> Future[Tensor]:

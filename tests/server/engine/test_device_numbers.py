@@ -1,7 +1,5 @@
 """Chunks change nothing, and each numeric mode is what it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +10,7 @@ from acpc_server.engine import DeviceClient, require_mode
 from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import FrozenJepa, FrozenWorldModel
+from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
@@ -75,19 +73,23 @@ def test_a_job_call_has_a_frame_and_is_no_longer_than_an_interactive_one(
     assert 1 <= job <= interactive <= 512
 
 
-def test_tf32_is_refused_where_there_is_no_cuda(model: FrozenWorldModel) -> None:
-    with pytest.raises(InvalidArgument, match="tf32 needs a CUDA device") as refused:
-        require_mode(NumericMode.TF32, CPU, model)
+@pytest.mark.parametrize(
+    ("mode", "device", "narrow", "words"),
+    [
+        (NumericMode.TF32, "cpu", False, "tf32 needs a CUDA device"),
+        (NumericMode.FP64, "cpu", True, "family lewm has no float64; use fp32"),
+        (NumericMode.FP64, "mps", False, "mps has no float64; use fp32"),
+    ],
+)
+def test_a_mode_is_refused_where_device_or_family_lacks_it(
+    model: FrozenWorldModel, mode: NumericMode, device: str, narrow: bool, words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words) as refused:
+        require_mode(mode, torch.device(device), Float32Model(model) if narrow else model)
     assert refused.value.field == "numeric_mode"
-    for mode in (NumericMode.FP32, NumericMode.BF16, NumericMode.FP64):
-        require_mode(mode, CPU, model)
+    for there in (NumericMode.FP32, NumericMode.BF16, NumericMode.FP64):
+        require_mode(there, CPU, model)
     require_mode(NumericMode.TF32, torch.device("cuda"), model)
-
-
-def test_fp64_is_refused_where_the_family_has_none(model: FrozenWorldModel) -> None:
-    with pytest.raises(InvalidArgument, match="family lewm has no float64; use fp32") as refused:
-        require_mode(NumericMode.FP64, CPU, Float32Model(model))
-    assert refused.value.field == "numeric_mode"
 
 
 def test_fp64_is_float64_throughout(engine: DeviceClient, model: FrozenWorldModel) -> None:
@@ -130,7 +132,6 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
 ) -> None:
     write_checkpoint(tmp_path / "model", public_config(family=family))
     model = load_checkpoint(tmp_path, "model", device=CPU)
-    assert isinstance(model, FrozenJepa)
     generator = torch.Generator().manual_seed(4)
     frames = torch.randn(5, 3, 28, 28, generator=generator)
     histories = torch.randn(3, 3, model.card.latent_dim, generator=generator)

@@ -1,7 +1,5 @@
 """Whose fault a failed device call is, and that nobody waits for a device that has failed."""
 
-from __future__ import annotations
-
 import errno
 import sys
 import threading
@@ -60,6 +58,7 @@ def raising(error: BaseException) -> Callable[[Tensor], None]:
     [
         ValueError("a bug"),
         RuntimeError("shapes differ"),
+        TimeoutError("of the model, not of the request"),
         InvalidArgument("frames", "no"),
         SystemExit(3),
         KeyboardInterrupt(),

@@ -1,7 +1,5 @@
 """A device is tried beside float64, and a mode that is off is turned off."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fast paths for pools: a captured graph never answers unchecked, nor shares an answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -261,13 +259,7 @@ class Logged(TorchDispatchMode):
         super().__init__()
         self._log = log
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self,
-        func,  # noqa: ANN001
-        types,  # noqa: ANN001
-        args=(),  # noqa: ANN001
-        kwargs=None,  # noqa: ANN001
-    ) -> object:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
         name = str(func.overloadpacket).removeprefix("aten.")
         if name in ("copy_", "clone"):
             self._log.append(name)

@@ -1,7 +1,5 @@
 """Interactive work goes between the operations of a job's device call, and changes no bit of it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The device's code on a pretended CUDA device: nothing mixed, nothing waited for, few copies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,11 @@ from acpc.contract import (
     Shadow,
     VisualChange,
 )
-from acpc_server.encoding import EncodedHistories, HistoryEncoder, distinct_views
+from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import load_derivatives
 from acpc_server.models import FrozenJepa
-from acpc_server.models.frozen import FrozenNetwork
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
@@ -62,9 +59,7 @@ PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
 def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
     root = tmp_path_factory.mktemp("checkpoints")
     write_checkpoint(root / "model")
-    loaded = load_checkpoint(root, "model", device=torch.device("cpu"))
-    assert isinstance(loaded, FrozenJepa)
-    return loaded
+    return load_checkpoint(root, "model", device=torch.device("cpu"))
 
 
 @pytest.fixture
@@ -125,7 +120,6 @@ def test_patch_latents_are_one_copy_in_and_one_out(
         training = convert.Training(image_size=12, heads=2)
         convert.convert(source, backbone, tmp_path / "model", training)
     loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
-    assert isinstance(loaded, FrozenNetwork)
     card = loaded.card
     with pretended_cuda() as watch:
         there = on_pretended(loaded)
@@ -159,10 +153,7 @@ def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceClient, model: Fr
 
 def test_distances_are_measured_where_the_latents_are() -> None:
     with pretended_cuda() as watch:
-        clean, views = (
-            torch.zeros(1, 8, STEPS, DIM, device=CUDA),
-            torch.zeros(3, 8, STEPS, DIM, device=CUDA),
-        )
+        clean, views = (torch.zeros(n, 8, STEPS, DIM, device=CUDA) for n in (1, 3))
         weights = torch.full((STEPS,), 1 / STEPS, dtype=torch.float64, device=CUDA)
         steps = consistency.step_distances(clean, views)
         radius = consistency.acpc(steps, weights)
@@ -194,7 +185,6 @@ def test_views_are_drawn_and_encoded_without_the_host(
         encoder = HistoryEncoder(engine, max_frames=100)
         asked = encoder.sources(there, history, views, None, NumericMode.FP32)
         (encoded,) = encoder.encode(there, [asked], context(), NumericMode.FP32)
-        assert isinstance(encoded, EncodedHistories)
         assert encoded.views.shape == (count, 3, DIM)
         assert encoded.views.device.type == "cpu"
         assert watch.waiting == []

@@ -5,8 +5,6 @@ seconds. What is wrong only in later rows of larger answers, or only in other op
 finite, is not found out.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
@@ -35,13 +33,7 @@ class WrongDevice(TorchDispatchMode):
         super().__init__()
         self._spoil, self._before = spoil, list[Tensor]()
 
-    def __torch_dispatch__(  # type: ignore[no-untyped-def]
-        self,
-        func,  # noqa: ANN001
-        types,  # noqa: ANN001
-        args=(),  # noqa: ANN001
-        kwargs=None,  # noqa: ANN001
-    ) -> object:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
         right = func(*args, **(kwargs or {}))
         if func.overloadpacket not in (torch.ops.aten.mm, torch.ops.aten.matmul):
             return right
@@ -128,11 +120,7 @@ def test_answers_that_are_not_finite_fail_the_device_and_no_work(
 
 @pytest.mark.parametrize(
     ("spoil", "served", "products"),
-    [
-        (lambda right, _: right * 0, 0.0, 1),
-        (stale, 1.0, 2),
-        (one_row(7.0), 7.0 / 192, 1),
-    ],
+    [(lambda right, _: right * 0, 0.0, 1), (stale, 1.0, 2), (one_row(7.0), 7.0 / 192, 1)],
     ids=["zeros", "stale", "one row"],
 )
 def test_wrong_finite_answers_are_served_until_the_known_product_is_asked_for(

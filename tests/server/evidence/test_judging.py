@@ -123,7 +123,6 @@ def test_the_order_of_the_anchors_does_not_matter(seed: int) -> None:
 
 @given(SEEDS, st.floats(0.1, 10))
 def test_other_units_leave_relative_ir_and_sr(seed: int, unit: float) -> None:
-    """Radii, distances and the margin in other units say the same."""
     own, other = drawn(seed)
     scaled = [replace(s, radius=unit * s.radius, distance=unit * s.distance) for s in (own, other)]
     found = judge(own, other, PROTOCOL, Thresholds(), FEW)

@@ -363,9 +363,8 @@ def test_a_hub_cache_with_its_links(tmp_path: Path) -> None:
     plain, new = (load_checkpoint(tmp_path, name, device=CPU) for name in ("plain", "new"))
     assert torch.equal(new.encode(frames), plain.encode(frames))
     assert new.card.model_digest == plain.card.model_digest  # beside transformers 5's names
-    assert (
-        source(folder)["weights"]["weights.pt"]["bytes"] == (snapshot / "weights.pt").stat().st_size
-    )
+    told = source(folder)["weights"]["weights.pt"]
+    assert told["bytes"] == (snapshot / "weights.pt").stat().st_size
     whole = tmp_path / "whole"
     whole.mkdir()
     (whole / "config.json").write_text(json.dumps(tree_config()))

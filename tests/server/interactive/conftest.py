@@ -1,4 +1,4 @@
-"""A planner's world for each file of tests."""
+"""A planner's world for each file of tests, and one for a test alone."""
 
 from collections.abc import Iterator
 
@@ -6,8 +6,18 @@ import pytest
 from planning_world import PlanningWorld
 
 
+def opened(folders: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    made = PlanningWorld(folders.mktemp("checkpoints"))
+    yield made
+    made.engine.close()
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
+    yield from opened(tmp_path_factory)
+
+
+@pytest.fixture
+def own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
+    """One whose metrics no other test has written."""
+    yield from opened(tmp_path_factory)

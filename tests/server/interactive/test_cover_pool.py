@@ -246,11 +246,8 @@ def test_certified_severity_with_confidence(world: PlanningWorld) -> None:
     """The largest before the first that does not hold, whatever comes behind it."""
     specs = UNSTABLE, STABLE, GaussianNoise(1e-3), GaussianBlur(31), GaussianNoise(0.6)
     noise, blur = covered(opened(world, single(*specs))).certified_severities
-    assert (noise.kind, noise.confident_top1, noise.confident_elite) == (
-        "gaussian_noise",
-        1e-3,
-        1e-3,
-    )
+    found = noise.kind, noise.confident_top1, noise.confident_elite
+    assert found == ("gaussian_noise", 1e-3, 1e-3)
     assert blur.confident_top1 in (None, 31.0)
 
 

@@ -3,7 +3,6 @@
 import json
 import math
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -194,18 +193,11 @@ def test_a_file_that_is_none_of_references_says_what_is_wrong(
         DriftMonitor(Metrics(), TERMS, file)
 
 
-@pytest.fixture
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
-
-
 def test_a_session_is_one_observation_of_its_first_pool_and_draw(
-    world: PlanningWorld, file: Path
+    own_world: PlanningWorld, file: Path
 ) -> None:
     """However many pools and draws it has."""
-    metrics = world.engine.metrics
+    world, metrics = own_world, own_world.engine.metrics
     monitor = DriftMonitor(metrics, DriftTerms(5, 1), file)
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000, drift=monitor)
     wanted = []

@@ -217,7 +217,6 @@ def test_draws_are_judged_by_the_last_piece_too(world: PlanningWorld, hold: Hold
         session = world.open(moment(views=views, coverage_goal=goal))
         measured = certify_pool(session, candidates, context())
         found = cover_pool(measured, context(), admit).coverage[0]
-        assert found.elite is not None
         return [(one.draws, one.changed, one.certified) for one in (found.top1, found.elite)]
 
     whole = covered()

@@ -1,6 +1,5 @@
 """What live planning tells the metrics, by checkpoint and perturbation."""
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 
 import pytest
@@ -17,22 +16,15 @@ from planning_world import PlanningWorld, context, drawn, moment, pool
 NOISE = GaussianNoise(0.05)
 
 
-@pytest.fixture
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    opened = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
-    yield opened
-    opened.engine.close()
-
-
 def read(metrics: Metrics, name: str, spec: object, **labels: str) -> float | None:
     asked = {"checkpoint": "m0", "perturbation": str(spec), **labels}
     return metrics.registry.get_sample_value(name, asked)
 
 
-def test_a_session_is_recorded_as_it_was_answered(world: PlanningWorld) -> None:
-    session = world.open(moment(views=drawn(Identity(), NOISE, draws=2)))
+def test_a_session_is_recorded_as_it_was_answered(own_world: PlanningWorld) -> None:
+    session = own_world.open(moment(views=drawn(Identity(), NOISE, draws=2)))
     answers = [certify_pool(session, pool(seed), context()).answer for seed in range(3)]
-    metrics = world.engine.metrics
+    metrics = own_world.engine.metrics
     views = [view for answer in answers for view in answer.views if view.spec_index == 1]
     assert read(metrics, "acpc_planning_acpc_count", NOISE) == len(views) == 6
     total = sum(view.acpc_q90 for view in views)
@@ -60,9 +52,9 @@ def test_a_session_is_recorded_as_it_was_answered(world: PlanningWorld) -> None:
         assert read(metrics, "acpc_certificates_total", Identity(), **granted) == 6
 
 
-def test_statements_about_all_draws_are_counted(world: PlanningWorld) -> None:
+def test_statements_about_all_draws_are_counted(own_world: PlanningWorld) -> None:
     goal = CoverageGoal(coverage=0.7, max_draws=10)
-    session = world.open(moment(views=drawn(Identity(), NOISE), coverage_goal=goal))
+    session = own_world.open(moment(views=drawn(Identity(), NOISE), coverage_goal=goal))
     asked = context()
     measured = certify_pool(session, pool(), asked)
     answer = cover_pool(measured, asked, lambda _: nullcontext(context()))
@@ -70,12 +62,13 @@ def test_statements_about_all_draws_are_counted(world: PlanningWorld) -> None:
         for certificate in ("top1", "elite"):
             found = getattr(statement, certificate).outcome.name.lower()
             labels = {"certificate": certificate, "outcome": found}
-            assert read(world.engine.metrics, "acpc_coverage_statements_total", spec, **labels) == 1
+            series = "acpc_coverage_statements_total"
+            assert read(own_world.engine.metrics, series, spec, **labels) == 1
 
 
-def test_what_a_job_computes_is_not_live(world: PlanningWorld) -> None:
-    certify_pool(world.open(moment()), pool(), RequestContext(Priority.JOB))
-    text = [family for family in world.engine.metrics.registry.collect() if family.samples]
+def test_what_a_job_computes_is_not_live(own_world: PlanningWorld) -> None:
+    certify_pool(own_world.open(moment()), pool(), RequestContext(Priority.JOB))
+    text = [family for family in own_world.engine.metrics.registry.collect() if family.samples]
     assert not [family.name for family in text if family.name.startswith("acpc_planning")]
 
 
@@ -87,9 +80,9 @@ def test_what_a_job_computes_is_not_live(world: PlanningWorld) -> None:
     ],
 )
 def test_a_label_is_a_kind_and_its_severity(
-    world: PlanningWorld, spec: Perturbation, label: str
+    own_world: PlanningWorld, spec: Perturbation, label: str
 ) -> None:
-    tally = Tally(world.engine.metrics, world.checkpoint(), drawn(spec))
+    tally = Tally(own_world.engine.metrics, own_world.checkpoint(), drawn(spec))
     assert tally.shifts == (("m0", label),)
 
 

@@ -1,6 +1,7 @@
 """Every promise is kept by the known families, and a model that breaks one is caught by it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,29 +44,26 @@ class Incomplete(Plain):
         self.card = replace(CARD, digest="abc")
 
 
-class Narrow(Plain):
-    def encode(self, frames: Tensor) -> Tensor:
-        return super().encode(frames)[:, :4]
+def differing(name: str, **methods: Callable[..., Tensor]) -> type[Plain]:
+    """A model with other methods."""
+    return type(name, (Plain,), methods)
 
 
-class NotFinite(Plain):
-    def encode(self, frames: Tensor) -> Tensor:
-        return super().encode(frames).log()
-
-
-class Double(Plain):
-    def encode(self, frames: Tensor) -> Tensor:
-        return super().encode(frames).double()
+Narrow = differing("Narrow", encode=lambda m, x: Plain.encode(m, x)[:, :4])
+NotFinite = differing("NotFinite", encode=lambda m, x: Plain.encode(m, x).log())
+Double = differing("Double", encode=lambda m, x: Plain.encode(m, x).double())
+Dropout = differing("Dropout", encode=lambda m, x: nn.functional.dropout(Plain.encode(m, x), 0.5))
+WritesInputs = differing("WritesInputs", encode=lambda m, x: Plain.encode(m, x.mul_(0.5)))
+# The embedding of a block sees the blocks that come later.
+Mixes = differing("Mixes", embed_actions=lambda m, x: x - x.mean(1, keepdim=True))
+IgnoresActions = differing(
+    "IgnoresActions", predict_next=lambda m, x, a: Plain.predict_next(m, x, torch.zeros_like(a))
+)
 
 
 class Raises(Plain):
     def encode(self, frames: Tensor) -> Tensor:
         raise ValueError("frames of 6 pixels are too small")
-
-
-class Dropout(Plain):
-    def encode(self, frames: Tensor) -> Tensor:
-        return nn.functional.dropout(super().encode(frames), 0.5)
 
 
 class BatchNorm(Plain):
@@ -78,13 +76,6 @@ class BatchNorm(Plain):
     def encode(self, frames: Tensor) -> Tensor:
         latents = super().encode(frames)
         return latents if len(latents) == 1 else self.norm(latents)
-
-
-class Mixes(Plain):
-    """The embedding of a block sees the blocks that come later."""
-
-    def embed_actions(self, blocks: Tensor) -> Tensor:
-        return blocks - blocks.mean(1, keepdim=True)
 
 
 class FixedWindow(Plain):
@@ -100,18 +91,6 @@ class BatchMean(Plain):
     def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
         predicted = super().predict_next(latents, actions)
         return predicted + predicted.mean(0)
-
-
-class Deaf(Plain):
-    """Ignores actions."""
-
-    def predict_next(self, latents: Tensor, actions: Tensor) -> Tensor:
-        return super().predict_next(latents, torch.zeros_like(actions))
-
-
-class WritesInputs(Plain):
-    def encode(self, frames: Tensor) -> Tensor:
-        return super().encode(frames.mul_(0.5))
 
 
 class Trainable(Plain):
@@ -157,7 +136,7 @@ BROKEN: list[tuple[type[Plain], str, str]] = [
     (Mixes, "embed_actions keeps time", "off by"),
     (FixedWindow, "predict_next works", "history 1: |two latents are wanted"),
     (BatchMean, "a prediction does not depend", "off by"),
-    (Deaf, "predict_next sees", "another last action gives the same prediction"),
+    (IgnoresActions, "predict_next sees", "another last action gives the same prediction"),
     (WritesInputs, "inputs are left", "was written to"),
     (Trainable, "inputs are left", "requires grad"),
     (WrongUnroll, "a rollout is the step-by-step loop", "off by"),

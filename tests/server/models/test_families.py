@@ -103,12 +103,6 @@ def test_plugin_is_read_as_safely(tmp_path: Path, install: Install) -> None:
         load_checkpoint(tmp_path / "root", "run", device=CPU)
 
 
-def test_absent_plugin_is_an_unknown_target(tmp_path: Path) -> None:
-    write_linear(tmp_path)
-    with pytest.raises(UnsafeCheckpoint, match=r"'somebody.Linear' is not a known target.*LeWM"):
-        load_checkpoint(tmp_path, "run", device=CPU)
-
-
 @pytest.mark.parametrize(
     ("entries", "fragment"),
     [

@@ -13,8 +13,7 @@ import torch
 from acpc_server.errors import AcpcError, HostShortage, UnsafeCheckpoint
 from acpc_server.models import CheckpointLimits, load_checkpoint
 from acpc_server.models.folder import find_checkpoint
-from hostile_builders import config_edit
-from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS, HostileFolder
+from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS, HostileFolder, config_edit
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -131,7 +130,6 @@ def test_unknown_target_wins_over_other_complaints(root: Path) -> None:
 
 @pytest.mark.parametrize("filename", ["weights.pt", "config.json"])
 def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> None:
-    """Random damage never escapes as another exception."""
     file = write_checkpoint(root / NAME) / filename
     sound = file.read_bytes()
     rng = random.Random(5)

@@ -148,9 +148,8 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     cls = [reference.encode_frame(arrays, config["encoder"], f) for f in frames.double().numpy()]
     with torch.no_grad():
         wanted = head.double()(torch.from_numpy(np.stack(cls))).numpy()
-    assert (
-        relative_error(load_checkpoint(tmp_path, "run", device=CPU).encode(frames), wanted) < 1e-5
-    )
+    found = load_checkpoint(tmp_path, "run", device=CPU).encode(frames)
+    assert relative_error(found, wanted) < 1e-5
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from acpc_server.errors import FailedPrecondition
-from acpc_server.models import list_checkpoints, load_checkpoint
+from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from acpc_server.models.folder import find_checkpoint
 from acpc_server.models.parts import FAMILY_OF_TARGET
 from acpc_server.models.weights import fill, unwrap
@@ -191,26 +191,6 @@ def test_digest_ignores_the_container(tmp_path: Path) -> None:
     assert digest(tmp_path) == reference
 
 
-def test_digest_sees_every_tensor_and_the_config(tmp_path: Path) -> None:
-    state = random_state_dict(public_config())
-    folder = write_checkpoint(tmp_path / "run", state=state)
-    seen = {digest(tmp_path)}
-    for name in ("encoder.embeddings.cls_token", "projector.net.1.num_batches_tracked"):
-        changed = {**state, name: state[name] + 1}
-        torch.save(changed, folder / "weights.pt")
-        seen.add(digest(tmp_path))
-    swapped = {**state}
-    first, second = (f"encoder.layers.{i}.layernorm_after.bias" for i in (0, 1))
-    swapped[first], swapped[second] = state[second], state[first]
-    torch.save(swapped, folder / "weights.pt")
-    seen.add(digest(tmp_path))
-    config = public_config()
-    config["encoder"]["layer_norm_eps"] = 1e-6
-    write_checkpoint(folder, config, state)
-    seen.add(digest(tmp_path))
-    assert len(seen) == 5
-
-
 def model(root: Path, name: str = "run", weights: str = "") -> str:
     return load_checkpoint(root, name, weights, device=CPU).card.model_digest
 
@@ -235,24 +215,27 @@ def test_one_model_has_one_digest_whatever_files_hold_it(tmp_path: Path) -> None
     assert model(tmp_path, "golden")[:16] == "60a5912a2fd49e53"
 
 
-def test_another_model_has_another_digest(tmp_path: Path) -> None:
+def test_another_model_has_other_digests(tmp_path: Path) -> None:
+    """Every tensor and the config count; what training counted is no part of the model."""
     state = dict(random_state_dict(public_config()))
     write_checkpoint(tmp_path / "run", state=state)
-    name = "encoder.embeddings.cls_token"
-    write_checkpoint(tmp_path / "tensor", state={**state, name: state[name] + 1})
     first, second = (f"encoder.layers.{i}.layernorm_after.bias" for i in (0, 1))
     write_checkpoint(
         tmp_path / "swapped", state={**state, first: state[second], second: state[first]}
     )
-    for key, field, value in (
-        ("encoder", "layer_norm_eps", 1e-6),
-        ("encoder", "num_attention_heads", 1),
+    for folder, name in (
+        ("tensor", "encoder.embeddings.cls_token"),
+        ("counter", "projector.net.1.num_batches_tracked"),
     ):
+        write_checkpoint(tmp_path / folder, state={**state, name: state[name] + 1})
+    for field, value in (("layer_norm_eps", 1e-6), ("num_attention_heads", 1)):
         config = public_config()
-        config[key][field] = value
+        config["encoder"][field] = value
         write_checkpoint(tmp_path / field, config, state)
-    names = ("run", "tensor", "swapped", "layer_norm_eps", "num_attention_heads")
-    assert len({model(tmp_path, each) for each in names}) == len(names)
+    names = ("run", "counter", "tensor", "swapped", "layer_norm_eps", "num_attention_heads")
+    cards = [load_checkpoint(tmp_path, each, device=CPU).card for each in names]
+    assert len({card.digest for card in cards}) == len(names)
+    assert len({card.model_digest for card in cards[1:]}) == len(names) - 1
 
 
 def test_choice_of_weights(tmp_path: Path) -> None:
@@ -323,3 +306,50 @@ def test_root_that_is_not_there(tmp_path: Path) -> None:
         latents(tmp_path / "nowhere")
     with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
         list_checkpoints(tmp_path / "nowhere")
+
+
+# Files of a folder, and what is said of it.
+CASES = {
+    "run": (["config.yaml", "a_epoch_1_object.ckpt"], "no config.json", "acpc-server import run"),
+    "pldm": (["epoch=1_sample_step=20.ckpt"], "PLDM's own repository", ""),
+    "dino/checkpoints": (["model_3.pth"], "no config.json", "import dino/checkpoints"),
+    "models--user--repo": (["x"], "files are links", "acpc-server pull user/repo"),
+    "epochs": (["weights_epoch_1.pt", "weights_epoch_2.pt"], "2 epochs", "weights_epoch_2.pt"),
+    "pickled": (["a_object.ckpt"], "a pickled model", "acpc-server import pickled"),
+    "whole": (["weights.pt"], "the tree lies under model", "acpc-server import whole"),
+    "other": (["weights.pt"], "TDMPC2", ""),
+    "bare": ([], "without a weights file", ""),
+}
+CONFIGS = {
+    "epochs": public_config(), "pickled": public_config(), "whole": {"model": public_config()},
+    "other": {"_target_": "stable_worldmodel.wm.tdmpc2.TDMPC2"}, "bare": public_config(),
+}  # fmt: skip
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Path:
+    """Folders that hold something else than a checkpoint, and one that holds one."""
+    write_checkpoint(tmp_path / "good")
+    (tmp_path / "notes").mkdir()
+    for name, (files, *_) in CASES.items():
+        (tmp_path / name).mkdir(parents=True)
+        for file in files:
+            (tmp_path / name / file).write_bytes(b"x")
+        if name in CONFIGS:
+            (tmp_path / name / "config.json").write_text(json.dumps(CONFIGS[name]))
+    return tmp_path
+
+
+def test_each_is_listed_with_its_reason(others: Path) -> None:
+    found = dict(list_others(others))
+    assert found.keys() == CASES.keys()
+    for name, (_, problem, command) in CASES.items():
+        assert problem in found[name].problem
+        assert command in found[name].command and bool(command) == bool(found[name].command)
+    assert "good" in {entry.name for entry in list_checkpoints(others)}
+
+
+def test_a_request_for_one_says_the_same(others: Path) -> None:
+    for ask in (find_checkpoint, lambda *x: load_checkpoint(*x, device=CPU)):
+        with pytest.raises(NotFound, match=r"what training wrote; next: acpc-server import run"):
+            ask(others, "run")

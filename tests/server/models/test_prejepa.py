@@ -13,8 +13,6 @@ import torch
 from acpc_server.errors import AcpcError, InvalidArgument, UnsafeCheckpoint
 from acpc_server.models import (
     FrozenWorldModel,
-    TakesProprio,
-    Widens,
     check_model,
     load_checkpoint,
     rollout,
@@ -66,7 +64,6 @@ def latents(
     proprio = info.get({"pixels": "proprio", "goal": "goal_proprio"}[key])
     if proprio is None:
         return found
-    assert isinstance(model, TakesProprio)
     slots = model.embed_proprio(proprio.reshape(len(found), -1).to(dtype))
     return with_proprio(found, slots)
 
@@ -98,7 +95,6 @@ def test_agrees_with_the_public_classes(
     # Upstream resizes the positions of the backbone in float32, whatever the rest is in.
     tolerance, dtype = (1e-7, torch.float64) if wide else (1e-4, torch.float32)
     if wide:
-        assert isinstance(model, Widens)
         model = model.in_float64()
     count, horizon = (2, 2) if sizes is SMALL else (5, 5)
     blocks = torch.randn(count, history + horizon - 1, 6)
@@ -262,8 +258,7 @@ HOSTILE: dict[str, tuple[Edit, str]] = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_configs_are_named(tmp_path: Path, what: str) -> None:
     edit, words = HOSTILE[what]
-    network = public_prejepa(TINY)
-    write_prejepa(tmp_path / "run", TINY, network)
+    loaded(tmp_path, TINY)
     config = TINY.config
     edit(config)
     (tmp_path / "run/config.json").write_text(json.dumps(config))
@@ -283,8 +278,7 @@ def test_hostile_configs_are_named(tmp_path: Path, what: str) -> None:
 def test_hostile_weights_are_named(
     tmp_path: Path, name: str, value: Tensor | None, words: str
 ) -> None:
-    network = public_prejepa(TINY)
-    write_prejepa(tmp_path / "run", TINY, network)
+    _, network = loaded(tmp_path, TINY)
     state = {**network.state_dict(), name: value}
     torch.save({k: v for k, v in state.items() if v is not None}, tmp_path / "run/weights.pt")
     with pytest.raises(UnsafeCheckpoint, match=words):
@@ -293,7 +287,7 @@ def test_hostile_weights_are_named(
 
 @pytest.mark.parametrize("text", ['{"proprio_weight": 0}', '{"other": 1}', "[]", "{"])
 def test_options_are_checked(tmp_path: Path, text: str) -> None:
-    write_prejepa(tmp_path / "run", TINY, public_prejepa(TINY))
+    loaded(tmp_path, TINY)
     (tmp_path / "run/acpc.json").write_text(text)
     with pytest.raises(UnsafeCheckpoint, match=r"acpc\.json: "):
         load_checkpoint(tmp_path, "run", device=CPU)

@@ -62,23 +62,17 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    "size", [(32, 32), (40, 40), (32, 48), (16, 64), (35, 39), (33, 34), (8, 8), (64, 24)]
+    "size",
+    [(32, 32), (40, 40), (32, 48), (16, 64), (35, 39), (33, 34), (8, 8), (64, 24), (224, 224)],
 )
 @torch.inference_mode()
-def test_small_encoder_at_any_frame_size(size: tuple[int, int]) -> None:
-    public = public_vit(SMALL)
-    frames = torch.randn(4, 3, *size)
+def test_encoder_at_any_frame_size(size: tuple[int, int]) -> None:
+    """The last is the paper's size, of the paper's encoder."""
+    geometry = PAPER if size == (224, 224) else SMALL
+    public = public_vit(geometry)
+    frames = torch.randn(4 if geometry is SMALL else 1, 3, *size)
     wanted = public(frames, interpolate_pos_encoding=True).last_hidden_state[:, 0]
-    found = our_vit(SMALL, public.state_dict())(frames)
-    assert relative_error(found, wanted) <= 1e-5
-
-
-@torch.inference_mode()
-def test_paper_size_encoder() -> None:
-    public = public_vit(PAPER)
-    frame = torch.randn(1, 3, 224, 224)
-    wanted = public(frame, interpolate_pos_encoding=True).last_hidden_state[:, 0]
-    found = our_vit(PAPER, public.state_dict())(frame)
+    found = our_vit(geometry, public.state_dict())(frames)
     assert relative_error(found, wanted) <= 1e-5
 
 

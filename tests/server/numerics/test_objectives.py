@@ -150,7 +150,8 @@ def test_certified_choices_hold_for_any_latents_within_the_tolerance(
     sign = torch.ones(len(case.clean), 1, 1, dtype=torch.float64)
     sign[elites] = -1
     generator = torch.Generator().manual_seed(seed)
-    exact = replace_latents(case)
+    latents = ("goal", "clean", "perturbed")
+    exact = case._replace(**{name: getattr(case, name).double() for name in latents})
     for towards in (sign * (exact.goal - exact.clean), sign * torch.sign(exact.goal - exact.clean),
                     torch.randn(case.clean.shape, generator=generator).double()):  # fmt: skip
         step = towards / towards.norm(dim=-1, keepdim=True).clamp(min=1e-300)
@@ -161,12 +162,6 @@ def test_certified_choices_hold_for_any_latents_within_the_tolerance(
         if certified:
             for costs in (true.clean_costs, true.perturbed_costs[0]):
                 assert set(elite_indices(costs, count).tolist()) == set(elites.tolist())
-
-
-def replace_latents(case: Case) -> Case:
-    return case._replace(
-        goal=case.goal.double(), clean=case.clean.double(), perturbed=case.perturbed.double()
-    )
 
 
 @given(cases(), st.floats(0.0, 100.0))

@@ -133,9 +133,8 @@ def test_a_series_has_its_type_and_labels(scraped: dict[str, Metric], name: str)
 def test_latencies_are_told_apart_from_half_a_millisecond_on(scraped: dict[str, Metric]) -> None:
     for name, (kind, _) in DOCUMENTED.items():
         if kind == "histogram" and not name.startswith(("acpc_job_", "acpc_planning_")):
-            edges = sorted(
-                {float(s.labels["le"]) for s in scraped[name].samples if "le" in s.labels}
-            )
+            ends = {s.labels["le"] for s in scraped[name].samples if "le" in s.labels}
+            edges = sorted(map(float, ends))
             assert edges[0] == 0.0005
             assert 60 < edges[-2] < edges[-1] == float("inf")
             steps = [high / low for low, high in pairwise(edges[:-1])]
@@ -239,13 +238,9 @@ def test_a_checkpoint_is_known_by_its_requests_verdicts_and_certificates(
     views = 4
     for certificate in ("top1", "elite", "plan"):
         named = {"certificate": certificate, **model}
+        milder = {"perturbation": "gaussian_noise:0.05", **named}
         assert values(scraped["acpc_certificates"], "_total", **named) == views
-        assert (
-            values(
-                scraped["acpc_certificates"], "_total", perturbation="gaussian_noise:0.05", **named
-            )
-            == views / 2
-        )
+        assert values(scraped["acpc_certificates"], "_total", **milder) == views / 2
 
 
 def test_the_process_says_how_much_memory_it_holds(scraped: dict[str, Metric]) -> None:
@@ -328,10 +323,8 @@ def test_a_call_is_logged_under_its_callers_id_and_a_job_under_its_own(
     submitted, other = (line for line in server.log() if line["event"] == "job_submitted")
     assert submitted["request_id"] == "good-job"
     ended = [line for line in server.log() if line["event"] == "job_ended"]
-    assert [(line["job"], line["end"]) for line in ended] == [
-        (submitted["job"], "succeeded"),
-        (other["job"], "failed"),
-    ]
+    ends = [(submitted["job"], "succeeded"), (other["job"], "failed")]
+    assert [(line["job"], line["end"]) for line in ended] == ends
 
 
 def test_two_servers_in_one_process_count_apart() -> None:

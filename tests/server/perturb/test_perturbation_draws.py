@@ -12,10 +12,13 @@ import numpy as np
 import processes
 import pytest
 import torch
-from acpc.contract import KINDS, GaussianNoise, VisualChange, example, parse
+from acpc.contract import KINDS, GaussianNoise, PerturbationSet, VisualChange, example, parse
+from acpc_server.encoding import Draw, draw_views, unchanged
+from acpc_server.encoding.views import View
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics import normals_from, philox_words
+from acpc_server.numerics import IMAGENET_STD, normals_from, philox_words, to_model_input
 from acpc_server.perturb import DrawKey, Draws, perturb_frames, perturb_histories
+from torch.utils._python_dispatch import TorchDispatchMode
 
 MASK = 2**64 - 1
 CPU = torch.device("cpu")
@@ -161,11 +164,8 @@ def test_a_plug_ins_own_stream_has_none_of_the_words_of_the_draw() -> None:
 
 
 FITTED = ("gaussian_blur", "random_shift")  # to the frames below
-DRAWN = tuple(
-    example(cls)
-    for kind, cls in KINDS.items()
-    if kind not in ("registered", "composition", "given_views")
-)
+APART = ("registered", "composition", "given_views")
+DRAWN = tuple(example(cls) for kind, cls in KINDS.items() if kind not in APART)
 SPECS = [parse(text) for text in DRAWN if text.partition(":")[0] not in FITTED] + [
     parse("gaussian_blur:5"), parse("random_shift:3"),
 ]  # fmt: skip
@@ -245,9 +245,58 @@ def test_another_process_with_other_threads_draws_the_same_bits() -> None:
     assert len(outputs) == 1
 
 
-def test_a_longer_history_keeps_the_draw_of_its_first_frames() -> None:
-    frames = torch.zeros(4, 3, 10, 10)
-    spec = GaussianNoise(sigma=0.5)
-    longer = perturb_frames(frames, spec, seed=1, anchor=2, draw=3)
-    shorter = perturb_frames(frames[:2], spec, seed=1, anchor=2, draw=3)
-    assert torch.equal(longer[:2], shorter)
+KEY = {"seed": 9101, "anchor": 3, "draw": 1}
+
+
+def test_noise_has_the_stated_std_in_pixel_units_and_is_not_clipped() -> None:
+    frames = torch.full((4, 3, 100, 100), 10.0)  # far outside what pixels can be
+    noise = (perturb_frames(frames, GaussianNoise(sigma=0.5), **KEY) - frames).double()
+    std = noise.std(dim=(0, 2, 3)) * torch.tensor(IMAGENET_STD).double()
+    torch.testing.assert_close(std, torch.full((3,), 0.5).double(), rtol=0.02, atol=0.0)
+    assert noise.mean(dim=(0, 2, 3)).abs().max() < 5 * 0.5 / 0.224 / 200
+    flat = noise.reshape(12, -1).numpy()  # frames and channels are independent
+    assert np.abs(np.corrcoef(flat) - np.eye(12)).max() < 0.05
+
+
+def test_severities_share_their_random_numbers() -> None:
+    frames = torch.zeros(2, 3, 8, 8)
+    weak = perturb_frames(frames, GaussianNoise(sigma=0.02), **KEY)
+    strong = perturb_frames(frames, GaussianNoise(sigma=0.08), **KEY)
+    torch.testing.assert_close(strong, 4 * weak)
+
+
+DEVICE = torch.device("meta")  # computes shapes, and cannot tell what a value is
+# Not those that work on the host, by design: a codec, and transforms of large kernels.
+THERE = [spec for spec in map(parse, DRAWN) if spec.kind not in ("identity", "jpeg")]
+
+
+class HostWork(TorchDispatchMode):
+    """Bytes of tensors that the host makes or sends while it is on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.device.type == "cpu":
+            self.bytes += found.numel() * found.element_size()
+        return found
+
+
+@pytest.mark.parametrize("spec", THERE, ids=lambda spec: spec.kind)
+def test_the_host_sends_frames_as_bytes_and_keys(spec: VisualChange) -> None:
+    """A wait for the device would raise; what is sent beside the frames is 200 bytes a view."""
+    frames = torch.zeros(2 * 3, 224, 224, 3, dtype=torch.uint8)
+    plan = PerturbationSet((spec,), 4, 1, 2)
+    draws = [Draw(row, plan, View(0, draw)) for row in range(2) for draw in range(4)]
+    frames = frames.to(DEVICE)  # the one copy of frames
+    work = HostWork()
+    table = 2 * 4 * (32 * 1024 + 1)  # of the normals, sent once in a process
+    with work:
+        histories = to_model_input(frames, 224).reshape(2, 3, 3, 224, 224)
+        views = draw_views(histories, draws)
+        same = unchanged(views, histories, draws)
+    assert views.shape == (8, 3, 3, 224, 224) and views.device == DEVICE
+    assert same.shape == (8,) and same.device == DEVICE
+    assert work.bytes <= 200 * len(draws) + (table if spec.kind == "gaussian_noise" else 0)

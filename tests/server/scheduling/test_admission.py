@@ -249,7 +249,6 @@ def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None
 
 
 def test_rejections_without_time_between_them_change_no_estimate() -> None:
-    """However many are rejected at a time: the estimate is as good as it was."""
     admission = knowing(Clock(), ComparePair=1.0)
     with ExitStack() as entered:
         enter(entered, admission, SHORT, 5)

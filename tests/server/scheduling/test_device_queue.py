@@ -1,7 +1,5 @@
 """Who goes first on the device, who is rejected, and who stops waiting."""
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref
@@ -196,7 +194,6 @@ def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> 
     with pytest.raises(ResourceExhausted) as rejected:
         device.engine.encode(device.model, frames(3.0), interactive(), FP32)
     assert rejected.value.reason == "QUEUE_FULL"
-    assert rejected.value.retry_after is not None
     assert rejected.value.retry_after > 0
     answers.append(device.ask(4.0, job()))  # jobs wait in their own number
     device.held.free.set()
@@ -278,31 +275,11 @@ def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_trie
     with pytest.raises(ResourceExhausted) as rejected:
         device.engine.encode(device.model, frames(3.0, 100), interactive(2.0), FP32)
     assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
-    assert rejected.value.retry_after is not None
     assert rejected.value.retry_after > 2.0
     device.held.free.set()
     for answer in (waiting, blocker):
         answer.result(GENEROUS_SECONDS)
     assert device.engine.encode(device.model, frames(4.0, 100), interactive(60.0), FP32) is not None
-
-
-def test_an_error_reaches_its_caller_and_the_device_lives_on() -> None:
-    def fail(seen: Tensor) -> None:
-        errors = {1.0: ValueError("no"), 2.0: TimeoutError("late"), 3.0: torch.OutOfMemoryError()}
-        if (error := errors.get(float(seen.flatten()[0]))) is not None:
-            raise error
-
-    engine = DeviceClient(CPU, Metrics())
-    model = PlainModel(fail)
-    with pytest.raises(ValueError, match="no"):
-        engine.encode(model, frames(1.0), interactive(), FP32)
-    with pytest.raises(TimeoutError, match="late"):
-        engine.encode(model, frames(2.0), interactive(10.0), FP32)
-    with pytest.raises(ResourceExhausted) as rejected:
-        engine.encode(model, frames(3.0), interactive(), FP32)
-    assert rejected.value.reason == "DEVICE_MEMORY"
-    assert engine.encode(model, frames(4.0), interactive(), FP32).tolist() == [[4.0] * 3]
-    engine.close()
 
 
 def test_an_idle_device_holds_no_model() -> None:

@@ -1,5 +1,6 @@
 """The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
@@ -37,7 +38,7 @@ from float32_model import Float32Model
 from public_checkpoint import public_config
 from reference_model import ReferenceModel
 
-COUNT, HISTORY, HORIZON, DRAWS = 23, 3, 4, 3
+COUNT, HISTORY, HORIZON, DRAWS, DIM = 23, 3, 4, 3, 16
 WEIGHTS = (0.4, 0.3, 0.2, 0.1)
 PARTNER = np.array([(7 * i + 3) % COUNT if i % 4 else -1 for i in range(COUNT)])
 
@@ -82,11 +83,9 @@ def measured(
 
 
 def test_every_frame_is_read_once_a_few_anchors_at_a_time(
-    engine: DeviceClient,
-    model: FrozenWorldModel,
-    anchors: WatchedBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
+) -> None:  # fmt: skip
     """However large the shard: what is read together fills about one device call."""
     measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
     covered = [anchor for start, stop in anchors.reads for anchor in range(start, stop)]
@@ -143,13 +142,9 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     [(1, PartnerPast.OWN), (5, PartnerPast.OWN), (512, PartnerPast.OWN), (5, PartnerPast.ANCHOR)],
 )
 def test_distances_of_different_states_are_the_papers_however_they_are_cut(
-    engine: DeviceClient,
-    model: FrozenWorldModel,
-    anchors: WatchedBatch,
-    monkeypatch: pytest.MonkeyPatch,
-    together: int,
-    past: PartnerPast,
-) -> None:
+    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch,
+    monkeypatch: pytest.MonkeyPatch, together: int, past: PartnerPast,
+) -> None:  # fmt: skip
     """The partner's past blocks are its own or the anchor's, its later ones the anchor's."""
     monkeypatch.setattr(measuring, "SEPARATED_ANCHORS", together)
     asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
@@ -253,3 +248,58 @@ def test_a_withdrawn_job_ends_between_chunks(
         score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
     with pytest.raises(Cancelled):
         withdrawn.shard((0, 5))
+
+
+def scored(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+) -> tuple[ShardRecord, dict[str, Any]]:
+    asked = plan(GaussianNoise(sigma=0.1))
+    found, measurement = measured(engine, model, anchors, asked), of(engine, model, anchors, asked)
+    distances = measurement.different_state_distances(found, PARTNER)
+    record = measurement.with_endpoints(found)
+    return found, score.summarise_checkpoint(asked, record, distances, PARTNER)
+
+
+def test_a_score_of_latents_too_wide_to_be_kept_is_the_same_score(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """They are held a few anchors at a time, and encoded again for pairs."""
+    narrow, wanted = scored(engine, model, anchors)
+    held: list[int] = []
+    rollout = DeviceClient.rollout
+
+    def watched(*given: object) -> torch.Tensor:
+        found: torch.Tensor = rollout(*given)
+        held.append(found.numel())
+        return found
+
+    monkeypatch.setattr(DeviceClient, "rollout", watched)
+    monkeypatch.setattr(measuring, "KEPT_LATENTS", 4 * DIM - 1)
+    each = (1 + DRAWS) * (HISTORY + HORIZON)
+    monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", 2 * each * DIM)
+    wide, found = scored(engine, model, anchors)
+    assert max(held) <= 2 * each * DIM
+    assert wide.history_latents.size == wide.endpoint_latents.size == 0
+    assert len(json.dumps(wide.to_json())) < len(json.dumps(narrow.to_json())) / 2
+    np.testing.assert_allclose(wide.draw_radius, narrow.draw_radius, rtol=1e-4)
+    for name in ("ir_raw", "sr", "median_latent_distance"):
+        assert found[name] == pytest.approx(wanted[name], rel=1e-4)
+
+
+def test_a_record_without_latents_restores_and_its_endpoints_are_known_in_its_arithmetic(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    exact = replace(plan(GaussianNoise(sigma=0.1)), numeric_mode=NumericMode.FP64)
+    measurement = of(engine, model, anchors, exact)
+    kept = measurement.shard((0, 10))
+    monkeypatch.setattr(measuring, "KEPT_LATENTS", 0)
+    record = measurement.shard((0, 10))
+    again = ShardRecord.from_json(json.loads(json.dumps(record.to_json())))
+    assert again.history_latents.shape == (10, HISTORY, 0)
+    assert np.array_equal(again.draw_radius, record.draw_radius)
+    whole = ShardRecord.concatenate([measurement.shard(rows) for rows in exact.shards()])
+    found = measurement.with_endpoints(whole).endpoint_latents[:10]
+    assert found.dtype == kept.endpoint_latents.dtype
+    np.testing.assert_allclose(found, kept.endpoint_latents, rtol=1e-9, atol=1e-12)
