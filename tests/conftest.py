@@ -25,16 +25,9 @@ from waiting import wait_until
 
 # The packages whose signatures carry shapes.
 CHECKED = (
-    "numerics",
-    "models",
-    "perturb",
-    "data",
-    "engine",
-    "encoding",
-    "interactive",
-    "scoring",
+    "numerics", "models", "perturb", "data", "engine", "encoding", "interactive", "scoring",
     "studies",
-)
+)  # fmt: skip
 gc.disable()  # while tests are collected: nothing that is imported goes away
 processes.forks = True
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import processes
 import pytest
 from acpc.contract import GaussianNoise
 from acpc_client.errors import ArgumentError, TlsMismatch, Unavailable
@@ -25,15 +24,8 @@ def get(client: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, pem = folder / "key.pem", folder / "cert.pem"
-    processes.run(
-        [
-            "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
-            "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost",
-            "-keyout", key, "-out", pem,
-        ]
-    )  # fmt: skip
+    named = Authority().issue("test", dns=("localhost",))  # not good for an address
+    pem, key = named.write(tmp_path_factory.mktemp("tls"), "cert")
     return key, pem
 
 

@@ -31,18 +31,9 @@ from served_world import ServedWorld
 # Float32 network against float64; the largest seen is printed and is near 1e-5.
 TOLERANCE = 1e-4
 SHIFTS: tuple[Perturbation, ...] = (
-    GaussianNoise(0.08),
-    GaussianBlur(4),
-    Resize(0.25),
-    Identity(),
-    Brightness(-0.3),
-    Contrast(0.4),
-    ColorJitter(0.5),
-    Occlusion(0.4),
-    RandomShift(3),
-    DefocusBlur(1.6),
-    MotionBlur(5, 30),
-    Shadow(0.6),
+    *(GaussianNoise(0.08), GaussianBlur(4), Resize(0.25), Identity(), Brightness(-0.3)),
+    *(Contrast(0.4), ColorJitter(0.5), Occlusion(0.4), RandomShift(3), DefocusBlur(1.6)),
+    *(MotionBlur(5, 30), Shadow(0.6)),
     *(parse(text) for text in ("saturation:-0.6", "cutout:0.2", "distractor:0.4", "stutter:0.6")),
     *(parse(text) for text in ("background:0.7@8090a0@0.3", "random_convolution:0.5", "zoom:0.2")),
     *(parse(text) for text in ("knocked_camera:6", "haze:0.5", "salt_and_pepper:0.1")),

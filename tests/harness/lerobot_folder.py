@@ -33,11 +33,11 @@ TEMPLATES = {
 }
 
 
-def write_video(path: Path, frames: Sequence[np.ndarray], fps: int = FPS) -> None:
+def write_video(path: Path, frames: Sequence[np.ndarray]) -> None:
     """An H.264 video whose frames refer forwards and backwards."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"g": "12", "bf": "2"})
+        stream = container.add_stream("libx264", rate=FPS, options={"g": "12", "bf": "2"})
         stream.width, stream.height, stream.pix_fmt = SIDE, SIDE, "yuv420p"
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
@@ -45,10 +45,10 @@ def write_video(path: Path, frames: Sequence[np.ndarray], fps: int = FPS) -> Non
 
 
 def write_lerobot(
-    root: Path, content: Sequence[Episode], version: str, *, filmed: bool = True, per_file: int = 3
+    root: Path, content: Sequence[Episode], version: str, *, filmed: bool = True
 ) -> Path:
-    """Writes episodes; 3.0 puts ``per_file`` of them into each file."""
-    grouped = 1 if version == "v2.1" else per_file
+    """Writes episodes; 3.0 puts three of them into each file."""
+    grouped = 1 if version == "v2.1" else 3
     listed: list[dict[str, Any]] = []
     for first in range(0, len(content), grouped):
         own = range(first, min(first + grouped, len(content)))
@@ -109,22 +109,15 @@ def _write_meta(root: Path, version: str, listed: list[dict[str, Any]], filmed: 
     pair = {"dtype": "float32", "shape": [2], "names": None}
     one = {"dtype": "int64", "shape": [1], "names": None}
     camera = {"dtype": "video" if filmed else "image", "shape": [SIDE, SIDE, 3], "names": None}
+    features = {
+        "action": pair, "observation.state": pair, "timestamp": one | {"dtype": "float32"},
+        "frame_index": one, "episode_index": one, CAMERA: camera,
+    }  # fmt: skip
+    data, video = TEMPLATES[version]
     info = {
-        "codebase_version": version,
-        "fps": FPS,
-        "chunks_size": 1000,
-        "total_episodes": len(listed),
-        "data_path": TEMPLATES[version][0],
-        "video_path": TEMPLATES[version][1],
-        "features": {
-            "action": pair,
-            "observation.state": pair,
-            "timestamp": one | {"dtype": "float32"},
-            "frame_index": one,
-            "episode_index": one,
-            CAMERA: camera,
-        },
-    }
+        "codebase_version": version, "fps": FPS, "chunks_size": 1000, "data_path": data,
+        "video_path": video, "total_episodes": len(listed), "features": features,
+    }  # fmt: skip
     (root / "meta").mkdir(parents=True)
     (root / "meta/info.json").write_text(json.dumps(info))
     if version == "v2.1":

@@ -50,16 +50,10 @@ class ServerProcess:
         **flags: object,
     ) -> None:
         given: dict[str, object] = {
-            "checkpoint_root": checkpoint_root,
-            "dataset_root": dataset_root,
-            "state_dir": state_dir,
-            "port": 0,
-            "metrics_port": 0,
-            "device": "cpu",
-            "torch_threads": 1,
-            "lame_duck_seconds": 0,
-            **flags,
-        }
+            "checkpoint_root": checkpoint_root, "dataset_root": dataset_root,
+            "state_dir": state_dir, "port": 0, "metrics_port": 0, "device": "cpu",
+            "torch_threads": 1, "lame_duck_seconds": 0, **flags,
+        }  # fmt: skip
         program = Path(sys.executable).with_name("acpc-server")
         self.command = [str(program), "serve"]
         if "devices" in given:
@@ -70,12 +64,8 @@ class ServerProcess:
         # The device is examined where the start is the subject, or it is a flag.
         forked = processes.forks and not fresh
         unexamined = {"ACPC_EXAMINE_DEVICE": "false"} if forked else {}
-        self._environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            **unexamined,
-            **(environment or {}),
-        }
+        own = {"OMP_NUM_THREADS": "1", **unexamined, **(environment or {})}
+        self._environment = {**os.environ, **own}
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []

@@ -19,17 +19,8 @@ from jaxtyping import jaxtyped
 
 # Of jaxtyping, and of ``acpc_server.perturb``, by which its functions name them.
 SHAPES = {
-    "Bool",
-    "Float",
-    "Float32",
-    "Float64",
-    "Int",
-    "Int32",
-    "Int64",
-    "Shaped",
-    "UInt8",
-    "Frames",
-}
+    "Bool", "Float", "Float32", "Float64", "Int", "Int32", "Int64", "Shaped", "UInt8", "Frames",
+}  # fmt: skip
 
 
 def checked(subject: Any) -> Any:  # noqa: ANN401

@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -221,10 +220,9 @@ def cancel_all(channel: grpc.Channel) -> None:
     wait_until(lambda: not left(), "jobs that go on after they were cancelled", pause=0.2)
 
 
-def calls_in_flight(metrics: str) -> int:
+def calls_in_flight(server: ServerProcess) -> int:
     """Calls that the server has started and not ended."""
-    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=GENEROUS_SECONDS) as answer:
-        text = answer.read().decode()
+    text = server.metrics()
 
     def total(name: str) -> float:
         lines = re.findall(rf"^{name}\{{.*\}} (\S+)$", text, re.MULTILINE)
@@ -235,7 +233,6 @@ def calls_in_flight(metrics: str) -> int:
 
 def fuzz(server: ServerProcess, seed: int, indices: Iterable[int]) -> Report:
     """Fuzz a server of one's own, and compare it with what it was before."""
-    metrics = f"127.0.0.1:{server.metrics_port}"
     with grpc.insecure_channel(server.address) as channel:
         expected = valid_answers(channel)
         fuzzer = Fuzzer(server.address, seed, prepare(channel))
@@ -249,8 +246,8 @@ def fuzz(server: ServerProcess, seed: int, indices: Iterable[int]) -> Report:
             wrong.append("health does not say SERVING")
         cancel_all(channel)
         with contextlib.suppress(AssertionError):
-            wait_until(lambda: calls_in_flight(metrics) == 0, pause=0.2)
-        if left := calls_in_flight(metrics):
+            wait_until(lambda: calls_in_flight(server) == 0, pause=0.2)
+        if left := calls_in_flight(server):
             wrong.append(f"{left} calls never ended at the server")
         changed = [
             name for name, answer in valid_answers(channel).items() if answer != expected[name]
@@ -279,8 +276,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             world = write_world(Path(folder))
             given_wire.write_dino(world.checkpoint_root)
-            roots = world.checkpoint_root, world.dataset_root, world.state_dir
-            with ServerProcess(*roots, **SMALL_LIMITS) as server:
+            with world.server(**SMALL_LIMITS) as server:
                 report = fuzz(server, given.seed, indices)
     print(json.dumps(vars(report), indent=2))
     sys.exit(bool(report.offences))

@@ -24,8 +24,7 @@ NAMES = Names("operations/of-nobody", "0" * 64)
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     world = write_world(tmp_path_factory.mktemp("world"))
     given_wire.write_dino(world.checkpoint_root)
-    roots = world.checkpoint_root, world.dataset_root, world.state_dir
-    with ServerProcess(*roots, **SMALL_LIMITS) as process:
+    with world.server(**SMALL_LIMITS) as process:
         yield process
 
 

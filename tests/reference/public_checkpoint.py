@@ -18,45 +18,22 @@ Size = Literal["small", "shallow", "paper"]
 SIZES: dict[Size, Config] = {
     # Small enough for thousands of rollouts in a test; every optional part is present.
     "small": {
-        "encoder": {
-            "size": "tiny",
-            "patch_size": 7,
-            "image_size": 28,
-            "hidden_size": 24,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 3,
-            "intermediate_size": 48,
-        },
+        "encoder": {"size": "tiny", "patch_size": 7, "image_size": 28, "hidden_size": 24,
+                    "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48},
         "dim": 16,
         "mlp_hidden": 32,
-        "predictor": {
-            "num_frames": 3,
-            "input_dim": 16,
-            "hidden_dim": 16,
-            "output_dim": 16,
-            "depth": 2,
-            "heads": 2,
-            "dim_head": 8,
-            "mlp_dim": 32,
-        },
+        "predictor": {"num_frames": 3, "input_dim": 16, "hidden_dim": 16, "output_dim": 16,
+                      "depth": 2, "heads": 2, "dim_head": 8, "mlp_dim": 32},
     },
     # The published checkpoints: 18 million parameters, 303 tensors.
     "paper": {
         "encoder": {"size": "tiny", "patch_size": 14, "image_size": 224},
         "dim": 192,
         "mlp_hidden": 2048,
-        "predictor": {
-            "num_frames": 3,
-            "input_dim": 192,
-            "hidden_dim": 192,
-            "output_dim": 192,
-            "depth": 6,
-            "heads": 16,
-            "dim_head": 64,
-            "mlp_dim": 2048,
-        },
+        "predictor": {"num_frames": 3, "input_dim": 192, "hidden_dim": 192, "output_dim": 192,
+                      "depth": 6, "heads": 16, "dim_head": 64, "mlp_dim": 2048},
     },
-}
+}  # fmt: skip
 # One layer of each network: where the model is asked often, and how it is built is no matter.
 SIZES["shallow"] = {
     **SIZES["small"],
@@ -84,26 +61,15 @@ def public_config(size: Size = "small", *, family: str = "lewm", block_dim: int 
 
     return {
         "_target_": f"stable_worldmodel.wm.{family}.{ {'lewm': 'LeWM', 'pldm': 'PLDM'}[family] }",
-        "encoder": {
-            "_target_": "stable_pretraining.backbone.utils.vit_hf",
-            **geometry["encoder"],
-            "pretrained": False,
-            "use_mask_token": False,
-        },
-        "predictor": {
-            "_target_": f"{module}.Predictor",
-            **geometry["predictor"],
-            "dropout": 0.1,
-            "emb_dropout": 0.0,
-        },
-        "action_encoder": {
-            "_target_": f"{module}.Embedder",
-            "input_dim": block_dim,
-            "emb_dim": geometry["dim"],
-        },
+        "encoder": {"_target_": "stable_pretraining.backbone.utils.vit_hf", **geometry["encoder"],
+                    "pretrained": False, "use_mask_token": False},
+        "predictor": {"_target_": f"{module}.Predictor", **geometry["predictor"], "dropout": 0.1,
+                      "emb_dropout": 0.0},
+        "action_encoder": {"_target_": f"{module}.Embedder", "input_dim": block_dim,
+                           "emb_dim": geometry["dim"]},
         "projector": mlp(encoder_width),
         "pred_proj": mlp(geometry["predictor"]["output_dim"]),
-    }
+    }  # fmt: skip
 
 
 def tensor_shapes(config: Config) -> dict[str, tuple[int, ...]]:

@@ -47,12 +47,8 @@ class Sizes:
             "interpolate_pos_encoding": True,
             "encoder": named if self.name else written,
             "predictor": {
-                "_target_": f"{MODULE}.CausalPredictor",
-                "num_patches": self.patches,
-                "num_frames": self.history,
-                "dim": width,
-                "dropout": 0.1,
-                **self.predictor,
+                "_target_": f"{MODULE}.CausalPredictor", "num_patches": self.patches,
+                "num_frames": self.history, "dim": width, "dropout": 0.1, **self.predictor,
             },
             "extra_encoders": {
                 "_target_": "torch.nn.ModuleDict",
@@ -61,7 +57,7 @@ class Sizes:
                     for key, (inputs, emb) in self.slots.items()
                 },
             },
-        }
+        }  # fmt: skip
 
 
 TINY = Sizes(

@@ -53,15 +53,12 @@ def distracted(images: Array, size: float, speed: float, uniform: Numbers) -> Ar
 
 def field(numbers: Array, height: int, width: int) -> Array:
     """Bilinear between the numbers of a square grid, whose outer ones are the corner pixels'."""
-    out = np.zeros((height, width))
     last = len(numbers) - 1
-    for row, column in np.ndindex(height, width):
-        y, x = row * last / (height - 1), column * last / (width - 1)
-        top, left = min(int(y), last - 1), min(int(x), last - 1)
-        for dy, dx in np.ndindex(2, 2):
-            weight = (y - top if dy else 1 - y + top) * (x - left if dx else 1 - x + left)
-            out[row, column] += weight * numbers[top + dy, left + dx]
-    return out
+
+    def place(row: float, column: float) -> tuple[float, float]:
+        return row * last / (height - 1), column * last / (width - 1)
+
+    return _sampled(numbers[None, None], place, (height, width))[0, 0]
 
 
 def another_background(
@@ -127,11 +124,11 @@ def knocked(images: Array, degrees: float, view: float, uniform: Numbers) -> Arr
     return _sampled(images, place)
 
 
-def _sampled(images: Array, place: Place) -> Array:
+def _sampled(images: Array, place: Place, size: tuple[int, int] | None = None) -> Array:
     """Bilinear at the place of each pixel, held to the centres of the border pixels."""
     height, width = images.shape[2:]
-    out = np.zeros_like(images)
-    for row, column in np.ndindex(height, width):
+    out = np.zeros((*images.shape[:2], *(size or (height, width))))
+    for row, column in np.ndindex(*out.shape[2:]):
         y, x = place(row, column)
         y, x = min(max(y, 0.0), height - 1), min(max(x, 0.0), width - 1)
         top, left = min(int(y), height - 2), min(int(x), width - 2)

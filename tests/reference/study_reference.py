@@ -5,7 +5,7 @@ which actions a seed swaps and shuffles. Shifts are Gaussian noise. Where the re
 from the paper's letter a keyword says which of the two is computed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -253,12 +253,14 @@ def planner_rows(
     the final-step distances r_j, which is the released code's feature at the planner's horizon.
     """
     rows: list[Row] = []
-    arrays: dict[str, list[list[float]]] = {
-        "pool_acpc_one_step_q90": [], "pool_acpc_q90": [], "pool_displacement_q90": [],
-        "pool_clean_gap": [],
-    }  # fmt: skip
+    arrays: dict[str, list[list[float]]] = {}
     now = given.history
     weights = metrics.uniform(budget.horizon)
+    measures: dict[str, Callable[[Array, Array], float]] = {
+        "acpc_one_step_q90": lambda a, b: metrics.between(a[0], b[0]),
+        "acpc_q90": lambda a, b: metrics.acpc(a, b, weights),
+        "displacement_q90": lambda a, b: metrics.between(a[-1], b[-1]),
+    }
     for identity, frames, blocks in given:
         images = pixels.model_input(frames, model.image_size)[now - history :]
         past = blocks[now - history : now - 1]
@@ -272,48 +274,36 @@ def planner_rows(
                 view = noisy(images[:history], sigma, seed=seed, anchor=identity, draw=draw)
                 latents = model.encode(view)
                 other = _cem(model, latents, past, goal, budget, noise_key)
-                one_step, full, last, broken = [], [], [], 0
+                found: dict[str, list[float]] = {name: [] for name in measures}
+                broken = 0
                 for candidates in run.pools:
                     both = [
                         [model.rollout(x, np.concatenate([past, a])) for x in (clean, latents)]
                         for a in candidates
                     ]
-                    one_step.append(
-                        metrics.quantile([metrics.between(a[0], b[0]) for a, b in both], 0.9)
-                    )
-                    full.append(
-                        metrics.quantile([metrics.acpc(a, b, weights) for a, b in both], 0.9)
-                    )
-                    last.append(
-                        metrics.quantile([metrics.between(a[-1], b[-1]) for a, b in both], 0.9)
-                    )
+                    for name, measure in measures.items():
+                        each = [measure(a, b) for a, b in both]
+                        found[name].append(metrics.quantile(each, 0.9))
                     broken += sum(_breaks_a_bound(a, b, goal, weights) for a, b in both)
                 costs = [_cost(model, clean, past, p, goal) for p in (run.plan, other.plan)]
                 same = [set(a) == set(b) for a, b in zip(run.elites, other.elites, strict=True)]
+                found["clean_gap"] = gaps
                 rows.append(
                     {
                         "anchor": identity,
                         "shift": shift,
                         "severity": sigma,
                         "draw": draw,
-                        "acpc_one_step_q90": one_step[-1],
-                        "acpc_q90": full[-1],
-                        "displacement_q90": last[-1],
-                        "clean_gap": gaps[-1],
+                        **{name: values[-1] for name, values in found.items()},
                         "selection_regret": max(0.0, costs[1] - costs[0]),
                         "first_divergence": same.index(False) if False in same else -1,
-                        "first_acpc_one_step_q90": one_step[0],
-                        "first_acpc_q90": full[0],
-                        "first_displacement_q90": last[0],
-                        "first_clean_gap": gaps[0],
+                        **{f"first_{name}": values[0] for name, values in found.items()},
                         "candidate_pairs": budget.candidates * budget.iterations,
                         "bound_violations": broken,
                     }
                 )
-                arrays["pool_acpc_one_step_q90"].append(one_step)
-                arrays["pool_acpc_q90"].append(full)
-                arrays["pool_displacement_q90"].append(last)
-                arrays["pool_clean_gap"].append(gaps)
+                for name, values in found.items():
+                    arrays.setdefault(f"pool_{name}", []).append(values)
     return rows, {name: np.array(values) for name, values in arrays.items()}
 
 

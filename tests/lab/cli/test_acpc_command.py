@@ -111,10 +111,8 @@ def test_datasets_and_tasks_are_listed(acpc: Acpc) -> None:
     shown = acpc("tasks").stdout
     assert "Rooms." in shown
     assert "own.yaml" in shown
-    assert [task["name"] for task in json.loads(acpc("tasks", "--json").stdout)] == [
-        "rooms",
-        "own.yaml",
-    ]
+    tasks = json.loads(acpc("tasks", "--json").stdout)
+    assert [task["name"] for task in tasks] == ["rooms", "own.yaml"]
 
 
 def test_the_target_may_stand_before_the_command_or_after_it(
@@ -208,19 +206,20 @@ ACPC = (
 )
 
 
+def scoring(target: str, **options: Any) -> Any:
+    """The command on its way, as a terminal starts it."""
+    environment = {**os.environ, "ACPC_TARGET": target, "TERM": "xterm", "COLUMNS": "120"}
+    command = [sys.executable, "-c", ACPC, *SCORE]
+    return processes.running(command, env=environment, stdout=subprocess.PIPE, **options)
+
+
 @pytest.mark.process
 def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
     target: str, counterparty: Counterparty
 ) -> None:
     counterparty.stalled.set()
     counterparty.script.append(operation(NAME, 1))
-    with processes.running(
-        [sys.executable, "-c", ACPC, *SCORE],
-        env={**os.environ, "ACPC_TARGET": target},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with scoring(target, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr.readline() == f"{NAME}: submitted\n", "before anything can fail"
         assert "encoding anchors" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
@@ -273,12 +272,7 @@ def test_a_terminal_gets_a_live_bar_and_the_same_exit_code(
 ) -> None:
     counterparty.script.extend(finished(pb.OUTCOME_FAILED))
     ours, theirs = pty.openpty()
-    with processes.running(
-        [sys.executable, "-c", ACPC, *SCORE],
-        env={**os.environ, "ACPC_TARGET": target, "TERM": "xterm", "COLUMNS": "120"},
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-    ) as process:
+    with scoring(target, stderr=theirs) as process:
         os.close(theirs)
         answer, _ = process.communicate(timeout=GENEROUS_SECONDS)
     shown = b""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from acpc_client import CheckpointRef, GaussianNoise, Score
@@ -181,18 +182,11 @@ def test_a_tracker_that_cannot_be_used_is_told_once_and_raises_nothing(
     assert "a score is not written there" in failing
 
 
-class StandIn:
-    """A tracker that does at each call what a test says."""
-
-    def __init__(self, write: Callable[[ScoreRecord], object], close: Callable[[], object]) -> None:
-        self.write, self.close = write, close
-
-
 def test_a_tracker_that_hangs_is_left_behind(
     items: list[EpochScore], told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
-    hanging = StandIn(lambda _: ended.wait(GENEROUS_SECONDS), lambda: None)
+    hanging = SimpleNamespace(write=lambda _: ended.wait(GENEROUS_SECONDS), close=lambda: None)
     monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_: hanging)
     tracker = Tracker("mlflow:", on_trouble=told.append)
     for item in items:
@@ -237,7 +231,7 @@ def test_a_slow_tracker_is_waited_for_while_it_writes(
         pause.wait(0.1)
         written.append(record.step)
 
-    slow = StandIn(write, lambda: None)
+    slow = SimpleNamespace(write=write, close=lambda: None)
     monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_: slow)
     monkeypatch.setattr("acpc_lab.exporters.tracker.record_of", lambda item, _: item)
     tracker = Tracker("mlflow:", on_trouble=told.append)
@@ -255,11 +249,13 @@ def test_a_tracker_that_comes_back_is_written_to_again_after_a_while(
     written: list[int] = []
     begun = threading.Event()
 
-    def begin(*_: object) -> StandIn:
+    def begin(*_: object) -> SimpleNamespace:
         if not begun.is_set():
             begun.set()
             raise ConnectionError("nobody listens")
-        return StandIn(lambda record: written.append(record.step), lambda: written.append(-1))
+        return SimpleNamespace(
+            write=lambda record: written.append(record.step), close=lambda: written.append(-1)
+        )
 
     monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", begin)
     monkeypatch.setattr("acpc_lab.exporters.tracker._AGAIN_S", again)

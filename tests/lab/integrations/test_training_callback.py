@@ -69,6 +69,11 @@ def library(request: pytest.FixtureRequest) -> Any:
     return importlib.import_module(request.param)
 
 
+@pytest.fixture
+def lightning() -> Any:
+    return importlib.import_module("lightning.pytorch")
+
+
 def module_of(library: Any) -> Any:
     class Tiny(library.LightningModule):
         def __init__(self) -> None:
@@ -168,10 +173,8 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
 
 
 def test_training_does_not_wait_for_a_server_that_does_not_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lightning: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import lightning.pytorch as library
-
     monkeypatch.setattr(epochs, "AcpcClient", partial(AcpcClient, timeout=600))
     with socket.socket() as silent:  # accepts, and says nothing
         silent.bind(("127.0.0.1", 0))
@@ -183,12 +186,12 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
         ends: list[float] = []
         original = type(callback).on_train_epoch_end
 
-        class Timed(library.Callback):
+        class Timed(lightning.Callback):
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
                 ends.append(time.monotonic())
 
         begun = time.monotonic()
-        trainer = fit(library, tmp_path, [callback, Timed()], epochs=5)
+        trainer = fit(lightning, tmp_path, [callback, Timed()], epochs=5)
         assert original is ScoreCheckpointCallback.on_train_epoch_end
     assert len(ends) == 5
     assert max(ends) - begun < GENEROUS_SECONDS, "a first call alone has 600 seconds"
@@ -199,10 +202,8 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
 
 
 def test_what_the_server_refuses_is_a_warning_or_an_error_as_asked(
-    server: ServerProcess, tmp_path: Path
+    lightning: Any, server: ServerProcess, tmp_path: Path
 ) -> None:
-    import lightning.pytorch as library
-
     def broken(trainer: Any, module: Any, epoch: int) -> str | None:
         if epoch == 1:
             raise OSError("the disk is full")
@@ -212,21 +213,18 @@ def test_what_the_server_refuses_is_a_warning_or_an_error_as_asked(
         return ScoreCheckpointCallback(server.address, ANCHORS, NOISE, export=broken, **options)
 
     callback = made()
-    trainer = fit(library, tmp_path / "warn", callback)
+    trainer = fit(lightning, tmp_path / "warn", callback)
     assert [item.epoch for item in callback.scores] == [0]
     assert any("export of epoch 1: OSError: the disk is full" in told for told in trainer.told)
     assert any("epoch 0 under gaussian_noise:0.08: NOT_FOUND" in told for told in trainer.told)
     with pytest.raises((NotFound, OSError)):
-        fit(library, tmp_path / "raise", made(raise_errors=True))
+        fit(lightning, tmp_path / "raise", made(raise_errors=True))
 
 
 def test_training_can_stop_and_gate_on_scores(
-    world: JobWorld, server: ServerProcess, tmp_path: Path
+    lightning: Any, world: JobWorld, server: ServerProcess, tmp_path: Path
 ) -> None:
-    import lightning.pytorch as library
-
     seen: list[EpochScore] = []
-
     heard: list[EpochScore] = []
 
     def bad(item: EpochScore) -> bool:
@@ -244,24 +242,22 @@ def test_training_can_stop_and_gate_on_scores(
         listeners=[heard.append], stop_when=bad, gate=True,
     )  # fmt: skip
     with pytest.raises(ScreenFailed, match="epoch 0 does not pass"):
-        fit(library, tmp_path / "bad", callback, epochs=50)
+        fit(lightning, tmp_path / "bad", callback, epochs=50)
     assert [item.epoch for item in seen] == [0]
     assert heard == seen
     nothing = ScoreCheckpointCallback(
         server.address, ANCHORS, NOISE, export=lambda *_: None, gate=True
     )
     with pytest.raises(ScreenFailed, match="no epoch was scored"):
-        fit(library, tmp_path / "none", nothing, epochs=1)
+        fit(lightning, tmp_path / "none", nothing, epochs=1)
 
 
-def test_only_every_nth_epoch_is_exported(tmp_path: Path) -> None:
-    import lightning.pytorch as library
-
+def test_only_every_nth_epoch_is_exported(lightning: Any, tmp_path: Path) -> None:
     epochs: list[int] = []
     callback = ScoreCheckpointCallback(
         "localhost:1", ANCHORS, NOISE, export=lambda _, __, epoch: epochs.append(epoch), every=2
     )
-    fit(library, tmp_path, callback, epochs=5)
+    fit(lightning, tmp_path, callback, epochs=5)
     assert epochs == [1, 3]
     with pytest.raises(ArgumentError, match="every: found 0"):
         ScoreCheckpointCallback("a", ANCHORS, NOISE, export=lambda *_: None, every=0)
@@ -312,15 +308,20 @@ def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
     assert threading.active_count() <= before + 2, "its thread is gone; gRPC keeps its own"
 
 
+def arrived(server: ServerProcess, *epochs: int, **options: Any) -> list[Any]:
+    """What a scorer with these options makes of these epochs."""
+    with EpochScorer(server.address, ANCHORS, NOISE, protocol=PROTOCOL, **options) as scorer:
+        for epoch in epochs:
+            assert scorer.submit(epoch, "model")
+        assert scorer.drain(GENEROUS_SECONDS)
+        return list(scorer.arrived())
+
+
 def test_epochs_spend_the_error_of_a_verdict_by_their_number(server: ServerProcess) -> None:
     """A run that is resumed goes on with the epoch's own share, whatever was scored before."""
 
     def confidences(*epochs: int, **options: object) -> list[float]:
-        with EpochScorer(server.address, ANCHORS, NOISE, protocol=PROTOCOL, **options) as scorer:
-            for epoch in epochs:
-                assert scorer.submit(epoch, "model")
-            assert scorer.drain(GENEROUS_SECONDS)
-            return [item.score.evidence.confidence for item in scorer.arrived()]
+        return [item.score.evidence.confidence for item in arrived(server, *epochs, **options)]
 
     wanted = [at_epoch(EvidenceOptions(), epoch, 100).confidence for epoch in (0, 7)]
     assert confidences(0, 7) == wanted
@@ -336,15 +337,7 @@ def test_thresholds_of_a_file_are_those_of_the_score(
     """What to know of the file is said once; a file of another family gives no score."""
     ours, others = Path(__file__).parents[1] / "thresholds.json", tmp_path / "pldm.json"
     others.write_text(ours.read_text().replace('"family": "lewm"', '"family": "pldm"'))
-    items = []
-    for file in (ours, others):
-        with EpochScorer(
-            server.address, ANCHORS, NOISE, protocol=PROTOCOL, thresholds=file
-        ) as scorer:
-            assert scorer.submit(0, "model")
-            assert scorer.drain(GENEROUS_SECONDS)
-            items += scorer.arrived()
-    scored, rejected = items
+    (scored,), (rejected,) = (arrived(server, 0, thresholds=file) for file in (ours, others))
     used = load_thresholds(ours)
     assert scored.score.verdict.thresholds.sr == used.sr == 0.9
     assert used.source_digest in json.dumps(scored.score.receipt.parameters)

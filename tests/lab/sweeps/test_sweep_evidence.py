@@ -32,6 +32,7 @@ OPEN = score_response(
 FAILS = score_response(
     pb.OUTCOME_FAILED, sr_passed=False, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.001)
 )
+NEARLY = score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04))
 OLDER = score_response(pb.OUTCOME_PASSED)
 
 
@@ -134,15 +135,11 @@ def acpc(target: str, tmp_path: Path) -> Acpc:
         ([OPEN, FAILS], [], 3),
         ([OPEN, FAILS], ["--no-gate"], 0),
         ([PASSES, OLDER], [], 1),
-        ([OPEN, score_response(
-            pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04)
-        )], [], 5),  # that one of two fails does
-        ([OPEN, score_response(
-            pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04)
-        )], ["--family-wise", "none"], 3),
+        ([OPEN, NEARLY], [], 5),  # that one of two fails does
+        ([OPEN, NEARLY], ["--family-wise", "none"], 3),
     ],
     ids=["passed", "undecided", "failed", "no gate", "older", "barely failed", "one by one"],
-)  # fmt: skip
+)
 def test_the_confident_gate(
     scores: list[Any], options: list[str], code: int, acpc: Acpc, party: JobParty
 ) -> None:

@@ -319,11 +319,9 @@ def test_a_listener_that_raises_stops_nothing(at: Scene) -> None:
     assert at.trouble == ["a: ValueError: of a", "b: ValueError: of b"]
 
 
-def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
-    at: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_lab.watching.watch._RETRY_S", 0.01)
-    away = at.root.rename(at.root.with_name("away"))
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set, the disk is full."""
     full, real = threading.Event(), os.fsync
 
     def fsync(file: int) -> None:
@@ -332,7 +330,14 @@ def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
         real(file)
 
     monkeypatch.setattr(os, "fsync", fsync)
+    return full
 
+
+def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
+    at: Scene, full: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acpc_lab.watching.watch._RETRY_S", 0.01)
+    away = at.root.rename(at.root.with_name("away"))
     with at.going_on(at.make()):
         wait_until(lambda: at.trouble)
         assert "cannot read" in at.trouble[0]
@@ -348,17 +353,13 @@ def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
     assert len(at.party.jobs) == 2
 
 
-def test_once_says_what_it_cannot_use(at: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_once_says_what_it_cannot_use(at: Scene, full: threading.Event) -> None:
     at.write("a")
     away = at.root.rename(at.root.with_name("away"))
     with pytest.raises(FailedPrecondition, match=r"cannot read .*checkpoints: No such file"):
         at.run()
     away.rename(at.root)
-
-    def full(file: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
+    full.set()
     with pytest.raises(FailedPrecondition, match="No space left on device; jobs go on"):
         at.run()
 
