@@ -49,8 +49,9 @@ WORKERS = 8
 LEAK = {"threads": 120, "files": 100, "rss_mib": 1200}
 MAX_ANSWERS = 200
 SEED_OF_VALID_CALLS = 40  # no case has frames of this one, so that no case has cached their latents
-# Limits under which no valid request takes long on a slow machine.
+# Limits under which no valid request takes long on a slow machine, nor a message that arrives late.
 SMALL_LIMITS = {"max_frames": 256, "max_predictions": 2**13, "preload": "lewm,pldm"}
+SMALL_LIMITS |= {"message_seconds": 2 * HANG_SECONDS}
 
 
 @dataclass(frozen=True)
