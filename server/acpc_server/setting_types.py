@@ -1,4 +1,4 @@
-"""Types of settings: folders, files, names of Unix sockets."""
+"""Types of settings: folders, files, names of hosts and of Unix sockets."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def _file(path: Path) -> Path:
 def _shown(path: Path) -> str:
     """A path as text that any error may hold: bytes that are no UTF-8 are escaped."""
     return str(path).encode(errors="backslashreplace").decode()
+
+
+def _host(name: str) -> str:
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"found {name!a}, wanted the name or the address of a host") from None
+    return name
 
 
 def _split(value: object) -> object:
@@ -63,5 +71,6 @@ def _named_once(value: tuple[str, ...]) -> tuple[str, ...]:
 
 # In a variable and in one flag with commas between, in several flags, or as an array of the file.
 Sockets = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named_once)]
+Host = Annotated[str, AfterValidator(_host)]
 Folder = Annotated[Path, AfterValidator(_folder)]
 File = Annotated[Path, AfterValidator(_file)]

@@ -19,7 +19,7 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from acpc_server.setting_types import File, Folder, Sockets
+from acpc_server.setting_types import File, Folder, Host, Sockets
 
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     executor_id: str = Field("", pattern=r"^\S*$", max_length=100)
     """this server's name among those that share a job record; default is a name kept in the
     state folder"""
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     """address gRPC listens on"""
     port: int = Field(50051, ge=-1, le=65535)
     """port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen"""
@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     """who may open these sockets, as chmod takes it"""
     socket_group: str = ""
     """group of these sockets; default is that of the server's process"""
-    metrics_host: str = "127.0.0.1"
+    metrics_host: Host = "127.0.0.1"
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
     """port of these three; 0 picks one, -1 turns it off"""

@@ -61,6 +61,13 @@ def test_a_name_that_cannot_be(tmp_path: Path, arguments: tuple[str, ...]) -> No
     assert not path.exists()
 
 
+def test_a_file_that_is_a_link_to_itself(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.symlink_to(path)
+    made = run("create", "--name", "a", "--role", "read", "--file", path)
+    assert isinstance(made.exception, FailedPrecondition)
+
+
 @pytest.mark.parametrize("time", ["nan", "inf", "3e6", "1e300"])
 def test_a_time_beyond_every_date_is_wrong_usage(tmp_path: Path, time: str) -> None:
     key = ("--name", "a", "--role", "read", "--file", tmp_path / "keys.json")

@@ -239,6 +239,8 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
         ({"checkpoint_root": "\udcff"}, [], r"(ACPC_CHECKPOINT_ROOT): \udcff is not a folder"),
         ({"dataset_root": "x" * 9999}, [], "x is not a folder"),
         ({"access_file": "x" * 9999}, [], "x is not a file"),
+        ({"host": "\udcff"}, [], r"--host (ACPC_HOST): found '\udcff'"),
+        ({"metrics_host": "a..b"}, [], "(ACPC_METRICS_HOST): found 'a..b', wanted the name or"),
     ],
 )
 def test_what_cannot_be_served_is_refused(

@@ -92,9 +92,8 @@ def create_key(
     FailedPrecondition: the file cannot be used, or an argument is out of its range.
     """
     key, text = _new(principal=principal, tenant=tenant, roles=roles, expires=expires)
-    path = path.resolve()  # a link stays one, and its target is what servers read
-    with _locked(path):
-        _write(path, [*(read_keys(path).keys if path.exists() else ()), key])
+    with _locked(path) as file:
+        _write(file, [*(read_keys(file).keys if file.exists() else ()), key])
     return text
 
 
@@ -117,9 +116,8 @@ def rotate_key(path: Path, identity: str, overlap: timedelta) -> tuple[ApiKey, s
     Returns the old key as it is now, and what its owner sends from now on. The new one lasts as
     long as the old one was made for. NotFound: there is no such key.
     """
-    path = path.resolve()
-    with _locked(path):
-        keys, was = _found(path, identity)
+    with _locked(path) as file:
+        keys, was = _found(file, identity)
         now = datetime.now(UTC).replace(microsecond=0)
         key, text = _new(
             principal=was.principal,
@@ -129,16 +127,15 @@ def rotate_key(path: Path, identity: str, overlap: timedelta) -> tuple[ApiKey, s
         )
         ends = min(now + overlap, was.expires or now + overlap)
         old = was.model_copy(update={"expires": ends})
-        _write(path, [*(old if one is was else one for one in keys), key])
+        _write(file, [*(old if one is was else one for one in keys), key])
     return old, text
 
 
 def revoke_key(path: Path, identity: str) -> ApiKey:
     """Remove a key, or raise NotFound; servers that read the file reject it from then on."""
-    path = path.resolve()
-    with _locked(path):
-        keys, gone = _found(path, identity)
-        _write(path, [key for key in keys if key is not gone])
+    with _locked(path) as file:
+        keys, gone = _found(file, identity)
+        _write(file, [key for key in keys if key is not gone])
     return gone
 
 
@@ -155,15 +152,21 @@ def _digest(secret: str) -> str:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock the folder of the file against other commands."""
+def _locked(path: Path) -> Iterator[Path]:
+    """Lock the file's folder against other commands; gives what a link leads to, as servers read.
+
+    So a link stays one.
+    """
+    path = Path(os.path.realpath(path))
+    if path.is_symlink():
+        raise FailedPrecondition(f"{path} is a link that leads to itself")
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise FailedPrecondition(f"cannot open {path.parent} ({error.strerror})") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        yield
+        yield path
         os.fsync(folder)  # a key that was revoked does not come back with the power
     finally:
         os.close(folder)
