@@ -41,7 +41,7 @@ def health(
     http_port: Annotated[
         int | None,
         typer.Option(
-            help="ask /readyz or /livez on the metrics port, which needs no TLS", min=1, max=65535
+            help="ask this metrics port, /readyz or /livez, without TLS", min=1, max=65535
         ),
     ] = None,
     timeout: Annotated[float, typer.Option(min=0.1, max=1e6, help="time to wait, seconds")] = 4.0,
@@ -60,9 +60,7 @@ def health(
 ) -> None:
     """Exit with 0 when the server serves, with 1 when it does not or cannot be reached."""
     target = _target(given, port)
-    for name, text in (("--target", target), ("--service", service), ("--tls-name", tls_name)):
-        if not text.isprintable():  # as bytes that are no UTF-8 are not
-            raise typer.BadParameter(f"found {text!a}, wanted a name", param_hint=name)
+    _require_names(target=target, service=service, tls_name=tls_name)
     if http_port is not None:
         asked = target.rpartition(":")[0].strip("[]")
         _ask_http(asked, http_port, "/livez" if live else "/readyz", timeout)
@@ -89,6 +87,13 @@ def _target(given: str, port: int | None) -> str:
         given = os.environ.get("ACPC_TARGET", "")
     whole = given.startswith("unix:") or given.rpartition(":")[2].isdigit()
     return given if whole else f"{given or _HERE}:{port or _PORT}"
+
+
+def _require_names(**given: str) -> None:
+    for name, text in given.items():
+        if not text.isprintable():  # as bytes that are no UTF-8 are not
+            flag = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"found {text!a}, wanted a name", param_hint=flag)
 
 
 def _channel(target: str, tls_ca: Path | None, tls_name: str) -> grpc.Channel:
