@@ -4,8 +4,18 @@ import queue
 from pathlib import Path
 from typing import Any
 
+from acpc.contract import Progress
 from acpc_server.errors import AcpcError
-from acpc_server.jobs import Job, JobKind, JobOptions, JobService, JobState, LeaseTerms, runner
+from acpc_server.jobs import (
+    NOBODY,
+    Job,
+    JobKind,
+    JobOptions,
+    JobService,
+    JobState,
+    LeaseTerms,
+    runner,
+)
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
 from waiting import GENEROUS_SECONDS
@@ -66,3 +76,13 @@ def ended(service: JobService, job_id: str, tenant: str = "") -> Job:
                 return news
     finally:
         stop()
+
+
+def bare_job(**changed: Any) -> Job:  # noqa: ANN401
+    """A job of nobody that has begun, as no service has it."""
+    given = {
+        "job_id": "a", "owner": NOBODY, "kind": "counting", "recorded": {}, "created": 0.0,
+        "state": JobState.RUNNING, "started": 0.0, "ended": None, "attempts": 1, "result": None,
+        "failure": None, "spec": SHORT, "progress": Progress.at("counting", 0, 3), **changed,
+    }  # fmt: skip
+    return Job(**given)

@@ -145,14 +145,11 @@ def test_a_refused_step_fails_the_job_and_is_listed_as_failed(either: Desk) -> N
     either.kind.stamped = "later"
     changed = ended(service, blocked)
     assert (changed.failure.code, changed.failure.reason) == ("FAILED_PRECONDITION", "CHANGED")
-    by_state = {
-        state: [job.job_id for job in service.list(0, 10, JobFilter(state=state))]
-        for state in (JobState.SUCCEEDED, JobState.FAILED)
-    }
-    assert by_state == {
-        JobState.SUCCEEDED: [good.job_id],
-        JobState.FAILED: [changed.job_id, bad.job_id],
-    }
+    for state, ids in (
+        (JobState.SUCCEEDED, [good.job_id]),
+        (JobState.FAILED, [changed.job_id, bad.job_id]),
+    ):
+        assert [job.job_id for job in service.list(0, 10, JobFilter(state=state))] == ids
     listed = service.list(0, 10)
     assert [job.failure for job in listed] == [changed.failure, None, bad.failure]
     assert all(job.result is None for job in listed), "results stay out of lists"
@@ -211,7 +208,6 @@ def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:
     wait_until(lambda: service.get(job_id).progress.completed >= 3)
     progress = service.get(job_id).progress
     desk.kind.held_at = None
-    assert progress.steps_per_second is not None
     assert 0 < progress.steps_per_second <= 10
     left = (20 - progress.completed) / progress.steps_per_second
     assert progress.seconds_left == pytest.approx(left)
@@ -254,15 +250,11 @@ def test_followers_are_told_of_every_change_by_one_thread_and_of_the_drain(desk:
     assert late[1:] == [None]
 
 
-def test_followers_of_a_deleted_job_hear_of_it(desk: Desk) -> None:
+def test_a_job_that_is_done_has_nothing_more_to_say(desk: Desk) -> None:
     service = desk.started()
-    job_id = service.submit(SHORT, "").job_id
-    ended(service, job_id)
     told: list[object] = []
-    service.follow(job_id, told.append)
-    assert [type(news) for news in told] == [Job], "a job that is done has nothing more to say"
-    with pytest.raises(NotFound):
-        service.follow("never-was", told.append)
+    service.follow(ended(service, service.submit(SHORT, "").job_id).job_id, told.append)
+    assert [type(news) for news in told] == [Job]
 
 
 def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:

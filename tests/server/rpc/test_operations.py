@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from acpc.contract import Progress, Timing
+from acpc.contract import Timing
 from acpc_server.errors import InvalidArgument
-from acpc_server.jobs import Job, JobFilter, JobSpec, JobState, Owner
+from acpc_server.jobs import JobFilter, JobSpec, JobState
 from acpc_server.rpc import OperationWriter
 from acpc_server.rpc.operations import read_filter
+from job_desk import bare_job
 
 KINDS = ["score_checkpoint", "run_study"]
 MORNING = datetime(2026, 1, 31, 8, 0, tzinfo=UTC)
@@ -91,21 +92,8 @@ class Told:
 def test_no_time_is_negative(
     created: float, started: float | None, ended: float, expected: tuple[float, float, float]
 ) -> None:
-    job = Job(
-        job_id="a",
-        owner=Owner(),
-        kind="told",
-        recorded={},
-        state=JobState.FAILED,
-        created=created,
-        started=started,
-        ended=ended,
-        attempts=1,
-        result=None,
-        failure=None,
-        spec=JobSpec(),
-        progress=Progress.at("failed", 0, 1),
-    )
+    told = {"kind": "told", "state": JobState.FAILED, "created": created, "started": started}
+    job = bare_job(**told, ended=ended)
     message = Timing.message_type()
     assert OperationWriter([Told()]).write(job).metadata.Unpack(message)
     assert Timing.from_message(message) == Timing(*expected)
