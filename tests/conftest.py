@@ -30,6 +30,11 @@ CHECKED = (
 )  # fmt: skip
 gc.disable()  # while tests are collected: nothing that is imported goes away
 processes.forks = True
+# gRPC's noise where one process has several event loops (github.com/grpc/grpc, #25364): all are
+# woken for an event, and those that come late find nothing to read.
+logging.getLogger("asyncio").addFilter(
+    lambda line: not (line.exc_info and isinstance(line.exc_info[1], BlockingIOError))
+)
 # Rich's tracebacks take seconds over a tensor, and a thread that ends in one aborts the process.
 structlog.configure(
     processors=[
@@ -130,17 +135,10 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 @pytest.fixture
 def logged() -> Iterator[list[logging.LogRecord]]:
-    """What reaches the root logger while a test runs.
-
-    But for gRPC's noise where one process has several event loops (github.com/grpc/grpc, #25364):
-    all are woken for an event, and those that come late find nothing to read.
-    """
+    """What reaches the root logger while a test runs."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append
-    handler.addFilter(
-        lambda record: not (record.exc_info and isinstance(record.exc_info[1], BlockingIOError))
-    )
     logging.getLogger().addHandler(handler)
     yield records
     logging.getLogger().removeHandler(handler)

@@ -98,7 +98,8 @@ class JobReader:
             for row in rows
             if row.attempts
             and row.state is not JobState.SUCCEEDED
-            and self._running.progress(row.job_id) is None
+            # One that runs here knows by itself, once it has seen again what it did before.
+            and (row.attempts > 1 or self._running.progress(row.job_id) is None)
         ]
         recorded = self._record.steps(counted)
         jobs: list[Job] = []

@@ -124,17 +124,17 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
             "RunStudy",
             [
                 ["--checkpoints", "rows.csv", *STUDY, *options, "--out", "first"],
-                ["--checkpoints", "set.csv", "--out", "second"],
+                ["--checkpoints", "set.csv", *of_set, "--out", "second"],
             ],
         )
-        for name, options in {
-            "drift": [*DRAWN, "--groups", 4, "--protocol", "released", "--destroyed", "future"],
-            "planner": [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
-                        "--protocol", "released"],
-            "geometry": [*DRAWN, "--motion"],
-            "sensitivity": ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01,
-                            "--directions", "light"],
-        }.items()
+        for name, options, *of_set in (
+            ("drift", [*DRAWN, "--groups", 4, "--protocol", "released", "--destroyed", "future"]),
+            ("planner", [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
+                         "--protocol", "released"]),
+            ("geometry", [*DRAWN, "--motion"]),
+            ("sensitivity", ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
+             "--directions", "light"),
+        )
     },
 }  # fmt: skip
 

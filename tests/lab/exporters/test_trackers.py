@@ -208,7 +208,7 @@ def test_runs_that_cannot_be_closed_are_told_as_such(
         (fail, GENEROUS_SECONDS, items[:1]),
         (lambda: ended.wait(GENEROUS_SECONDS), 0.05, []),
     ):
-        writer = StandIn(written.append, close)
+        writer = SimpleNamespace(write=written.append, close=close)
         monkeypatch.setitem(exporters.tracker.WRITERS, "mlflow", lambda *_, made=writer: made)
         tracker = Tracker("mlflow:", on_trouble=told.append)
         tracker.open()

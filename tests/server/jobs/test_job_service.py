@@ -20,13 +20,16 @@ from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
-from waiting import wait_until
+from waiting import GENEROUS_SECONDS, wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
 
 
-def test_a_withdrawn_job_resumes_under_the_next_service(either: Desk) -> None:
+def test_a_withdrawn_job_resumes_under_the_next_service(
+    either: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its progress does not go back, not even before it has seen again what it had done."""
     plan = counting_plan(8, 0.1)
     either.kind.held_at = 3
     first = either.started()
@@ -36,10 +39,14 @@ def test_a_withdrawn_job_resumes_under_the_next_service(either: Desk) -> None:
     assert either.counted() == {}, "it neither runs nor has ended"
     either.kind.held_at = None
 
+    begins, run = threading.Event(), either.kind.run
+    monkeypatch.setattr(
+        either.kind, "run", lambda *given: begins.wait(GENEROUS_SECONDS) and run(*given)
+    )
     second = either.started()
-    left = second.get(job_id)
-    assert not left.state.done
-    assert left.progress.completed >= 2, "what was measured is on record"
+    wait_until(lambda: second.get(job_id).state is JobState.RUNNING)
+    assert second.get(job_id).progress.completed >= 2, "what was measured is on record"
+    begins.set()
     done = ended(second, job_id)
     assert (done.state, done.attempts) == (JobState.SUCCEEDED, 2)
     again = ended(second, second.submit(plan, "two").job_id)
