@@ -32,7 +32,8 @@ PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
 MAX_LISTING_DEPTH = 8
-SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
+# A part of a file that was split; the only part of one is whole.
+SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,8 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
     files = [entry for entry in files if not entry.endswith(LIGHTNING_SUFFIX)] or files
     if PREFERRED_WEIGHTS in files:  # no regular file; reading it says what it is
         return PREFERRED_WEIGHTS
-    if shard := next((entry for entry in present if SHARD.search(entry)), ""):
+    shard = next((entry for entry in present if SHARD.search(entry)), "")
+    if shard and all(map(SHARD.search, files)):
         raise FailedPrecondition(
             f"checkpoint {name!r} holds its weights in shards ({shard}); save all their tensors in "
             "one file, model.safetensors",

@@ -45,8 +45,9 @@ def test_a_withdrawn_job_resumes_under_the_next_service(
     )
     second = either.started()
     wait_until(lambda: second.get(job_id).state is JobState.RUNNING)
-    assert second.get(job_id).progress.completed >= 2, "what was measured is on record"
+    left = second.get(job_id).progress
     begins.set()
+    assert left.completed >= 2, "what was measured is on record"
     done = ended(second, job_id)
     assert (done.state, done.attempts) == (JobState.SUCCEEDED, 2)
     again = ended(second, second.submit(plan, "two").job_id)

@@ -154,6 +154,16 @@ def test_shards_are_named_as_such(tmp_path: Path) -> None:
             latents(tmp_path, shard)
 
 
+@pytest.mark.parametrize("whole", ["model.safetensors", "model-00001-of-00001.safetensors"])
+def test_a_whole_file_is_read_beside_shards_of_another_form(
+    tmp_path: Path, wanted: Tensor, whole: str
+) -> None:
+    folder = write_checkpoint(tmp_path / "run")
+    safetensors.torch.save_file(torch.load(folder / "weights.pt"), folder / whole)
+    (folder / "weights.pt").rename(folder / "pytorch_model-00001-of-00002.bin")
+    torch.testing.assert_close(latents(tmp_path), wanted)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("container", ["pt", "safetensors"])
 def test_sixteen_bit_weights(tmp_path: Path, dtype: torch.dtype, container: str) -> None:
