@@ -175,3 +175,20 @@ def test_worst_anchors_of_nothing_are_refused(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         side.ask(lambda client: client.worst_anchors(answer, **more))
+
+
+def test_too_few_trajectories_leave_the_differences_open_and_say_so() -> None:
+    ids = np.arange(100) // 4
+    apart = [
+        replace(
+            found,
+            checkpoint=replace(
+                found.checkpoint,
+                anchor_values=replace(found.checkpoint.anchor_values, trajectory_ids=ids),
+            ),
+        )
+        for found in (BEFORE, AFTER)
+    ]
+    found = compare_scores(*apart, FEW)
+    assert "neither IR nor SR differs for sure" in found.headline()
+    assert found.notes[-1].startswith("25 trajectories are too few for intervals: ")

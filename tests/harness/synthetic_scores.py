@@ -195,15 +195,18 @@ PAIRED_POPULATIONS: dict[str, Callable[[], Population]] = {
     "alike": lambda: with_sr(Population(radius=1.0, common=0.9, own_distance=0.1), 0.95),
     "loosely paired": lambda: with_sr(replace(_BETTER, radius=1.0, common=0.3), 0.9),
     "better": lambda: with_sr(_BETTER, 0.95),
-    "clustered, 20 of 5": lambda: with_sr(replace(_BETTER, per_trajectory=5, within=0.5), 0.9),
-    "clustered, 10 of 10": lambda: with_sr(replace(_BETTER, per_trajectory=10, within=0.3), 0.9),
-    "8 trajectories of 12": lambda: with_sr(
-        replace(_BETTER, anchors=96, per_trajectory=12, within=0.6), 0.8
+    "clustered, 40 of 5": lambda: with_sr(
+        replace(_BETTER, anchors=200, per_trajectory=5, within=0.5), 0.9
     ),
+    "clustered, 50 of 2": lambda: with_sr(replace(_BETTER, per_trajectory=2, within=0.8), 0.9),
     "heavy tails": lambda: with_sr(replace(_BETTER, tails=3, spread=0.6), 0.9),
     "near collapse": lambda: with_sr(replace(_BETTER, distance_spread=0.3, own_distance=0.05), 0.5),
     "all agree": lambda: replace(_BETTER, distance=20.0),
-    "25 anchors": lambda: with_sr(replace(_BETTER, anchors=25), 0.9),
+    "fragile in a tenth": lambda: with_sr(replace(_BETTER, bad=0.1), 0.9),
+    "IR jumps": lambda: replace(_BETTER, bad=0.11, bad_radius=10.0, bad_distance=1.0, distance=3.0),
+    "IR jumps, 50 trajectories of 2": lambda: replace(
+        PAIRED_POPULATIONS["IR jumps"](), per_trajectory=2, within=0.5
+    ),
     "300 anchors of 75": lambda: with_sr(
         replace(_BETTER, anchors=300, per_trajectory=4, within=0.5), 0.9
     ),

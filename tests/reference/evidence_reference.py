@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
 
 def weights(group: list[int], resamples: int, seed: int) -> list[list[float]]:
@@ -18,9 +18,12 @@ def weights(group: list[int], resamples: int, seed: int) -> list[list[float]]:
 
 
 def weighted_quantile(values: list[float], group: list[int], row: list[float], q: float) -> float:
-    """Where the weights, from the smallest anchor on, reach q of all; the last lies above all."""
+    """Where the weights, from the smallest anchor on, reach q of all; the last lies above all.
+
+    The last is that of a trajectory of average length.
+    """
     order = sorted(range(len(values)), key=lambda i: values[i])
-    total = sum(row[group[i]] for i in order) + row[-1]
+    total = sum(row[group[i]] for i in order) + row[-1] * len(group) / len(set(group))
     reached, before = 0.0, values[order[0]]
     for i in order:
         step = row[group[i]]
@@ -28,7 +31,7 @@ def weighted_quantile(values: list[float], group: list[int], row: list[float], q
             part = min(1.0, max(0.0, (q * total - reached) / step))
             return before + part * (values[i] - before)
         reached, before = reached + step, values[i]
-    return before
+    return math.inf
 
 
 def joint_bounds(
@@ -122,12 +125,14 @@ def change_bounds(
     group: list[int], q: float, resamples: int, seed: int, alpha: float,
 ) -> tuple[float, float]:  # fmt: skip
     """The interval of the second quantile minus the first, or over it, on the same anchors."""
-    changes = sorted(
+    changes = [
         change(weighted_quantile(second, group, row, q), weighted_quantile(first, group, row, q))
         for row in weights(group, resamples, seed)
-    )
+    ]
     rank = math.floor(alpha / 2 * (resamples + 1))
-    return changes[rank - 1], changes[-rank]
+    low = sorted(-math.inf if math.isnan(value) else value for value in changes)
+    high = sorted(math.inf if math.isnan(value) else value for value in changes)
+    return low[rank - 1], high[-rank]
 
 
 def worth(sizes: list[int]) -> float:
@@ -158,20 +163,26 @@ def paired_share_bounds(
 
     split = design([float(value > middle) for value in apart])
     both = (split + design(change)) / 2 if len(set(change)) > 1 else split
-    moved = []
-    for row in weights(group, resamples, seed):
-        at = [weighted_quantile(radius, group, row, q) + margin for radius in radii]
-        shares = [sum(d[i] > x for i in pairs) / n for d, x in zip(distances, at, strict=True)]
-        moved.append(shares[1] - shares[0])
-    mean = sum(moved) / resamples
-    wider = (stats.t.ppf(0.975, worth([group.count(g) for g in set(group)]) - 1) / 1.959964) ** 2
-    threshold = sum((value - mean) ** 2 for value in moved) / resamples / wider
     trials = n / max(1.0, both)
-    up, down = ((change.count(to) / n * trials + 1) / (trials + 2) for to in (1.0, -1.0))
-    variance = (up + down - (up - down) ** 2) / (trials + 2) + threshold
     at_ends = [g for pair in ends for g in pair]
     groups = worth([at_ends.count(g) for g in set(at_ends)])
-    reach = float(stats.t.ppf(1 - alpha / 2, groups - 1)) * math.sqrt(variance)
-    alone = [float(np.quantile(moved, tail)) for tail in (alpha / 2, 1 - alpha / 2)]
-    lower, upper = max(-1, up - down - reach), min(1, up - down + reach)
-    return point, min(point, alone[0], lower), max(point, alone[1], upper)
+    wider = (stats.t.ppf(1 - alpha / 2, groups - 1) / stats.norm.ppf(1 - alpha / 2)) ** 2
+    bells: list[tuple[float, float] | None] = []
+    for row in weights(group, resamples, seed):
+        at = [weighted_quantile(radius, group, row, q) + margin for radius in radii]
+        if math.inf in at:
+            bells.append(None)
+            continue
+        moves = [float(distances[1][i] > at[1]) - float(distances[0][i] > at[0]) for i in pairs]
+        up, down = ((moves.count(to) / n * trials + 1) / (trials + 2) for to in (1.0, -1.0))
+        variance = (up + down - (up - down) ** 2) / (trials + 2)
+        bells.append((up - down, math.sqrt(variance * wider)))
+
+    def below(x: float, unseen: float) -> float:
+        """Share of the resamples below x."""
+        shares = [stats.norm.cdf(x, *bell) if bell else unseen for bell in bells]
+        return float(sum(shares)) / resamples
+
+    lower = optimize.brentq(lambda x: below(x, 1.0) - alpha / 2, -2, 2, xtol=1e-12)
+    upper = optimize.brentq(lambda x: 1 - alpha / 2 - below(x, 0.0), -2, 2, xtol=1e-12)
+    return point, min(point, lower), max(point, upper)

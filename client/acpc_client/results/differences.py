@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -144,14 +145,20 @@ def compare_scores(
     for needed in ("scipy.special", "jaxtyping"):
         load_lab(needed)
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)
+    trajectories, notes = len(np.unique(_sample(checkpoint).trajectory)), [*_notes(first, second)]
+    if math.isinf(numbers["ir_raw"].interval.upper):
+        notes.append(
+            f"{trajectories} trajectories are too few for intervals: raw IR may lie above all of "
+            "them; measure more, or give a lower confidence"
+        )
     return ScoreComparison(
         first=checkpoint.checkpoint.name,
         second=second.checkpoint.checkpoint.name,
         confidence=options.confidence,
         anchors=checkpoint.anchors,
-        trajectories=len(np.unique(_sample(checkpoint).trajectory)),
+        trajectories=trajectories,
         eligible=checkpoint.eligible,
-        notes=tuple(_notes(first, second)),
+        notes=tuple(notes),
         **numbers,
     )
 

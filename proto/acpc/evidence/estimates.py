@@ -11,9 +11,6 @@ from scipy import special
 
 from acpc.contract import Interval
 
-MIN_GROUPS = 4
-"""With two or three, resamples of differences miss in a half or a quarter of cases."""
-
 
 def allowance(groups: float, confidence: float) -> float:
     """By how much few groups widen a squared interval: Student's t over the normal, 1 at least."""

@@ -9,7 +9,7 @@ from jaxtyping import Float64, Int64
 from scipy import special
 
 from acpc.contract import EvidenceOptions, Interval, ScoreProtocol
-from acpc.evidence.estimates import MIN_GROUPS, Resampled, allowance
+from acpc.evidence.estimates import Resampled, allowance
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
 from acpc.evidence.sample import CheckpointSample, groups
@@ -44,28 +44,25 @@ def paired_differences(
     """
     group, quantile = groups(first), protocol.quantile
     worth = effective_groups(group)
-    wider = allowance(worth, options.confidence)
+    shape = (1 - 1 / worth) / allowance(worth, options.confidence)
     radii = [first.radius, second.radius, *([] if reference is None else [reference])]
     points = [float(np.quantile(radius, quantile)) for radius in radii]
-    values = np.empty((len(radii), 0))
-    if quantile * (len(group) + 1) <= len(group):
-        values = resampled_quantiles(radii, group, quantile, options, (1 - 1 / worth) / wider)
-    shown = values if worth >= MIN_GROUPS else values[:, :0]
+    values = resampled_quantiles(radii, group, quantile, options, shape)
 
     def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> Change:
-        ordered = np.sort(np.nan_to_num(of, nan=math.inf, posinf=math.inf, neginf=-math.inf))
-        estimate = Resampled(point, ordered, ordered, BOOTSTRAP, least)
-        return point, estimate.interval(options.confidence)
+        """Where both quantiles lie above all anchors, each may be far above the other."""
+        low, high = (np.sort(np.where(np.isnan(of), end, of)) for end in (least, math.inf))
+        return point, Resampled(point, low, high, BOOTSTRAP, least).interval(options.confidence)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        change, moved = points[1] - points[0], shown[1] - shown[0]
+        change, moved = points[1] - points[0], values[1] - values[0]
         ratio = points[1] / points[0] if points[0] else math.nan
         relative = None
         if reference is not None:
-            relative = resampled(change / points[2], moved / shown[2])
+            relative = resampled(change / points[2], moved / values[2])
         return {
             "ir_raw": resampled(change, moved),
-            "ir_ratio": resampled(ratio, shown[1] / shown[0], 0.0),
+            "ir_ratio": resampled(ratio, values[1] / values[0], 0.0),
             "ir_relative": relative,
             "sr": _sr(first, second, group, values, protocol, options.confidence),
         }
@@ -79,10 +76,10 @@ def _sr(
     protocol: ScoreProtocol,
     confidence: float,
 ) -> Change | None:
-    """The difference of two shares of the same pairs (Bonett and Price 2012).
+    """The difference of two shares of the same pairs (Bonett and Price 2012), resampled.
 
-    Pairs depend on each other as in a single SR, so they count as many as their variance is worth;
-    to it comes what both SR move while both raw IR, their thresholds, are resampled together.
+    Pairs depend on each other as in a single SR, so they count as many as their variance is worth.
+    The thresholds, both raw IR, are resampled together, and at each the shares have their error.
     """
     pairs = np.flatnonzero(first.eligible)
     if not len(pairs):
@@ -92,28 +89,33 @@ def _sr(
     limits = [float(np.quantile(s.radius, protocol.quantile)) for s in (first, second)]
     before, after = (d > limit + protocol.margin for d, limit in zip(distance, limits, strict=True))
     change = after.astype(np.float64) - before
-    point, count = float(after.mean() - before.mean()), len(pairs)
-    if not values.shape[1]:
-        return point, Interval(-1.0, 1.0, PAIRED_SHARES)
+    point, count = float(change.mean()), len(pairs)
     apart = distance[1] - distance[0]
     design = design_effect(apart > np.median(apart), ends)
     spread = change - change.mean()
     if (squares := float((spread**2).sum())) > 0:
         design = (design + dyadic_variance(spread, ends) / squares) / 2
-    below = [
-        np.searchsorted(np.sort(d), limit + protocol.margin, "right") / count
-        for d, limit in zip(distance, values[:2], strict=True)
-    ]
-    moved = below[0] - below[1]
-    threshold = float(np.var(moved))
-    threshold /= allowance(effective_groups(group), confidence)
     trials = count / max(1.0, design)
-    up, down = ((float((change == to).mean()) * trials + 1) / (trials + 2) for to in (1, -1))
-    variance = (up + down - (up - down) ** 2) / (trials + 2) + threshold
-    variance *= allowance(effective_groups(ends), confidence)
-    reach = float(special.ndtri((1 + confidence) / 2) * math.sqrt(variance))
-    # Where raw IR jumps, its thresholds alone reach further than their variance says.
-    low, high = np.quantile(moved, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
-    lower = min(point, low, max(-1.0, up - down - reach))
-    upper = max(point, high, min(1.0, up - down + reach))
-    return point, Interval(lower, upper, PAIRED_SHARES)
+    seen = np.isfinite(values[:2]).all(axis=0)
+    moved = np.empty((2, int(seen.sum())))
+    blocks = np.array_split(np.arange(moved.shape[1]), 1 + moved.shape[1] * count // 2**20)
+    for rows in blocks:
+        of = values[:2, seen][:, rows, None] + protocol.margin
+        before, after = (d > limit for d, limit in zip(distance, of, strict=True))
+        moved[:, rows] = (after & ~before).mean(axis=1), (before & ~after).mean(axis=1)
+    up, down = (moved * trials + 1) / (trials + 2)
+    error = (up + down - (up - down) ** 2) / (trials + 2)
+    error = np.sqrt(error * allowance(effective_groups(ends), confidence))
+    unseen, tail = int((~seen).sum()), (1 - confidence) / 2
+
+    def lower(middle: np.ndarray) -> float:
+        """Where that share of the resamples, of which each is normally distributed, lies below."""
+        low, high = -1.0, 1.0
+        for _ in range(40):
+            at = (low + high) / 2
+            below = unseen + special.ndtr((at - middle) / error).sum() > tail * len(seen)
+            low, high = (low, at) if below else (at, high)
+        return low
+
+    interval = min(point, lower(up - down)), max(point, -lower(down - up))
+    return point, Interval(*interval, PAIRED_SHARES)

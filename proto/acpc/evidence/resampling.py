@@ -22,16 +22,18 @@ def resampled_quantiles(
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 
-    The Bayesian bootstrap (Rubin 1981) over trajectories: each has a random weight, and one more
-    weight lies above every anchor, so that without clusters the quantile is distributed as its
-    order statistics are. A resample in which it lies above them all has the largest.
+    The Bayesian bootstrap (Rubin 1981) over trajectories: each has a random weight, and one more,
+    of average length, lies above every anchor, so that without clusters the quantile is distributed
+    as its order statistics are. Where the quantile lies above them all it is infinite.
     """
     orders = [np.argsort(radius, kind="stable") for radius in radii]
+    length = len(group) / len(np.unique(group))
     found = np.empty((len(radii), options.resamples))
     for rows, weights in draw_weights(group, options, shape):
+        above = weights[:, -1] * length
         for values, radius, order in zip(found, radii, orders, strict=True):
             own = weights[:, group[order]]  # (rows, n)
-            values[rows] = _weighted_quantiles(radius[order], own, weights[:, -1], quantile)
+            values[rows] = _weighted_quantiles(radius[order], own, above, quantile)
     return found
 
 
@@ -72,4 +74,4 @@ def _weighted_quantiles(
         beyond = np.divide(reached[rows, index] - wanted, step, where=step > 0, out=0 * step)
     part = np.clip(1 - beyond, 0, 1)
     found: np.ndarray = low + part * (ordered[index] - low)
-    return found
+    return np.where(reached[:, -1] < wanted, np.inf, found)

@@ -13,7 +13,7 @@ from synthetic_scores import PAIRED_POPULATIONS, Population, paired_truth, trio
 
 PROTOCOL, OPTIONS = ScoreProtocol(), EvidenceOptions(resamples=200, seed=3)
 CLUSTERED = Population(
-    60, per_trajectory=3, within=0.5, radius=0.8, common=0.8, distance=2.2, own_distance=0.3
+    150, per_trajectory=3, within=0.5, radius=0.8, common=0.8, distance=2.2, own_distance=0.3
 )
 NUMBERS = ("ir_raw", "ir_ratio", "ir_relative", "sr")
 
@@ -72,23 +72,26 @@ def test_pairing_tells_apart_what_two_intervals_do_not() -> None:
     for name, population in (("paired", replace(CLUSTERED, common=0.95)), ("loose", loose)):
         drawn = [compared(seed, population)[1]["ir_raw"][1] for seed in range(8)]
         widths[name] = np.median([interval.upper - interval.lower for interval in drawn])
-    assert widths["paired"] < 0.7 * widths["loose"]
+    assert widths["paired"] < 0.8 * widths["loose"]
 
 
 @pytest.mark.parametrize(
     ("population", "why"),
     [
         (Population(8), "the quantile lies above all anchors"),
-        (replace(CLUSTERED, per_trajectory=30), "two trajectories say nothing of others"),
+        (replace(CLUSTERED, per_trajectory=50), "three trajectories say nothing of others"),
+        (
+            replace(CLUSTERED, anchors=30, per_trajectory=1),
+            "an unseen tenth may be of another kind",
+        ),
     ],
-    ids=["few anchors", "few trajectories"],
+    ids=["few anchors", "few trajectories", "not one in ten of them for sure"],
 )
 def test_little_to_go_by_gives_no_bounds(population: Population, why: str) -> None:
     _, found = compared(7, population)
     assert (found["ir_raw"][1].lower, found["ir_raw"][1].upper) == (-np.inf, np.inf), why
     assert (found["ir_ratio"][1].lower, found["ir_ratio"][1].upper) == (0, np.inf), why
-    if found["sr"] is not None and population.anchors == 8:
-        assert (found["sr"][1].lower, found["sr"][1].upper) == (-1, 1)
+    assert found["sr"] is None or (found["sr"][1].lower, found["sr"][1].upper) == (-1, 1), why
 
 
 def test_no_reference_and_no_partner_leave_their_numbers_out() -> None:
@@ -118,7 +121,7 @@ def test_intervals_hold_the_truth_now_and_then_tried() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", PAIRED_POPULATIONS)
 def test_intervals_hold_the_truth(name: str) -> None:
-    """About 95 %; 25 anchors are the hardest, and four standard errors are 3.6 points."""
+    """About 95 %, and four standard errors are 3.6 points."""
     covers = held(PAIRED_POPULATIONS[name](), 600, 3000)
     assert min(covers.values()) > 0.895, covers
 
