@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 # Workers of one run share the machine, and so do the programs that they start: one thread each,
@@ -19,6 +20,7 @@ import processes
 import pytest
 import structlog
 import tiers
+from filelock import FileLock
 from postgres_server import PostgresServer, find_programs
 from programs import missing
 from waiting import wait_until
@@ -28,6 +30,9 @@ CHECKED = (
     "numerics", "models", "perturb", "data", "engine", "encoding", "interactive", "scoring",
     "studies",
 )  # fmt: skip
+BUILD = Path(__file__).parents[1] / "build"
+# On a fresh checkout one worker compiles what all import, and the others wait for it.
+alone = ExitStack()
 gc.disable()  # while tests are collected: nothing that is imported goes away
 processes.forks = True
 # gRPC's noise where one process has several event loops (github.com/grpc/grpc, #25364): all are
@@ -51,10 +56,20 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 hypothesis.settings.load_profile("quick")
 
 
+def _compiled(config: pytest.Config) -> Path:
+    """A file that is there once tests of these tiers were collected, and all that they import."""
+    return BUILD / f"compiled-{'-'.join(sorted(tiers.selected(config.option.markexpr)))}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return  # its workers run the tests, and start the sooner
+    if hasattr(config, "workerinput") and not _compiled(config).exists():
+        BUILD.mkdir(exist_ok=True)
+        alone.enter_context(FileLock(BUILD / "compiling"))
+        if _compiled(config).exists():
+            alone.close()
     import torch
     import typer.testing
     from shapes import check_shapes
@@ -86,8 +101,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(tier)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage from here on: not of half a million objects of modules, and seldom."""
+    if hasattr(session.config, "workerinput"):
+        _compiled(session.config).touch()
+        alone.close()
     gc.freeze()
     gc.set_threshold(50_000)  # else its rounds are a tenth of the unit tests' time
     gc.enable()

@@ -90,20 +90,20 @@ def answered() -> Iterator[Any]:
         todo += [field.message_type for field in message.fields if field.message_type]
 
 
-@pytest.mark.parametrize("message", list(answered()), ids=lambda message: message.name)
-def test_every_field_of_an_answer_is_in_its_record(message: Any) -> None:  # noqa: ANN401
+def test_every_field_of_an_answer_is_in_its_record() -> None:
     """Fails when a field is added to a .proto and not to the dataclass."""
-    if message.name in WRAPPERS:
-        return
-    if message.name == "PerturbationSpec":
-        assert set(KINDS) == set(message.fields_by_name)
-        return
-    assert message.full_name in RECORDS, f"{message.name} has no dataclass in acpc.contract"
-    named = set(wire_names(RECORDS[message.full_name]).values())
-    for field in message.fields:
-        oneof = field.containing_oneof.name if field.containing_oneof else ""
-        known = field.name in named or oneof in named
-        assert known or (message.name, field.name) in UNREAD, f"{field.full_name} is not read"
+    for message in answered():
+        if message.name in WRAPPERS:
+            continue
+        if message.name == "PerturbationSpec":
+            assert set(KINDS) == set(message.fields_by_name)
+            continue
+        assert message.full_name in RECORDS, f"{message.name} has no dataclass in acpc.contract"
+        named = set(wire_names(RECORDS[message.full_name]).values())
+        for field in message.fields:
+            oneof = field.containing_oneof.name if field.containing_oneof else ""
+            known = field.name in named or oneof in named
+            assert known or (message.name, field.name) in UNREAD, f"{field.full_name} is not read"
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401, PLR0911 - any hint

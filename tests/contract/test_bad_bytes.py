@@ -25,10 +25,10 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-@pytest.mark.parametrize("path", METHODS)
-def test_bytes_that_are_no_message(channel: grpc.Channel, path: str, garbage: str) -> None:
-    refused = call(channel, path, GARBAGE[garbage])
-    assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
+def test_bytes_that_are_no_message(channel: grpc.Channel, garbage: str) -> None:
+    for path in METHODS:
+        refused = call(channel, path, GARBAGE[garbage])
+        assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",)), path
 
 
 @pytest.mark.parametrize("path", ["/acpc.v1.DiagnosticService/Guess", "/acpc.v2.X/Y", "/x"])

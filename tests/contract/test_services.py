@@ -65,7 +65,7 @@ def test_health_of_an_unknown_service(channel: grpc.Channel) -> None:
 def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) -> None:
     """A load balancer that watches hears NOT_SERVING while open calls still finish."""
     asked = health_pb2.HealthCheckRequest()
-    with world.server(tmp_path / "state", fresh=True, drain_seconds=1) as server:
+    with world.server(tmp_path / "state", drain_seconds=1) as server:
         with grpc.insecure_channel(server.address) as channel:
             stream = HealthStub(channel).Watch(asked, timeout=GENEROUS_SECONDS)
             assert next(stream).status == SERVING

@@ -109,11 +109,13 @@ def test_a_server_without_the_libraries_says_what_to_install(tmp_path: Path) -> 
     code += "import acpc_server.__main__ as m; m.main()"
     given = ["--checkpoint-root", ".", "--dataset-root", ".", "--state-dir", str(tmp_path / "s")]
     given += ["--port", "0", "--metrics-port", "-1", "--otlp-endpoint", "localhost:4317"]
-    shown = processes.run([sys.executable, "-c", code, "serve", *given], check=False, cwd=tmp_path)
+    command = [sys.executable, "-c", code, "serve", *given]
+    shown = processes.run(command, check=False, cwd=tmp_path, imported="acpc-server")
     assert shown.returncode == 1
     assert "pip install '.[tracing]'" in shown.stderr.splitlines()[-1]
 
 
 def test_a_server_that_traces_nothing_loads_nothing_of_it(job_world: JobWorld) -> None:
     code = "import sys, acpc_server.app; print('opentelemetry' in sys.modules)"
-    assert processes.run([sys.executable, "-c", code]).stdout.strip() == "False"
+    shown = processes.run([sys.executable, "-c", code], imported="acpc-server")
+    assert shown.stdout.strip() == "False"

@@ -41,15 +41,18 @@ def start(
     command: Sequence[str | Path],
     *,
     fresh: bool = False,
+    imported: str = "",
     **options: Any,  # noqa: ANN401
 ) -> subprocess.Popen[Any]:
     """Start a program in a process group of its own; ``end`` must be called in the end.
 
     With :data:`forks`, ``acpc`` and ``acpc-server`` are forked from a process that has imported
-    them, unless ``fresh`` is true or they need an environment that is read by imports.
+    them, unless ``fresh`` is true or they need an environment that is read by imports; and so is
+    ``python -c CODE`` that runs with what the program ``imported`` has.
     """
     assert not forbidden, "a test that starts a program is marked process or slow"
-    name = "" if fresh or not forks else zygote_for(command, options.get("env") or os.environ)
+    found = imported or zygote_for(command, options.get("env") or os.environ)
+    name = "" if fresh or not forks else found
     if name:
         process: subprocess.Popen[Any] = Forked(_zygote(name), command, **options)
     else:

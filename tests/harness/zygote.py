@@ -169,4 +169,9 @@ if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _prepare(of)
     sys.argv = _serve(socket.socket(fileno=int(number)))
-    runpy.run_module(MAIN[of], run_name="__main__")
+    if sys.argv[0] == sys.executable:
+        _, option, code, *sys.argv[1:] = sys.argv
+        assert option == "-c", f"{option}: only python -c CODE is forked"
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+    else:
+        runpy.run_module(MAIN[of], run_name="__main__")

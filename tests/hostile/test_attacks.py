@@ -1,12 +1,13 @@
 """Law: whoever holds the door, others are answered, and in the end the server holds no more."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import grpc
 import pytest
 import wire
-from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from attacks import ATTACKS, Target
+from job_world import JobCaller
 from served_world import write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
@@ -17,7 +18,7 @@ HOLDING = ("half_open_unary", "half_open_health", "waits", "watches", "silent_up
 HOLDING += ("health_watches", "idle_ComparePairs", "idle_Plan", "idle_UploadAnchors")
 HOLDING += ("short_bodies", "gzip_bombs", "scrape_connections", "unread_streams")
 FLOOD_SECONDS = 3.0
-# What messages may take while they are received, and a job and the allocator beside them.
+# What messages may take while they are received, and the allocator beside them.
 MAX_MIB = 1536
 # What connections without a call may make the server keep, and others' answers beside them.
 MAX_FLOOD_MIB = 512
@@ -31,15 +32,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         assert process.bugs() == []
 
 
-@pytest.fixture(scope="module")
-def target(server: ServerProcess) -> Target:
-    """The server, with a job that outlasts the attacks."""
+@pytest.fixture
+def target(server: ServerProcess, name: str) -> Iterator[Target]:
+    """The server, with a job that outlasts the attack where this one waits for a job."""
+    found = Target(server.address, f"127.0.0.1:{server.metrics_port}", seconds=FLOOD_SECONDS)
+    if name not in ("waits", "watches"):
+        yield found
+        return
     dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 30}
-    request = wire.score(dataset=dataset, protocol={"draws": 1000})
     with grpc.insecure_channel(server.address) as channel:
-        job = ScoringServiceStub(channel).ScoreCheckpoint(request, timeout=GENEROUS_SECONDS)
-    metrics = f"127.0.0.1:{server.metrics_port}"
-    return Target(server.address, metrics, job.name, seconds=FLOOD_SECONDS)
+        caller = JobCaller(channel)
+        job = caller.submit(wire.score(dataset=dataset, protocol={"draws": 1000}))
+        yield replace(found, operation=job.name)
+        caller.cancel(job.name)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import given_wire
 import grpc
 import pytest
 from cases import METHODS, Cases, Names
@@ -13,7 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
-from served_world import write_world
+from served_world import ServedWorld
 from server_process import ServerProcess
 
 REQUESTS = 2000
@@ -21,10 +20,8 @@ NAMES = Names("operations/of-nobody", "0" * 64)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    world = write_world(tmp_path_factory.mktemp("world"))
-    given_wire.write_dino(world.checkpoint_root)
-    with world.server(**SMALL_LIMITS) as process:
+def server(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with world.server(tmp_path_factory.mktemp("state"), **SMALL_LIMITS) as process:
         yield process
 
 

@@ -1,8 +1,7 @@
 """The device's code on a pretended CUDA device: nothing mixed, nothing waited for, few copies."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from acpc.contract import (
     RandomShift,
     Resize,
     Shadow,
-    VisualChange,
 )
 from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
@@ -42,14 +40,10 @@ from public_checkpoint import write_checkpoint
 from public_prejepa import TINY, public_prejepa, write_prejepa
 from torch import Tensor
 
+pytestmark = pytest.mark.process  # torch loads its fake tensors and derivatives for seconds
 FRAMES, ROWS, VIEWS, CANDIDATES, STEPS, SIDE, DIM, WIDTH = 5, 4, 2, 6, 2, 28, 16, 10
 MODES = [mode for mode in NumericMode if mode is not NumericMode.SERVER_DEFAULT]
 KINDS_OF_PRODUCT = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
-
-
-def unit(values: Iterable[Any], *wanted: object) -> list[Any]:
-    """Parameters, of which those not ``wanted`` take too long for the unit tier."""
-    return [x if x in wanted else pytest.param(x, marks=pytest.mark.process) for x in values]
 
 
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
@@ -76,7 +70,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
 context = DeviceContext
 
 
-@pytest.mark.parametrize("mode", unit(MODES, NumericMode.FP32))
+@pytest.mark.parametrize("mode", MODES)
 def test_a_device_call_is_one_copy_in_and_one_out(
     engine: DeviceClient, model: FrozenJepa, mode: NumericMode
 ) -> None:
@@ -104,15 +98,12 @@ def test_a_device_call_is_one_copy_in_and_one_out(
     assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
 
 
-PATCHES = [(family, mode) for family in ("prejepa", "jepa_wm") for mode in MODES]
-BY_NAME = lambda case: f"{case[0]}-{case[1]!s}"  # noqa: E731
-
-
-@pytest.mark.parametrize("case", unit(PATCHES, ("jepa_wm", NumericMode.FP64)), ids=BY_NAME)
+@pytest.mark.parametrize("family", ["prejepa", "jepa_wm"])
+@pytest.mark.parametrize("mode", KINDS_OF_PRODUCT)
 def test_patch_latents_are_one_copy_in_and_one_out(
-    engine: DeviceClient, tmp_path: Path, case: tuple[str, NumericMode]
+    engine: DeviceClient, tmp_path: Path, family: str, mode: NumericMode
 ) -> None:
-    family, mode = case
+    """In modes whose products have another type; how a mode sets it is the same for all models."""
     if family == "prejepa":
         write_prejepa(tmp_path / "model", TINY, public_prejepa(TINY))
     else:
@@ -137,7 +128,6 @@ def test_patch_latents_are_one_copy_in_and_one_out(
     assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}
 
 
-@pytest.mark.process  # torch loads its derivatives for seconds
 def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceClient, model: FrozenJepa) -> None:
     load_derivatives()
     with pretended_cuda() as watch:
@@ -162,20 +152,19 @@ def test_distances_are_measured_where_the_latents_are() -> None:
         assert (watch.copies_in, watch.copies_out) == ([], [])
 
 
-KINDS: list[VisualChange] = [
+KINDS = (
     GaussianNoise(sigma=0.1), Occlusion(size=0.4), RandomShift(pixels=3), ColorJitter(strength=0.7),
     GaussianBlur(kernel_size=5), Resize(scale=0.3), Brightness(change=0.2),
     Shadow(strength=0.5), Gamma(exponent=2.0),
-]  # fmt: skip
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", unit(KINDS, KINDS[0]), ids=lambda spec: spec.kind)
 def test_views_are_drawn_and_encoded_without_the_host(
-    engine: DeviceClient, model: FrozenJepa, spec: VisualChange, monkeypatch: pytest.MonkeyPatch
+    engine: DeviceClient, model: FrozenJepa, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
     history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)
-    views = PerturbationSet((spec,), 4, 1, 2)
+    views = PerturbationSet(KINDS, 4, 1, 2)
     count = len(distinct_views(views))
     with pretended_cuda() as watch:
         # The table of the normals is there: a process sends it once.

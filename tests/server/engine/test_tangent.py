@@ -131,7 +131,8 @@ def test_the_cut_does_not_move_the_numbers_beyond_rounding(
 def test_the_device_loads_nothing_for_a_derivative(tmp_path: Path) -> None:
     """Its callers would wait for seconds."""
     write_checkpoint(tmp_path / "run")
-    assert processes.run([sys.executable, "-c", FRESH, tmp_path]).stdout.split() == []
+    code = [sys.executable, "-c", FRESH, tmp_path]
+    assert processes.run(code, imported="acpc-server").stdout.split() == []
 
 
 def test_a_failure_of_the_parser_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,8 @@ def test_a_thread_that_starts_meanwhile_keeps_the_default() -> None:
 @pytest.mark.process
 def test_a_device_has_the_only_team_of_threads() -> None:
     """With a second team, OpenMP has threads that wait in either sleep at once, whatever is set."""
-    *_, last = processes.run([sys.executable, "-c", DEVICE, CHECKPOINTS]).stdout.splitlines()
+    code = [sys.executable, "-c", DEVICE, CHECKPOINTS]
+    *_, last = processes.run(code, imported="acpc-server").stdout.splitlines()
     assert last == f"{THREADS - 1}"  # before it the log, for example of products not packed
 
 

@@ -28,9 +28,9 @@ OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFou
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host that failed a job takes the next one at once."""
-    monkeypatch.setattr(runs, "FIRST_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.0)
+    """A host that failed a job takes the next one at once, bar a pause in which others run."""
+    monkeypatch.setattr(runs, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("at_once")

@@ -31,6 +31,7 @@ PAPER = {
     "patch_size": 14,
 }
 ROWS, COLUMNS, FRAMES = 2, 3, 2
+LOADS = pytest.mark.process  # transformers, for seconds
 
 
 def public_vit(geometry: dict[str, int], mask_token: bool = False) -> nn.Module:
@@ -49,11 +50,14 @@ def public_vit(geometry: dict[str, int], mask_token: bool = False) -> nn.Module:
     return model.eval()
 
 
-def our_vit(geometry: dict[str, int], state: dict[str, Tensor], mask_token: bool = False) -> ViT:
+def our_vit(
+    geometry: dict[str, int], state: dict[str, Tensor] | None = None, mask_token: bool = False
+) -> ViT:
     target = "stable_pretraining.backbone.utils.vit_hf"
     keys = {"_target_": target, **geometry, "use_mask_token": mask_token}
     model = ViT(EncoderConfig.model_validate(keys))
-    model.load_state_dict(state)
+    if state is not None:
+        model.load_state_dict(state)
     return model.eval()
 
 
@@ -61,6 +65,7 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm())
 
 
+@LOADS
 @pytest.mark.parametrize(
     "size",
     [(32, 32), (40, 40), (32, 48), (16, 64), (35, 39), (33, 34), (8, 8), (64, 24), (224, 224)],
@@ -76,6 +81,7 @@ def test_encoder_at_any_frame_size(size: tuple[int, int]) -> None:
     assert relative_error(found, wanted) <= 1e-5
 
 
+@LOADS
 @pytest.mark.parametrize("mask_token", [False, True])
 @torch.inference_mode()
 def test_names_of_both_generations(mask_token: bool) -> None:
@@ -93,6 +99,7 @@ def test_names_of_both_generations(mask_token: bool) -> None:
     assert relative_error(found, wanted) <= 1e-5
 
 
+@LOADS
 def test_gradients_are_those_of_the_public_encoder() -> None:
     """Computing CLS alone in the last layer leaves every gradient as it was."""
     public = public_vit(SMALL)
@@ -108,7 +115,7 @@ def test_gradients_are_those_of_the_public_encoder() -> None:
 
 def test_annotations_are_run() -> None:
     with pytest.raises(BeartypeCallHintViolation):
-        our_vit(SMALL, public_vit(SMALL).state_dict())(torch.randn(1, 4, 32, 32))
+        our_vit(SMALL)(torch.randn(1, 4, 32, 32))
 
 
 def places(lead: int) -> list[tuple[int, ...]]:

@@ -223,7 +223,8 @@ def test_requests_that_first_name_a_plug_in_at_once_all_get_it(
 @pytest.mark.process
 def test_to_draw_loads_nothing() -> None:
     """The device's thread draws, too, and all others wait for it."""
-    assert processes.run([sys.executable, "-c", FRESH]).stdout.split() == []
+    code = [sys.executable, "-c", FRESH]
+    assert processes.run(code, imported="acpc-server").stdout.split() == []
 
 
 @pytest.mark.parametrize(
