@@ -279,6 +279,12 @@ def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:
     days_ahead = 2
     sweeps.sweep()
     assert service.get(job_id).state is JobState.SUCCEEDED
+    days_ahead = 10_000
+    Retention(
+        record, ["counting"], 1.0, clock
+    ).sweep()  # of a server with a wrong clock at its start
+    assert service.get(job_id).state is JobState.SUCCEEDED
+    days_ahead = 2
     Retention(record, ["counting"], 1.0, clock).sweep()  # of a server that starts two days later
     with pytest.raises(NotFound):
         service.get(job_id)
