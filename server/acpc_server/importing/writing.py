@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
 from acpc_server.importing.facts import (
     Numbers,
@@ -31,6 +31,7 @@ from acpc_server.importing.sources import Run
 from acpc_server.models import (
     CONFIG_NAME,
     JsonObject,
+    SHARD,
     ModelCard,
     StateReader,
     load_checkpoint,
@@ -68,9 +69,15 @@ def plan_import(
         asked: Values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
-    InvalidArgument: A number must be given by an option.
+    InvalidArgument: A number must be given by an option; FailedPrecondition: Shards of a file.
     """
     numbers = Numbers(run.files[0].name)
+    if shards := [file.name for file in run.files if SHARD.search(file.name)]:
+        raise FailedPrecondition(
+            f"{run.place} holds weights in shards ({', '.join(shards[:3])}); save all their "
+            "tensors in one file, model.safetensors, and name it",
+            reason="CHECKPOINT_WEIGHTS_REFUSED",
+        )
     tree = read_run_config(run.config) if run.config is not None else {}
     origin = run.config.name if run.config is not None else ""
     for name in ("frameskip", "action_dim"):
