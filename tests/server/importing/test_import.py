@@ -168,6 +168,16 @@ def test_weights_alone_take_their_numbers_from_the_config(
     check_same(folder, model)
 
 
+def test_averages_beside_the_weights_are_told_of(tmp_path: Path) -> None:
+    model, path = world_model(), tmp_path / "lewm.pt"
+    averages = {name: torch.zeros_like(x) for name, x in model.state_dict().items()}
+    torch.save({"state_dict": model.state_dict(), "ema": averages}, path)
+    (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
+    folder = imported(path, tmp_path / "new")
+    assert "left out" in source(folder)["numbers"]["ema"]["value"]
+    check_same(folder, model)
+
+
 def test_shards_are_named_as_such(tmp_path: Path) -> None:
     model = world_model()
     shards = [tmp_path / f"run/model-0000{k}-of-00002.safetensors" for k in (1, 2)]
