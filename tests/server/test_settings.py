@@ -248,6 +248,10 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
     ("changed", "more", "why"),
     [
         ({"devices": "cuda:0,cuda:0"}, [], "cuda:0 is named twice; a device has one worker"),
+        *(
+            ({name: "inf"}, [], f"{name.upper()}): Input should be less than or equal to")
+            for name in ("job_lease_seconds", "job_retention_days", "anchor_keep_days")
+        ),
         ({"devices": "cuda:0,cuda:00"}, [], "found 'cuda:00'"),
         ({"tls_certificate": None}, [], "TLS needs both"),
         ({"tls_key": None}, [], "TLS needs both"),
