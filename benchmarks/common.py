@@ -48,6 +48,7 @@ def run(report: Callable[..., Mapping[str, Any]], given: Sequence[str] | None = 
     Ends with 1 where the answer says that a promise was not ``kept``.
     """
     options = parser(report.__globals__["__doc__"], Path(inspect.getfile(report)).stem)
+    options.epilog = inspect.getdoc(report)  # says in words what the options mean
     for argument in inspect.signature(report, eval_str=True).parameters.values():
         flag, kind = f"--{argument.name.replace('_', '-')}", argument.annotation
         reading = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind}

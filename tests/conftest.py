@@ -61,8 +61,20 @@ def _compiled(config: pytest.Config) -> Path:
     return BUILD / f"compiled-{'-'.join(sorted(tiers.selected(config.option.markexpr)))}"
 
 
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Check shapes while unit tests run: the other tiers ask servers, which check nothing.
+
+    It is called before the conftest.py of a folder within is imported, which may import a package.
+    """
+    from shapes import check_shapes
+
+    given = pluginmanager.get_plugin("pytestconfig").known_args_namespace
+    if "unit" in tiers.selected(given.markexpr):
+        check_shapes(("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)))
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Check shapes while unit tests run: the other tiers ask servers, which check nothing."""
+    """Make ready for tests in this process."""
     if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
         return  # its workers run the tests, and start the sooner
     if hasattr(config, "workerinput") and not _compiled(config).exists():
@@ -72,15 +84,11 @@ def pytest_configure(config: pytest.Config) -> None:
             alone.close()
     import torch
     import typer.testing
-    from shapes import check_shapes
 
     torch.set_num_threads(1)
     # Making the tree of a program's commands takes as long as most commands: once is enough.
     cached = functools.cache(typer.main.get_command)
     typer.testing._get_command = cached
-    if "unit" in tiers.selected(config.option.markexpr):
-        packages = ("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED))
-        check_shapes(packages)
     # Its fixtures import the packages, which are checked from here on.
     config.pluginmanager.import_plugin("served_fixtures")
 

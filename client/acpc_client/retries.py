@@ -198,7 +198,17 @@ class Absence:
         self._most = most
         self._on_away = on_away or self._write
         self._since: float | None = None
+        self._told = False
         self._pause = _MIN_PAUSE_S
+
+    def spent(self, error: AcpcError, delay: float) -> bool:
+        """Whether a wait of ``delay`` seconds, after a failure, would outlast the patience.
+
+        Without any, the few waits of a policy are made, and none that the server asks for.
+        """
+        now, limit = time.monotonic(), self._limit()
+        self._since = now if self._since is None else self._since
+        return now + delay > self._since + limit and (limit > 0 or error.retry_after is not None)
 
     def failed(self, error: AcpcError) -> float:
         """Seconds until the next call, after one that was tried as often as its policy says.
@@ -214,23 +224,23 @@ class Absence:
         if not passing(error) or (busy and limit <= 0):
             raise error from None
         now = time.monotonic()
-        if self._since is None and limit > 0:
-            self._since, self._pause = now, _MIN_PAUSE_S
+        self._since = now if self._since is None else self._since
+        if not self._told and limit > 0:
+            self._told, self._pause = True, _MIN_PAUSE_S
             self._on_away(self._notice(error, limit))
-        left = (self._since or now) + limit - now
+        left = self._since + limit - now
         if left <= 0:
-            raise self._over(error, limit) from None
+            raise self._over(error, round(now - self._since, 1)) from None
         self._pause = min(_MAX_PAUSE_S, 2 * self._pause)
         return min(left, max(self._pause / 2, error.retry_after or 0.0))
 
     def answered(self) -> bool:
         """Takes note that the server has answered; whether it had been away before."""
         self._contact.made = True
-        if self._since is None:
-            return False
-        self._since = None
-        self._on_away(None)
-        return True
+        told, self._told, self._since = self._told, False, None
+        if told:
+            self._on_away(None)
+        return told
 
     def _limit(self) -> float:
         usual = PATIENCE_S if self._contact.made else FIRST_CONTACT_S
@@ -246,16 +256,16 @@ class Absence:
             return ServerAway(f"no server answers at {target} ({why}); trying for {long}", why=why)
         return ServerAway(f"{text}; waiting up to {long}", why=why)
 
-    def _over(self, error: AcpcError, limit: float) -> ServerAway:
+    def _over(self, error: AcpcError, waited: float) -> ServerAway:
         target, why = self._contact.target, _why(error)
         if self._contact.made or isinstance(error, ResourceExhausted):
             how = "busy" if isinstance(error, ResourceExhausted) else "away"
             message = (
-                f"the server at {target} was {how} for {limit:g} s ({why}); what it has accepted "
+                f"the server at {target} was {how} for {waited:g} s ({why}); what it has accepted "
                 "goes on, or resumes when it is back"
             )
         else:
-            message = f"no server answered at {target} within {limit:g} s ({why}); {remedy(why)}"
+            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy(why)}"
         sent = self._contact.made or self._contact.sent
         return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
 

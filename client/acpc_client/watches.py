@@ -68,7 +68,9 @@ class WatchPlan:
         self._break()
         delay = self._attempts.after(error)
         try:
-            return self._absence.failed(error) if delay is None else delay
+            if delay is None or self._absence.spent(error, delay):
+                return self._absence.failed(error)
+            return delay
         except NotFound:
             lost = (
                 f"the server has no record of {self.name}: it was deleted, the record was lost, or "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -123,6 +124,7 @@ def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) 
         elif name in file:
             source = f"file {config}"
         shown = json.dumps(_without_secrets(value), ensure_ascii=False)
+        shown = "inf" if value == math.inf else shown  # JSON has no word for it
         line = f"# {name}: not set" if value is None else f"{name} = {shown}  # {source}"
         yield line.encode(errors="backslashreplace").decode()  # a path may be no UTF-8
 

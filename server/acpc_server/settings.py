@@ -24,6 +24,7 @@ from acpc_server.setting_types import File, Folder, Host, Sockets
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
+CENTURY = 36_500  # days: a date that is further off may be none
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -147,10 +148,10 @@ class Settings(BaseSettings):
     """those of one authenticated tenant"""
     job_heartbeat_seconds: Positive = 5.0
     """time between two heartbeats on a shared job record, seconds"""
-    job_lease_seconds: float = Field(20.0, gt=0, validate_default=True)
+    job_lease_seconds: float = Field(20.0, gt=0, le=86_400, validate_default=True)
     """time without a heartbeat after which another server takes over this one's jobs, seconds;
     the same on all servers"""
-    job_retention_days: float = Field(30.0, ge=0)
+    job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
     """time a finished job is kept, days; 0 keeps all"""
     anchor_dir: Path | None = None
     """folder for anchor sets; default is anchors in the state folder"""
@@ -164,7 +165,7 @@ class Settings(BaseSettings):
     """anchors one anchor set may have"""
     anchor_uploads: int = Field(8, ge=1, le=256)
     """uploads of anchors the server takes at a time"""
-    anchor_keep_days: float = Field(90.0, ge=0)
+    anchor_keep_days: float = Field(90.0, ge=0, le=CENTURY)
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
     anchor_upload_hours: Positive = 24.0
     """an upload without a new shard for this long is dropped, hours"""

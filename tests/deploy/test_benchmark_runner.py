@@ -92,3 +92,20 @@ def test_a_goal_that_the_spread_crosses_is_not_shown(
     found = ratio([Spent(*turn) for turn in turns], [Spent(1.0, 1.0)] * 3)
     text = Figures().vformat(f"{{0:.1f>={verdict.split()[1].strip(':')}}}", (found,), {})
     assert text == f"4.1 ({least or 4.0:.1f} to 4.2; on the clock 2.0; {verdict})"
+
+
+def test_the_help_of_a_benchmark_says_what_its_options_mean(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    from common import run
+
+    def report(seconds: float = 6.0) -> dict[str, float]:
+        """Parts of some seconds."""
+        return {"seconds": seconds}
+
+    with pytest.raises(SystemExit):
+        run(report, ["--help"])
+    told = capsys.readouterr().out
+    assert "default: 6.0" in told
+    assert "Parts of some seconds." in told

@@ -1,8 +1,10 @@
 """Every setting is a flag and a variable, and a bad value is told in one line."""
 
 import functools
+import math
 import os
 import typing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import typer
 from acpc_server.cli import app
 from acpc_server.serve_flags import GROUPS, in_force, with_settings
 from acpc_server.settings import Settings, read_settings
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
@@ -180,6 +183,23 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
     ]
 
 
+def test_every_setting_without_end_is_printed_so_that_it_can_be_read(
+    needed: dict[str, str], tmp_path: Path
+) -> None:
+    file, endless = tmp_path / "acpc.toml", dict(needed)
+    for name in FIELDS:
+        if Settings.model_fields[name].annotation is not float:
+            continue
+        with suppress(ValidationError):
+            endless[name] = str(getattr(Settings(**{**needed, name: "inf"}), name))
+    shown = CliRunner().invoke(app, ["serve", *flags(endless), "--print-config"])
+    assert shown.exit_code == 0, shown.output
+    file.write_text(shown.stdout)
+    again = read_settings({}, file).model_dump()
+    assert math.inf in again.values()
+    assert again == read_settings(endless).model_dump()
+
+
 BAD = {
     **dict.fromkeys(("checkpoint_root", "dataset_root"), "/no/such/folder"),
     **dict.fromkeys(("tls_key", "tls_certificate", "tls_client_ca", "tls_crl"), "/no/such/file"),
@@ -228,6 +248,10 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
     ("changed", "more", "why"),
     [
         ({"devices": "cuda:0,cuda:0"}, [], "cuda:0 is named twice; a device has one worker"),
+        *(
+            ({name: "inf"}, [], f"{name.upper()}): Input should be less than or equal to")
+            for name in ("job_lease_seconds", "job_retention_days", "anchor_keep_days")
+        ),
         ({"devices": "cuda:0,cuda:00"}, [], "found 'cuda:00'"),
         ({"tls_certificate": None}, [], "TLS needs both"),
         ({"tls_key": None}, [], "TLS needs both"),

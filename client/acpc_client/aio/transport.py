@@ -9,6 +9,7 @@ import grpc
 from acpc_client.aio.wire import AsyncWire
 from acpc_client.calls import PreparedCall
 from acpc_client.errors import AcpcError
+from acpc_client.retries import Absence
 
 Answer = TypeVar("Answer")
 
@@ -22,8 +23,13 @@ class AsyncTransport(AsyncWire):
         for channel in self._connections.channels:
             await channel.close()
 
-    async def run(self, call: PreparedCall[Answer], timeout: float | None) -> Answer:
-        """Sends a call until it is answered, its retries are used up, or its deadline passes."""
+    async def run(
+        self, call: PreparedCall[Answer], timeout: float | None, absence: Absence | None = None
+    ) -> Answer:
+        """Sends a call until it is answered, its retries are used up, or its deadline passes.
+
+        No wait outlasts the patience of an ``absence``.
+        """
         attempts = self.attempts(call.method, timeout)
         while True:
             rpc = self.rpc(call.method)
@@ -34,7 +40,7 @@ class AsyncTransport(AsyncWire):
             except grpc.RpcError as raised:
                 error = self.error(raised, call.request_id)
                 delay = attempts.after(error)
-                if delay is None:
+                if delay is None or (absence is not None and absence.spent(error, delay)):
                     raise error from None
             await self.rest(delay)
 
@@ -45,7 +51,7 @@ class AsyncTransport(AsyncWire):
         absence = self.absence(patience, timeout=timeout or self.timeout)
         while True:
             try:
-                answer = await self.run(call, timeout)
+                answer = await self.run(call, timeout, absence)
             except AcpcError as error:
                 delay = absence.failed(error)
             else:

@@ -9,6 +9,7 @@ import grpc
 
 from acpc_client.calls import PreparedCall
 from acpc_client.errors import AcpcError
+from acpc_client.retries import Absence
 from acpc_client.sync.wire import SyncWire
 
 Answer = TypeVar("Answer")
@@ -23,8 +24,13 @@ class SyncTransport(SyncWire):
         for channel in self._connections.channels:
             channel.close()
 
-    def run(self, call: PreparedCall[Answer], timeout: float | None) -> Answer:
-        """Sends a call until it is answered, its retries are used up, or its deadline passes."""
+    def run(
+        self, call: PreparedCall[Answer], timeout: float | None, absence: Absence | None = None
+    ) -> Answer:
+        """Sends a call until it is answered, its retries are used up, or its deadline passes.
+
+        No wait outlasts the patience of an ``absence``.
+        """
         attempts = self.attempts(call.method, timeout)
         while True:
             rpc = self.rpc(call.method)
@@ -35,7 +41,7 @@ class SyncTransport(SyncWire):
             except grpc.RpcError as raised:
                 error = self.error(raised, call.request_id)
                 delay = attempts.after(error)
-                if delay is None:
+                if delay is None or (absence is not None and absence.spent(error, delay)):
                     raise error from None
             self.rest(delay)
 
@@ -46,7 +52,7 @@ class SyncTransport(SyncWire):
         absence = self.absence(patience, timeout=timeout or self.timeout)
         while True:
             try:
-                answer = self.run(call, timeout)
+                answer = self.run(call, timeout, absence)
             except AcpcError as error:
                 delay = absence.failed(error)
             else:

@@ -86,9 +86,9 @@ class Link:
     def check(self) -> None:
         """Raises ``RunEnded`` once the time is over, or somebody asked to stop."""
         if self._stop.is_set():
-            raise Stopped("the run was asked to stop; its jobs go on at the server")
+            raise Stopped("the run was asked to stop; jobs that the server has go on")
         if self._end is not None and time.monotonic() >= self._end:
             raise OutOfTime(
-                f"the run was not done after {self._timeout:g} s; its jobs go on at the server, "
-                "and the next run goes on from here"
+                f"the run was not done after {self._timeout:g} s; jobs that the server has go "
+                "on, and the next run goes on from here"
             )

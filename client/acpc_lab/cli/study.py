@@ -272,7 +272,7 @@ def _measure(
         try:
             return studies.measure(client, rows, ask, out, on_update, server.timeout)
         except KeyboardInterrupt as interrupt:
-            render.note("interrupted: the jobs go on at the server")
+            render.note("interrupted: jobs that the server has go on")
             render.note("  give the same command again to go on")
             raise typer.Exit(Exit.INTERRUPTED) from interrupt
         except AcpcError as error:

@@ -62,6 +62,7 @@ def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str])
         axis.plot([place] * len(column), column, "o", color=colour, markersize=3, zorder=2)
         mean = sum(column) / len(column)
         axis.plot(place, mean, "D", color=colour, markersize=6, zorder=3, markeredgecolor=INK)
+    axis.update_datalim([(0, 0)])  # so that the margin above is a share of the whole height
     axis.set_xticks(list(places), labels)
     axis.set_xlim(-0.4, len(labels) - 0.6)
     axis.set_ylim(bottom=0)

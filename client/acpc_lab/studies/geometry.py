@@ -260,7 +260,7 @@ def numbers(summary: GeometrySummary) -> Figure:
             at = [names.index(_name(item)) + (index - 0.5) * 0.38 for item in mine]
             heights = [getattr(item, field) for item in mine]
             drawn = axis.bar(at, heights, 0.36, color=hue(index), label=label)
-            axis.bar_label(drawn, fmt="%.2g", fontsize=6)
+            axis.bar_label(drawn, fmt="%.3g", fontsize=6)
         axis.set_xticks(range(len(names)), names)
         axis.set_title(title)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)

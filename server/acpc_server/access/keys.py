@@ -119,11 +119,12 @@ def rotate_key(path: Path, identity: str, overlap: timedelta) -> tuple[ApiKey, s
     with _locked(path) as file:
         keys, was = _found(file, identity)
         now = datetime.now(UTC).replace(microsecond=0)
+        lasts = (was.expires or now) - was.created  # less than nothing, by hand or a wrong clock
         key, text = _new(
             principal=was.principal,
             tenant=was.tenant,
             roles=was.roles,
-            expires=was.expires and now + min(was.expires - was.created, _LAST - now),
+            expires=was.expires and now + max(timedelta(), min(lasts, _LAST - now)),
         )
         ends = min(now + overlap, was.expires or now + overlap)
         old = was.model_copy(update={"expires": ends})

@@ -17,6 +17,7 @@ PARTS = ("encoder", "predictor", "action_encoder")
 MODELS = (PARTS, ("predictor", "extra_encoders"))
 MAX_MODULES, MAX_DEPTH, MAX_NAME = 20_000, 64, 300
 WRAPPERS = ("state_dict", "model")
+AVERAGES = re.compile(r"(^|_)ema(_|$)", re.IGNORECASE)
 ROOTS = {"encoder", "backbone"}
 PREFIXES = ("model._orig_mod.", "model.module.", "model.", "module.", "_orig_mod.")
 # What a file holds that no family here reads, by the class of a module in it.
@@ -52,7 +53,7 @@ class FoundModel:
         tensors: By name, as ``state_dict()`` would give them.
         root: The network, where the file describes one; None: plain tensors alone.
         path: Where in the file it lies.
-        beside: Names of what lies beside it, which tell the family.
+        beside: Names of what lies beside it, which tell the family, and that there are averages.
         epoch: What the file itself says, or None.
     """
 
@@ -231,4 +232,5 @@ def _find_tensors(stored: object, filename: str) -> FoundModel:
             tensors[name] = _plain(inner[key], name, filename)
     if not tensors:
         raise unsafe(filename, "holds no tensors")
-    return FoundModel(tensors, beside=beside)
+    maps = {str(key) for key, value in stored.items() if isinstance(value, dict)}
+    return FoundModel(tensors, beside=beside | set(filter(AVERAGES.search, maps)))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
 from acpc_server.importing.facts import (
     Numbers,
@@ -28,8 +28,10 @@ from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patc
 from acpc_server.importing.reading import RunFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
 from acpc_server.importing.sources import Run
+from acpc_server.importing.world_model import AVERAGES
 from acpc_server.models import (
     CONFIG_NAME,
+    SHARD,
     JsonObject,
     ModelCard,
     StateReader,
@@ -68,8 +70,14 @@ def plan_import(
         asked: Values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
-    InvalidArgument: A number must be given by an option.
+    InvalidArgument: A number must be given by an option; FailedPrecondition: Shards of a file.
     """
+    if shards := [file.name for file in run.files if SHARD.search(file.name)]:
+        raise FailedPrecondition(
+            f"{run.place} holds weights in shards ({', '.join(shards[:3])}); save all their "
+            "tensors in one file, model.safetensors, and name it",
+            reason="CHECKPOINT_WEIGHTS_REFUSED",
+        )
     numbers = Numbers(run.files[0].name)
     tree = read_run_config(run.config) if run.config is not None else {}
     origin = run.config.name if run.config is not None else ""
@@ -93,6 +101,8 @@ def plan_import(
         from_tensors(numbers, tensors)
         if file.found.root is not None:
             from_object(numbers, file.found.root)
+        for name in filter(AVERAGES.search, file.found.beside):
+            numbers.add(name, "left out: save it as a file of its own to import it", file.path.name)
         if family := family_of(file.found):
             families.setdefault(family, file.path.name)
     from_run_config(numbers, tree, origin)

@@ -37,6 +37,8 @@ COUNTING_SHARE = 0.002
 COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
+# At a start, a clock that is further ahead of everything on record is taken to be wrong.
+UNUSED_SECONDS = 30 * 86_400.0
 # Jobs deleted at a time, so that no transaction is long.
 BATCH = 100
 NOTHING: Mapping[str, str] = {}
@@ -271,7 +273,11 @@ class Retention:
     def sweep(self) -> None:
         """Delete every job whose retention time is over."""
         if self._began is None:  # read once: a clock set forward later deletes nothing early
-            self._began = self._now() - time.monotonic()
+            now, newest = self._now(), self._record.newest(self._kinds)
+            if newest and now - newest > UNUSED_SECONDS:
+                log.warning("clock_ahead", seconds=now - newest)
+                now = newest  # what is on record ages from here on
+            self._began = now - time.monotonic()
         moment = self._began + time.monotonic() - self._seconds
         before = datetime.fromtimestamp(moment, UTC)
         while not self._stop.is_set():

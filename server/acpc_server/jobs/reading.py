@@ -93,14 +93,8 @@ class JobReader:
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 
     def _jobs(self, rows: Collection[JobRow]) -> list[Job]:
-        counted = [
-            row.job_id
-            for row in rows
-            if row.attempts
-            and row.state is not JobState.SUCCEEDED
-            # One that runs here knows by itself, once it has seen again what it did before.
-            and (row.attempts > 1 or self._running.progress(row.job_id) is None)
-        ]
+        begun = [row for row in rows if row.attempts and row.state is not JobState.SUCCEEDED]
+        counted = [row.job_id for row in begun if not self._knows_itself(row)]
         recorded = self._record.steps(counted)
         jobs: list[Job] = []
         for row in rows:
@@ -113,6 +107,11 @@ class JobReader:
             progress = self._progress(row.job_id, row.state, done, kind.count_steps(spec))
             jobs.append(Job(**vars(row), spec=spec, progress=progress))
         return jobs
+
+    def _knows_itself(self, row: JobRow) -> bool:
+        """Whether a job runs here and takes new steps: it has seen again what it did before."""
+        live = self._running.progress(row.job_id)
+        return live is not None and (row.attempts == 1 or live.steps_per_second is not None)
 
     def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
         if state is JobState.SUCCEEDED:

@@ -295,6 +295,11 @@ class Record:
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
         return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
+    def newest(self, kinds: Collection[str]) -> float:
+        """Return when the newest job was submitted, in seconds since 1970; 0.0: there is none."""
+        found = self._listed(name=list(kinds), sort_desc=True, limit=1)
+        return max((status.created_at or 0 for status in found), default=0) / 1000
+
     def steps(self, job_ids: Collection[str]) -> dict[str, int]:
         """Return how many steps each job has on record, of those that have any."""
         if not job_ids:

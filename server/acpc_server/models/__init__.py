@@ -10,6 +10,7 @@ from acpc_server.models.convert import (
     save_weights,
 )
 from acpc_server.models.folder import (
+    SHARD,
     CheckpointEntry,
     CheckpointLimits,
     find_checkpoint,
@@ -43,7 +44,7 @@ from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import StateReader
 
 __all__ = [
-    "CONFIG_NAME", "PACKED_TOLERANCES", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
+    "CONFIG_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
     "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
     "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
     "check_proprio", "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "packs",

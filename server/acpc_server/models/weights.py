@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import safetensors.torch
+import structlog
 import torch
 from torch import Tensor, nn
 
@@ -22,11 +23,13 @@ from acpc_server.errors import UnsafeCheckpoint, shortage
 from acpc_server.models.config import OPTIONS_NAME, Config, JsonObject, parse_config
 from acpc_server.models.folder import CheckpointLimits
 
+log = structlog.get_logger("acpc.models")
 StateDict = dict[str, Tensor]
 ByteSource = io.BufferedReader | io.BytesIO
 
 STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = ("state_dict", "model")
+AVERAGES = re.compile(r"(^|_)ema(_|$)", re.IGNORECASE)
 LIGHTNING_PREFIX = "model."
 BACKBONE_PREFIX = "backbone."
 COMPILE_PREFIX = "_orig_mod."
@@ -95,12 +98,17 @@ def unwrap(stored: object, filename: str) -> StateDict:
     """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
 
     Also DistributedDataParallel's, where every tensor has it. Leaves out the tensors of losses that
-    a training checkpoint holds beside the ``model.`` ones.
+    a training checkpoint holds beside the ``model.`` ones, and averages, of which the log tells.
     Raises UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
     """
     if not isinstance(stored, Mapping):
         raise bad_weights(filename, "", f"holds a {type(stored).__name__}, not a state dict")
-    inner = next((stored[key] for key in WRAPPERS if isinstance(stored.get(key), Mapping)), stored)
+    maps = {x: y for x, y in stored.items() if isinstance(x, str) and isinstance(y, Mapping)}
+    inner = next((maps[key] for key in WRAPPERS if key in maps), stored)
+    beside = {*maps, *(str(key).partition(".")[0] for key in inner)} if inner is not stored else ()
+    if averages := sorted(filter(AVERAGES.search, beside)):
+        hint = "to read these, save them in a weights file of their own"
+        log.warning("weights_left_out", file=filename, what=averages, hint=hint)
     if inner is not stored and any(str(key).startswith(LIGHTNING_PREFIX) for key in inner):
         inner = {key: inner[key] for key in inner if str(key).startswith(LIGHTNING_PREFIX)}
     for key, value in inner.items():

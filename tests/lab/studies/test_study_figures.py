@@ -9,8 +9,8 @@ import pytest
 from acpc_lab.plotting import inline, styled
 from acpc_lab.studies import paper
 from acpc_lab.studies.collapse import CollapseLine, collapse_bars
-from acpc_lab.studies.drift import drift_errors
-from acpc_lab.studies.geometry import GeometrySummary, SpaceGeometry, numbers
+from acpc_lab.studies.drift import DriftCell, drift_errors
+from acpc_lab.studies.geometry import SPACES, GeometrySummary, SpaceGeometry, numbers
 from acpc_lab.studies.horizons import horizon_ratios
 from acpc_lab.studies.planner import PlannerCell, planner_errors
 from acpc_lab.studies.sensitivity import (
@@ -76,6 +76,22 @@ def test_drift_has_a_panel_per_task_with_the_printed_errors(figures: dict[str, F
     np.testing.assert_array_equal(runs[0], [2.535, 2.099, 0.755])
     diamonds = [line.get_ydata()[0] for line in axes[0].lines if line.get_marker() == "D"]
     np.testing.assert_allclose(diamonds[2], np.mean([0.755, 0.866, 1.006]))
+
+
+def test_diamonds_of_nearly_equal_errors_are_drawn_whole() -> None:
+    with styled():
+        figure = drift_errors([DriftCell("a", "0", 2.01, 2.0, 1.99, "encoder", 0, 4)])
+        figure.draw_without_rendering()
+    axis = figure.axes[0]
+    top = max(line.get_window_extent().y1 for line in axis.lines if line.get_marker() == "D")
+    assert axis.get_ylim()[0] == 0
+    assert top <= axis.bbox.y1
+
+
+def test_values_on_the_bars_of_geometry_have_three_digits() -> None:
+    spaces = [SpaceGeometry("a", "0", 0.08, space, 9, 1.04, 0.5, 0.5) for space in SPACES]
+    figure = numbers(GeometrySummary(tuple(spaces)))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1.04"] * 2
 
 
 def test_bars_are_means_over_runs(figures: dict[str, Figure]) -> None:

@@ -158,12 +158,12 @@ def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make)
     once = RetryPolicy(attempts=1)
     with (
         AcpcClient(unused_target, retry=once, patience=0.1) as nobody,
-        pytest.raises(ServerAway, match=r"no server answered at .* within 0\.1 s"),
+        pytest.raises(ServerAway, match=r"no server answered at .* within \d.* s"),
     ):
         sweep_of().run(nobody)
     with (
         AcpcClient(unused_target, retry=once) as nobody,
-        pytest.raises(OutOfTime, match=r"not done after 0\.2 s"),
+        pytest.raises(OutOfTime, match=r"not done after 0\.2 s; jobs that the server has go on"),
     ):
         sweep_of().run(nobody, timeout=0.2)
 
@@ -200,7 +200,7 @@ def test_a_run_can_be_stopped_from_another_thread(at: Scene) -> None:
     at.party.looks = 10**6
     stop = threading.Event()
     threading.Timer(0.2, stop.set).start()
-    with pytest.raises(Stopped, match="its jobs go on"):
+    with pytest.raises(Stopped, match="jobs that the server has go on"):
         at.sweep().run(at.client, poll=POLL, stop=stop)
 
 

@@ -89,6 +89,21 @@ def test_a_rotated_key_lasts_for_the_overlap(tmp_path: Path) -> None:
         rotate_key(path, "0" * 12, timedelta())
 
 
+def test_a_key_that_was_to_end_before_it_was_made_is_rotated_into_one_that_has_ended(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "keys.json"
+    text = create_key(
+        path, principal="ci", tenant="", roles=READ, expires=datetime(1, 1, 1, tzinfo=UTC)
+    )
+    written = json.loads(path.read_text())
+    written["keys"][0]["created"] = "9999-12-31T00:00:00Z"
+    path.write_text(json.dumps(written))
+    _, fresh = rotate_key(path, text.split("_")[1], timedelta())
+    made = read_keys(path).find(fresh)
+    assert made.expires == made.created
+
+
 def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     with ThreadPoolExecutor(8) as pool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import paper_runs
 import pytest
+import safetensors.torch
 import torch
 from acpc_server.cli import app
 from acpc_server.importing import find_run, read_run
@@ -165,6 +166,30 @@ def test_weights_alone_take_their_numbers_from_the_config(
     folder = imported(path, *options, tmp_path / "new")
     assert source(folder)["family"] == ("pldm" if lightning else "lewm")
     check_same(folder, model)
+
+
+def test_averages_beside_the_weights_are_told_of(tmp_path: Path) -> None:
+    model, path = world_model(), tmp_path / "lewm.pt"
+    averages = {name: torch.zeros_like(x) for name, x in model.state_dict().items()}
+    torch.save({"state_dict": model.state_dict(), "ema": averages}, path)
+    (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
+    folder = imported(path, tmp_path / "new")
+    assert "left out" in source(folder)["numbers"]["ema"]["value"]
+    check_same(folder, model)
+
+
+def test_shards_are_named_as_such(tmp_path: Path) -> None:
+    model = world_model()
+    shards = [tmp_path / f"run/model-0000{k}-of-00002.safetensors" for k in (1, 2)]
+    shards[0].parent.mkdir()
+    names = list(model.state_dict())
+    for shard, part in zip(shards, (names[::2], names[1::2]), strict=True):
+        safetensors.torch.save_file({x: model.state_dict()[x].clone() for x in part}, shard)
+    (tmp_path / "run/config.json").write_text(json.dumps(public_config()))
+    for place in (shards[0].parent, shards[0]):
+        told = rejected(place, tmp_path / "new")
+        assert "model-00001-of-00002.safetensors" in told
+        assert "save all their tensors in one file" in told
 
 
 def _damage(model: nn.Module, path: str, name: str, value: object) -> nn.Module:

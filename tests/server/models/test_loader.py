@@ -20,6 +20,7 @@ from public_checkpoint import (
     with_old_names,
     write_checkpoint,
 )
+from structlog.testing import capture_logs
 from torch import Tensor, nn
 
 CPU = torch.device("cpu")
@@ -131,6 +132,26 @@ def test_weights_forms(tmp_path: Path, wanted: Tensor, form: str) -> None:
     state = random_state_dict(public_config())
     write_checkpoint(tmp_path / "run", state=FORMS[form](dict(state)))
     torch.testing.assert_close(latents(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("key", ["ema", "ema_model", "state_dict_ema"])
+def test_averages_beside_the_weights_are_left_out_and_the_log_says_so(
+    tmp_path: Path, wanted: Tensor, key: str
+) -> None:
+    state = random_state_dict(public_config())
+    both = {"state_dict": {f"model.{name}": x for name, x in state.items()}}
+    both |= {"ema_decay": 0.99}
+    write_checkpoint(tmp_path / "plain", state=both)
+    both |= {key: state} if key != "ema_model" else {}
+    both["state_dict"] |= {
+        f"ema_model.{name}": x for name, x in state.items() if key == "ema_model"
+    }
+    write_checkpoint(tmp_path / "run", state=both)
+    with capture_logs() as lines:
+        torch.testing.assert_close(latents(tmp_path, "plain"), wanted)
+        assert not lines
+        torch.testing.assert_close(latents(tmp_path), wanted)
+    assert [(line["event"], line["what"]) for line in lines] == [("weights_left_out", [key])]
 
 
 @pytest.mark.parametrize("written", ["", "module.", "model.", "_orig_mod."])
