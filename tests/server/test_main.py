@@ -42,6 +42,19 @@ def test_threads_sleep_soon_unless_the_operator_says_how_they_wait(
     assert os.environ["GRPC_VERBOSITY"] == "INFO"
 
 
+def test_a_hang_up_does_not_end_a_server_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    command = SimpleNamespace(main=lambda: seen.append(signal.getsignal(signal.SIGHUP)))
+    monkeypatch.setattr(sys, "argv", ["acpc-server", "serve"])
+    monkeypatch.setattr(__main__, "load_command", lambda *_: command)
+    kept = signal.getsignal(signal.SIGHUP)
+    try:
+        __main__.main()
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    assert seen == [signal.SIG_IGN]
+
+
 @pytest.mark.parametrize(
     ("before", "meanwhile"),
     [(signal.default_int_handler, signal.SIG_DFL), (signal.SIG_IGN, signal.SIG_IGN)],
