@@ -273,6 +273,8 @@ class Retention:
         if self._began is None:  # read once: a clock set forward later deletes nothing early
             self._began = self._now() - time.monotonic()
         moment = self._began + time.monotonic() - self._seconds
+        if moment < 0:  # none is so old, and no date either
+            return
         before = datetime.fromtimestamp(moment, UTC)
         while not self._stop.is_set():
             expired = self._record.ended_before(before, self._kinds, BATCH)
