@@ -19,7 +19,7 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from acpc_server.setting_types import File, Folder, Host, Sockets
+from acpc_server.setting_types import File, Folder, Host, Sockets, sqlite_url
 
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
@@ -310,7 +310,7 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """The URL of the job record."""
-        return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
+        return self.jobs_url or sqlite_url(self.state_dir / "jobs.sqlite")
 
 
 for _field in Settings.model_fields.values():

@@ -12,6 +12,7 @@ from acpc_server.cli import app
 from acpc_server.serve_flags import GROUPS, in_force, with_settings
 from acpc_server.settings import Settings, read_settings
 from pydantic.fields import FieldInfo
+from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.edge
@@ -268,6 +269,9 @@ def test_all_bad_values_are_told_at_once() -> None:
 def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     needed: dict[str, str], root: Path
 ) -> None:
+    for name in ("100%41", "what?x=1#é", "a@b:c"):
+        odd = parse({**needed, "state_dir": str(root / name)}).database_url
+        assert make_url(odd).database == f"{root / name}/jobs.sqlite"
     inside = parse(needed).database_url
     assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
     assert parse(needed).anchor_folder == root / "anchor_dir"
