@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import signal
 import sys
 from types import ModuleType
 
@@ -25,11 +26,19 @@ def load_command(command: str, module: str, extra: str) -> ModuleType:
     Raises SystemExit: A library of the extra is not installed; code 2, after one sentence on
     stderr.
     """
+    # An interrupt meanwhile ends the process as any program: it has nothing to say yet, and
+    # libraries may swallow an exception of their imports.
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeded:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if not missing or missing in _OURS:
             raise
+    finally:
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"{command} needs {missing}: {install_line(extra)}", file=sys.stderr)
     raise SystemExit(2)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from datetime import UTC, datetime
 
@@ -21,6 +22,7 @@ def main() -> None:
     # gRPC's C library reads it once too. Its lines are no JSON, and say what callers did wrong.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing is read yet that it reads again
         _say_loading()
     # An import loads torch only once it has looked through the files.
     alone = sys.argv[1:2] == ["import"]

@@ -11,6 +11,7 @@ import typer
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import RECORD_ERRORS, Hosts, Record, first_line
 from acpc_server.listing import Printed, print_list
+from acpc_server.setting_types import sqlite_url
 
 
 def hosts(
@@ -35,7 +36,7 @@ def hosts(
     if not jobs_url and not file.is_file():
         raise FailedPrecondition(f"there is no job record {file}; see --jobs-url and --state-dir")
     try:
-        record = Record(jobs_url or f"sqlite:///{file.resolve()}")
+        record = Record(jobs_url or sqlite_url(file))
     except (*RECORD_ERRORS, ValueError, ImportError) as error:
         raise FailedPrecondition(f"--jobs-url: no database's URL ({first_line(error)})") from error
     try:

@@ -1,6 +1,6 @@
 """A serving process from its start to its exit: a server of its own, or a worker of several.
 
-``python -m acpc_server.serving`` is a worker. Standard input gives its settings as a line of JSON,
+Its ``main`` is a worker. Standard input gives its settings as a line of JSON,
 then commands: ``stop``, ``hurry``, ``reload``, ``others 0|1``; it ends with its supervisor, whom it
 does not outlive. It writes a line of JSON whenever its readiness changes, and after ``others``.
 """
@@ -25,6 +25,7 @@ from acpc_server.errors import AcpcError
 from acpc_server.observe import configure_logs
 from acpc_server.options import raise_open_files
 from acpc_server.settings import Settings
+from acpc_server.worker_process import program
 
 log = structlog.get_logger("acpc.app")
 # A thread that has the interpreter gives it up to another so soon. By default it is 5 ms, for which
@@ -112,7 +113,7 @@ def supervise(settings: Settings) -> NoReturn:
         file.write(settings.model_dump_json(exclude_unset=True))
     os.dup2(given, 0)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # kept over the next line, until it is handled
-    os.execv(sys.executable, [sys.executable, "-m", "acpc_server.supervisor"])  # noqa: S606
+    os.execv(sys.executable, program("acpc_server.supervisor"))  # noqa: S606
 
 
 def main() -> None:
@@ -124,7 +125,3 @@ def main() -> None:
         log.error("cannot_start", code=error.code, why=error.message)
         logging.shutdown()
         os._exit(1)  # the thread that listens to the supervisor would hang a longer way out
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
+from sqlalchemy.engine import URL
 
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -37,6 +38,11 @@ def _host(name: str) -> str:
     except UnicodeError:
         raise ValueError(f"found {name!a}, wanted the name or the address of a host") from None
     return name
+
+
+def sqlite_url(file: Path) -> str:
+    """The URL of a database in a file, whose path may hold what means something in a URL."""
+    return URL.create("sqlite", database=str(file.resolve())).render_as_string()
 
 
 def _split(value: object) -> object:

@@ -19,7 +19,7 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from acpc_server.setting_types import File, Folder, Host, Sockets
+from acpc_server.setting_types import File, Folder, Host, Sockets, sqlite_url
 
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
@@ -93,7 +93,7 @@ class Settings(BaseSettings):
     self_test_seconds: Positive = 30.0
     """time the server may be short of memory or threads, or a part of it dead, before it exits,
     seconds"""
-    torch_threads: int = Field(0, ge=0)
+    torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
     rpc_threads: int = Field(64, ge=4, le=1024)
     """threads that serve RPCs"""
@@ -311,7 +311,7 @@ class Settings(BaseSettings):
     @property
     def database_url(self) -> str:
         """The URL of the job record."""
-        return self.jobs_url or f"sqlite:///{self.state_dir.resolve() / 'jobs.sqlite'}"
+        return self.jobs_url or sqlite_url(self.state_dir / "jobs.sqlite")
 
 
 for _field in Settings.model_fields.values():

@@ -25,10 +25,10 @@ from prometheus_client import CollectorRegistry
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import HttpEndpoint, ServerHealth, WorkerSeries, configure_logs
 from acpc_server.settings import Settings
-from acpc_server.worker_process import WorkerProcess
+from acpc_server.worker_process import WorkerProcess, program
 
 log = structlog.get_logger("acpc.supervisor")
-COMMAND = (sys.executable, "-m", "acpc_server.serving")
+COMMAND = program("acpc_server.serving")
 NAME = "supervisor"
 WAKE_SECONDS = 1.0
 # What a worker may take to leave beyond its lame duck and its drain.
@@ -248,6 +248,3 @@ def main() -> None:
 
 
 _VARIABLES = {f"ACPC_{name.upper()}" for name in Settings.model_fields}
-
-if __name__ == "__main__":
-    main()

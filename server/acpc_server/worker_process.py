@@ -31,6 +31,12 @@ COMPUTING = 1 / 6
 LEAST_LOAD = 0.1
 
 
+def program(module: str) -> list[str]:
+    """Command of a module's ``main``; an interrupt ends it without a traceback while it loads."""
+    loaded = f"load_command('acpc-server', '{module}', 'server')"
+    return [sys.executable, "-c", f"from acpc.extras import load_command; {loaded}.main()"]
+
+
 class Pulse:
     """Time since a process last reported, or since its start until it is first ready."""
 

@@ -15,6 +15,7 @@ from acpc_server.serve_flags import GROUPS, in_force, with_settings
 from acpc_server.settings import Settings, read_settings
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
 
 pytestmark = pytest.mark.edge
@@ -207,7 +208,8 @@ BAD = {
     **dict.fromkeys(("max_message_mib", "max_frames", "max_predictions", "plan_idle_seconds"), "0"),
     **dict.fromkeys(("max_parameters_millions", "anchor_store_mib", "anchor_set_mib"), "0"),
     **dict.fromkeys(("anchor_set_count", "anchor_uploads", "anchor_upload_hours"), "0"),
-    **dict.fromkeys(("torch_threads", "anchor_tenant_mib", "anchor_keep_days"), "-1"),
+    **dict.fromkeys(("anchor_tenant_mib", "anchor_keep_days"), "-1"),
+    "torch_threads": "4097",
     **dict.fromkeys(("self_test_seconds", "drain_seconds"), "nan"),
     "port": "65536",
     "metrics_port": "-2",
@@ -292,6 +294,9 @@ def test_all_bad_values_are_told_at_once() -> None:
 def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     needed: dict[str, str], root: Path
 ) -> None:
+    for name in ("100%41", "what?x=1#é", "a@b:c"):
+        odd = parse({**needed, "state_dir": str(root / name)}).database_url
+        assert make_url(odd).database == f"{root / name}/jobs.sqlite"
     inside = parse(needed).database_url
     assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
     assert parse(needed).anchor_folder == root / "anchor_dir"

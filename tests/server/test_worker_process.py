@@ -1,6 +1,8 @@
 """A worker process is heard, told and started again, and given up when that does not help."""
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +11,7 @@ from pathlib import Path
 import processes
 import pytest
 from acpc_server import worker_process
-from acpc_server.worker_process import WorkerProcess
+from acpc_server.worker_process import WorkerProcess, program
 from structlog.testing import capture_logs
 from waiting import wait_until
 
@@ -100,6 +102,14 @@ def test_one_that_never_serves_is_given_up_at_once() -> None:
     with worker("import os, signal; os.kill(os.getpid(), signal.SIGKILL)") as one:
         wait_until(lambda: one.over)
         assert (one.given_up, one.starts, one.exit_code) == (True, 1, 128 + 9)
+
+
+@pytest.mark.parametrize("module", ["serving", "supervisor"])
+def test_an_interrupt_while_it_loads_shows_no_traceback(module: str, tmp_path: Path) -> None:
+    (tmp_path / "structlog.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    given = {"env": {**os.environ, "PYTHONPATH": str(tmp_path)}, "check": False}
+    ended = processes.run(program(f"acpc_server.{module}"), **given)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
 
 
 def test_it_writes_whole_lines_to_our_log(capfd: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ from acpc_server.errors import (
     NotFound,
     ResourceExhausted,
     Unavailable,
+    shortage,
 )
 from acpc_server.jobs import runner
 from acpc_server.jobs.hosts import Hosts, StateFolder
@@ -167,7 +168,9 @@ class JobService:
             raise away
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, OSError) as error:  # the latter: no folder, or a read-only one
+            if shortage(error):
+                raise
             if no_room(error):
                 raise ResourceExhausted(
                     f"the job record cannot be written ({first_line(error)}); jobs go on once "

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import processes
 import pytest
-from acpc_server.errors import ResourceExhausted
+from acpc_server.errors import ResourceExhausted, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
@@ -129,6 +129,21 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         wait_until(lambda: away("acpc_job_record_away") == 0, "it is away for ever")
     finally:
         disk.free()
+        desk.close()
+
+
+def test_a_folder_that_goes_away_is_a_record_that_does(tmp_path: Path) -> None:
+    (folder := tmp_path / "state").mkdir()
+    desk = Desk(folder)
+    try:
+        service = desk.started()
+        folder.rename(tmp_path / "moved")
+        with pytest.raises(Unavailable) as away:
+            service.submit(SHORT, "")
+        assert away.value.reason == "JOB_RECORD_AWAY"
+        (tmp_path / "moved").rename(folder)
+        assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
+    finally:
         desk.close()
 
 
