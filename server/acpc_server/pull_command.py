@@ -207,6 +207,9 @@ def _ask(repo: str, call: Callable[[HfApi], Answer]) -> Answer:
     except Exception as error:  # noqa: BLE001  its HTTP client differs by release
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         problem = f"the Hub ({api.endpoint}) did not give {repo}: {reason}"
+        held = Path(hub.constants.HF_HUB_CACHE, f"models--{repo.replace('/', '--')}")
+        if held.is_dir():  # an earlier download by huggingface_hub itself
+            problem += f"; its cache holds one: acpc-server import {held} NEW"
         raise FailedPrecondition(problem, reason="HUB_UNAVAILABLE") from None
 
 

@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 import sys
+from doctest import DocTestParser
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,30 @@ def test_what_a_page_imports_exists(page: Path) -> None:
         assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def _examples(module: Path) -> list[str]:
+    """The examples in a module's docstrings."""
+    tree = ast.walk(ast.parse(module.read_text()))
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    documented = [x for x in tree if isinstance(x, kinds)]
+    texts = [ast.get_docstring(one) or "" for one in documented]
+    return [one.source for text in texts for one in DocTestParser().get_examples(text)]
+
+
 def test_a_history_comes_with_the_blocks_between_its_frames() -> None:
-    for page in PAGES:
-        for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+    for page in [*PAGES, *(ROOT / "client").rglob("*.py")]:
+        fenced = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+        for code in _examples(page) if page.suffix == ".py" else fenced:
             for call in (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)):
-                if "history" in {ast.unparse(given) for given in call.args}:
+                given = {ast.unparse(one) for one in call.args}
+                if "history" in given and "blocks" not in given:
                     assert "past_blocks" in {given.arg for given in call.keywords}, page
+
+
+def test_an_example_of_the_asyncio_client_waits() -> None:
+    """The blocking client's is made from it."""
+    modules = (ROOT / "client/acpc_client/aio").rglob("*.py")
+    examples = [ast.parse(code).body[0] for module in modules for code in _examples(module)]
+    assert {type(one) for one in examples} == {ast.AsyncWith}
 
 
 def test_every_package_and_module_in_the_architecture_exists() -> None:

@@ -13,6 +13,7 @@ import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import load_checkpoint
+from huggingface_hub import constants
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
@@ -177,7 +178,11 @@ def test_without_a_hub_the_sentence_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))  # it was read when imported
     with pytest.raises(AcpcError, match=r"the Hub \(http://127.0.0.1:9\) did not give someone/wm"):
+        pull("someone/wm", tmp_path / "new")
+    (cached := tmp_path / "models--someone--wm").mkdir()
+    with pytest.raises(AcpcError, match=f"its cache holds one: acpc-server import {cached} NEW"):
         pull("someone/wm", tmp_path / "new")
 
 

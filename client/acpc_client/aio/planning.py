@@ -74,9 +74,9 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
 
         Example:
-            >>> with client.plan("lewm-pusht", history, goal, perturbations=noise) as session:
+            >>> async with client.plan("lewm-pusht", frame, goal, perturbations=noise) as session:
             ...     for _ in range(iterations):
-            ...         pool = session.certify_proposal(mean, std, seed=next(seeds))
+            ...         pool = await session.certify_proposal(mean, std, seed=next(seeds))
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """

@@ -75,7 +75,7 @@ class PlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
 
         Example:
-            >>> with client.plan("lewm-pusht", history, goal, perturbations=noise) as session:
+            >>> with client.plan("lewm-pusht", frame, goal, perturbations=noise) as session:
             ...     for _ in range(iterations):
             ...         pool = session.certify_proposal(mean, std, seed=next(seeds))
             ...         if not pool.certificate.views[0].top1.certified:

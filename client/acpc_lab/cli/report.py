@@ -15,6 +15,7 @@ from acpc_client import Access, RetryPolicy
 from acpc_client.errors import AcpcError, FailedPrecondition
 
 from acpc_lab.cli import render
+from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import (
     Exit,
     FamilyWiseOption,
@@ -89,7 +90,8 @@ def report(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="A sweep file or its folder; or jobs (operations/ID); or files with scores.",
+            help="A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a "
+            "request id, latest); or files with scores.",
         ),
     ],
     output: Annotated[
@@ -263,7 +265,8 @@ def _read(
     match kinds.pop():
         case "jobs":
             with server.client(None, {}, timeout=server.timeout) as client:
-                return Sources(reports.from_operations(client, sources, title=title))
+                jobs = [full_name(source) for source in sources]
+                return Sources(reports.from_operations(client, jobs, title=title))
         case "files with scores":
             return Sources(reports.from_files(sources, shift=shift, title=title))
     if len(sources) > 1:
@@ -278,6 +281,8 @@ def _kind(source: str) -> str:
     if source.startswith(_JOB):
         return "jobs"
     if not Path(source).exists():
-        raise typer.BadParameter(f"{source} is no file and no folder; jobs are named {_JOB}ID")
+        if Path(source).suffix or Path(source).name != source:
+            raise typer.BadParameter(f"{source} is no file and no folder; jobs are named {_JOB}ID")
+        return "jobs"
     scores = Path(source).is_file() and Path(source).suffix in FORMATS
     return "files with scores" if scores else "sweeps"

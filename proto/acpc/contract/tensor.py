@@ -45,7 +45,9 @@ def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
     """
     dtype, shape, data = DTYPES.get(tensor.dtype), tuple(tensor.shape), tensor.data
     if dtype is None:
-        raise ArgumentError(joined(path, "dtype"), f"unknown element type {tensor.dtype}")
+        known = ", ".join(f"{code} ({kind.name})" for code, kind in DTYPES.items())
+        found = tensor.dtype or "no tensor, or one without a dtype"
+        raise ArgumentError(joined(path, "dtype"), f"found {found}; wanted {known}")
     if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
         _check_shape(shape, path)
     expected = math.prod(shape) * dtype.itemsize

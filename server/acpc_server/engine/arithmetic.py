@@ -13,11 +13,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
 from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
-from acpc_server.models import FrozenWorldModel, Widens, rollout
+from acpc_server.models import FrozenWorldModel, Widens, forward_derivatives, rollout
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
@@ -97,12 +96,7 @@ def rollout_tangent(
 
     Raises FailedPrecondition: The model's family hides the derivative.
     """
-    with (
-        torch.inference_mode(False),
-        torch.no_grad(),
-        sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
-        forward_ad.dual_level(),
-    ):
+    with forward_derivatives():
         # Copies: tensors made in inference mode carry no derivative.
         dual = forward_ad.make_dual(  # type: ignore[no-untyped-call]
             histories.clone(), directions.clone()

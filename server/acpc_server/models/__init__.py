@@ -39,7 +39,7 @@ from acpc_server.models.products import (
     tried_products,
     wrong_products,
 )
-from acpc_server.models.rollout import rollout, rollout_pool
+from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import StateReader
 
@@ -47,7 +47,7 @@ __all__ = [
     "CONFIG_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
     "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
     "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
-    "check_proprio", "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "packs",
-    "read_config", "rollout", "rollout_pool", "sample_model", "save_weights", "tried_products",
-    "with_proprio", "wrong_products",
+    "check_proprio", "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint",
+    "new_folder", "packs", "read_config", "rollout", "rollout_pool", "sample_model",
+    "save_weights", "tried_products", "with_proprio", "wrong_products",
 ]  # fmt: skip

@@ -15,11 +15,10 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import AcpcError
 from acpc_server.models.frozen import FrozenWorldModel, TakesProprio, with_proprio
-from acpc_server.models.rollout import rollout, rollout_pool
+from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 
 Check = Callable[["_Trial"], str]
 # Rows may differ by rounding between batches, not by more.
@@ -218,12 +217,7 @@ class _Trial:
 
     @_promise("forward-mode derivatives pass (sensitivity study)")
     def _differentiates(self) -> str:
-        with (
-            torch.inference_mode(False),
-            torch.no_grad(),
-            sdpa_kernel(SDPBackend.MATH),  # fused attention has no forward derivative
-            forward_ad.dual_level(),
-        ):
+        with forward_derivatives():
             frames = self._frames.clone()
             dual = forward_ad.make_dual(frames, torch.ones_like(frames))  # type: ignore[no-untyped-call]
             encoded = self._model.encode(dual)

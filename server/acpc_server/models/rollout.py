@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.frozen import FrozenWorldModel, check_history
@@ -26,6 +30,23 @@ class Unrolls(Protocol):
 
         There is a pool, with its past blocks, for each run of ``v / p`` histories; p divides v.
         """
+
+
+@contextmanager
+def forward_derivatives() -> Iterator[None]:
+    """Let forward-mode derivatives pass, in one thread: without fused attention, which has none."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            forward_ad.dual_level(),
+        ):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def rollout(

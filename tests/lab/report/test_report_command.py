@@ -61,6 +61,7 @@ def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Pa
     ("arguments", "words"),
     [
         (["nowhere.sweep"], "is no file and no folder"),
+        (["nowhere/sweep"], "is no file and no folder"),
         (["{npz}", "operations/1"], "wanted one kind of source"),
         (["{npz}", "-o", "no/such/folder.html"], "does not exist"),
         (["{broken}"], "is no JSON"),
@@ -75,3 +76,8 @@ def test_wrong_usage_is_said_and_exits_with_two(
     result = acpc("report", *filled, code=2)
     # Long paths are wrapped inside a frame.
     assert words.replace(" ", "") in "".join(result.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize("job", ["operations/5f0c9a", "5f0c9a", "nightly", "latest"])
+def test_a_job_is_named_as_to_every_command(acpc: Acpc, job: str) -> None:
+    assert "no server answers" in acpc("report", job, "--target", "127.0.0.1:1", code=1).output

@@ -117,6 +117,18 @@ class WrongUnroll(Plain):
         return torch.stack(rows, 1)
 
 
+class Attends(Plain):
+    """Its layer has a fused path in eval mode, which has no forward derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(108, 2, 16, batch_first=True)
+        self.layer = layer.eval().requires_grad_(False)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        return super().encode(self.layer(frames.flatten(1)[:, None]).flatten(1))
+
+
 class Opaque(Plain):
     """Hides the derivative."""
 
@@ -145,8 +157,9 @@ BROKEN: list[tuple[type[Plain], str, str]] = [
 ]
 
 
-def test_a_plain_model_keeps_every_promise() -> None:
-    findings = check_model(Plain())
+@pytest.mark.parametrize("make", [Plain, Attends])
+def test_a_plain_model_keeps_every_promise(make: type[Plain]) -> None:
+    findings = check_model(make())
     assert [finding.problem for finding in findings] == [""] * 13
 
 
