@@ -279,8 +279,6 @@ class Retention:
                 now = newest  # what is on record ages from here on
             self._began = now - time.monotonic()
         moment = self._began + time.monotonic() - self._seconds
-        if moment < 0:  # none is so old, and no date either
-            return
         before = datetime.fromtimestamp(moment, UTC)
         while not self._stop.is_set():
             expired = self._record.ended_before(before, self._kinds, BATCH)
