@@ -54,7 +54,7 @@ class StateFolder:
 
     def _name(self) -> str:
         file = self._path / "name"
-        if not file.exists():
+        if not file.exists() or not file.read_text().strip():  # as a power cut may leave it
             written = file.with_suffix(".new")
             written.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}\n")
             written.replace(file)

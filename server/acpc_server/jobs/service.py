@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -314,11 +314,12 @@ class JobService:
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
         with self._reached():
             found = self._reader.several(job_ids)
-            done = {job_id for job_id, job in found.items() if job.state.done}
-            return {
-                job_id: self._reader.get(job_id, job.owner.tenant) if job_id in done else job
-                for job_id, job in found.items()
-            }
+            for job_id, job in [*found.items()]:
+                if job.state.done:
+                    del found[job_id]
+                    with suppress(NotFound):  # deleted since: an error is of all who follow any job
+                        found[job_id] = self._reader.get(job_id, job.owner.tenant)
+            return found
 
 
 def _job_id(tenant: str, request_id: str) -> str:

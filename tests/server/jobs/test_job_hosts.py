@@ -34,6 +34,15 @@ def hosts(record_url: str) -> Iterator[Hosts]:
     record.close()
 
 
+def test_a_state_folder_whose_name_was_lost_gets_another(tmp_path: Path) -> None:
+    (tmp_path / "name").touch()
+    folder = StateFolder(tmp_path)
+    name = folder.claim()
+    folder.release()
+    assert name
+    assert StateFolder(tmp_path).claim() == name
+
+
 def test_a_place_is_taken_only_as_it_was_found(hosts: Hosts) -> None:
     assert hosts.enter(A, None)
     assert not hosts.enter(replace(A, session="late"), None), "somebody was quicker"

@@ -12,6 +12,7 @@ from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
 from acpc_server.jobs.lease import Retention
+from acpc_server.jobs.reading import JobReader
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runner import Withdrawn
 from acpc_server.jobs.runs import JobRun, RunningJobs
@@ -263,6 +264,23 @@ def test_followers_are_told_of_every_change_by_one_thread_and_of_the_drain(desk:
     service.follow(job_id, late.append)
     assert isinstance(late[0], Job)
     assert late[1:] == [None]
+
+
+def test_a_job_that_is_deleted_during_a_look_ends_nobody_else_s_wait(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = desk.started()
+    short = ended(service, service.submit(SHORT, "").job_id).job_id
+    long = service.submit(LONG, "").job_id
+    several = JobReader.several
+
+    def deleted_meanwhile(reader: JobReader, job_ids: list[str]) -> dict[str, Job]:
+        found = several(reader, job_ids)
+        service.delete(short)
+        return found
+
+    monkeypatch.setattr(JobReader, "several", deleted_meanwhile)
+    assert service._look([short, long]).keys() == {long}
 
 
 def test_a_job_that_is_done_has_nothing_more_to_say(desk: Desk) -> None:
