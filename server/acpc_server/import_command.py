@@ -13,7 +13,7 @@ from acpc.command_line import reported
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition
+from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition, shortage
 from acpc_server.importing import Run, find_run, find_runs, read_run
 
 OUT = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -150,8 +150,12 @@ def answered(app: typer.Typer) -> None:
     try:
         with reported(lambda why: ERR.print(f"FAILED_PRECONDITION: {why}")):
             command(prog_name="acpc-server")
-    except AcpcError as error:
-        ERR.print(f"{error.code}: {error.message}")
+    except Exception as error:
+        told = error if isinstance(error, AcpcError) else shortage(error)
+        if told is None:
+            raise
+        why = "" if told is error else f" ({error})"
+        ERR.print(f"{told.code}: {told.message}{why}")
         sys.exit(1)
 
 

@@ -13,8 +13,10 @@ import numpy as np
 import processes
 import pytest
 import torch
+import typer
 from acpc.command_line import reported
 from acpc_server.cli import app, main
+from acpc_server.import_command import answered
 from acpc_server.models.loader import load_checkpoint
 from PIL import Image
 from public_checkpoint import write_checkpoint
@@ -235,3 +237,18 @@ def test_changes_are_drawn_on_the_callers_own_frames(tmp_path: Path) -> None:
     for to, words in ((str(tmp_path / "none" / "out.png"), "No such file"), (f"{out}x", "unknown")):
         failed = preview("frame.png", "haze:1", to)
         assert failed.exit_code == 2 and words in " ".join(failed.output.split())
+
+
+def test_a_host_without_a_thread_to_give_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(sys, "argv", [PROGRAM])
+    (command := typer.Typer()).command()(start)
+    with pytest.raises(SystemExit) as ended:
+        answered(command)
+    (shown,) = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, shown.partition(":")[0]) == (1, "RESOURCE_EXHAUSTED")
+    assert shown.endswith("(can't start new thread)")
