@@ -66,6 +66,14 @@ def test_an_example_of_the_asyncio_client_waits() -> None:
     assert {type(one) for one in examples} == {ast.AsyncWith}
 
 
+def test_the_contract_is_compared_as_the_linter_compares_it() -> None:
+    """With what it imports, another release of buf brings another descriptor.proto."""
+    for name in ("README.md", "buf.yaml"):
+        text = (ROOT / "proto" / name).read_text()
+        assert text.count("buf breaking --exclude-imports --against") == text.count("buf breaking")
+    assert '"--exclude-imports"' in (ROOT / "proto/lint.py").read_text()
+
+
 def test_every_package_and_module_in_the_architecture_exists() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     tree = re.search(r"## Packages\n\n```\n(.*?)```", page, re.DOTALL)

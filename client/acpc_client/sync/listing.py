@@ -63,7 +63,7 @@ class Listing(Tabular, Sequence[Item]):
 
     def headline(self) -> str:
         """How many records there are."""
-        return f"{len(self)} records"
+        return "1 record" if len(self) == 1 else f"{len(self)} records"
 
 
 def _is_plain(values: Sequence[object]) -> bool:

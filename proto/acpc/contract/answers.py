@@ -72,7 +72,8 @@ class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
     def headline(self) -> str:
         """The largest distance."""
         largest = max((result.acpc for result in self.results), default=0.0)
-        return f"{len(self.results)} views; largest ACPC {largest:.6g}"
+        views = "1 view" if len(self.results) == 1 else f"{len(self.results)} views"
+        return f"{views}; largest ACPC {largest:.6g}"
 
 
 Values = NDArray[np.float64]

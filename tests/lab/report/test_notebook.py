@@ -23,6 +23,7 @@ from acpc_client import (
     WorstAnchors,
 )
 from acpc_client.errors import ArgumentError
+from acpc_client.sync.listing import Listing
 from client_messages import score_response, study_response
 from report_samples import judged, side
 
@@ -43,6 +44,11 @@ CERTIFICATE = PoolCertificate(
 RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
 COMPARISON = PairComparison((RESULT,), RECEIPT)
 ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
+
+
+def test_one_is_not_counted_in_the_plural() -> None:
+    assert COMPARISON.headline() == "1 view; largest ACPC 1.5"
+    assert Listing(lambda _: ([COMPARISON], "")).headline() == "1 record"
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
