@@ -143,7 +143,8 @@ def main(folder: Path) -> None:
         write_public(folder / "grey", format, episodes(grey=True))
     write_odd_tables(folder)
     found: dict[str, Any] = {}
-    tables = [*folder.glob("*.lance"), folder / "grey/rooms.lance", folder / "films", folder]
+    below = ("grey/rooms.lance", "films", "films/filmed_videos.lance", ".")
+    tables = [*folder.glob("*.lance"), *map(folder.joinpath, below)]
     for table in tables:
         name = table.relative_to(folder).as_posix()
         try:

@@ -79,6 +79,9 @@ class LanceDataset(TabledDataset):
 
     def _table(self, path: Path) -> Path:
         if path.suffix == LANCE_SUFFIX:
+            whole = path.with_name(path.stem.rpartition("_")[0] + LANCE_SUFFIX)
+            if path.stem.endswith(_BESIDE) and whole.is_dir():
+                raise self.unusable(f"is a part of the dataset {whole.name}; name that")
             return path
         tables = sorted(
             one for one in path.glob(f"*{LANCE_SUFFIX}") if not one.stem.endswith(_BESIDE)

@@ -125,5 +125,10 @@ def test_an_odd_lance_table_says_what_is_wrong(written: Written, table: str, mes
     assert message in found
 
 
+def test_a_table_of_videos_names_the_one_that_it_belongs_to(written: Written) -> None:
+    found = written.lance["films/filmed_videos.lance"]
+    assert "'filmed_videos.lance' is a part of the dataset filmed.lance; name that" in found
+
+
 def test_a_folder_of_several_tables_must_be_named_closer(written: Written) -> None:
     assert "must name one Lance table; this folder holds" in written.lance["."]
