@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
 from sqlalchemy.engine import URL
 
+from acpc_server.errors import FailedPrecondition
+
 # Longest path of a socket.
 PATH_BYTES = 107
 
@@ -41,8 +43,15 @@ def _host(name: str) -> str:
 
 
 def sqlite_url(file: Path) -> str:
-    """The URL of a database in a file, whose path may hold what means something in a URL."""
-    return URL.create("sqlite", database=str(file.resolve())).render_as_string()
+    """The URL of a database in a file, whose path may hold what means something in a URL.
+
+    Raises FailedPrecondition: The path is no UTF-8, which a URL cannot tell.
+    """
+    try:
+        return URL.create("sqlite", database=str(file.resolve())).render_as_string()
+    except UnicodeEncodeError as error:
+        wrong = f"the path of the job record, {_shown(file)}, is no UTF-8; choose another"
+        raise FailedPrecondition(f"{wrong} --state-dir") from error
 
 
 def _split(value: object) -> object:

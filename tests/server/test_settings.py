@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import typer
 from acpc_server.cli import app
+from acpc_server.errors import FailedPrecondition
 from acpc_server.serve_flags import GROUPS, in_force, with_settings
 from acpc_server.settings import Settings, read_settings
 from pydantic import ValidationError
@@ -297,6 +298,8 @@ def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     for name in ("100%41", "what?x=1#é", "a@b:c"):
         odd = parse({**needed, "state_dir": str(root / name)}).database_url
         assert make_url(odd).database == f"{root / name}/jobs.sqlite"
+    with pytest.raises(FailedPrecondition, match=r"no UTF-8; choose another --state-dir"):
+        _ = parse({**needed, "state_dir": "/\udcff"}).database_url
     inside = parse(needed).database_url
     assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
     assert parse(needed).anchor_folder == root / "anchor_dir"
