@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NoReturn
 
 import structlog
@@ -101,7 +102,8 @@ def _obey(lines: Iterable[str], server: Server, stop: SignalEvent, hurry: Signal
 
 def _tell(server: Server) -> None:
     line = {"ready": server.health.ready, "metrics_port": server.metrics_port}
-    print(json.dumps(line) + "\n", end="", flush=True)  # in one go: two threads tell
+    with suppress(BrokenPipeError):  # of a supervisor that is gone: the end of its pipe says so
+        os.write(sys.stdout.fileno(), f"{json.dumps(line)}\n".encode())  # at once: two threads tell
 
 
 def supervise(settings: Settings) -> NoReturn:

@@ -91,7 +91,28 @@ def status(health: health_pb2_grpc.HealthStub) -> int:
     return int(health.Check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS).status)
 
 
-def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_path: Path) -> None:
+def freeze(server: ServerProcess, worker: str) -> None:
+    """A worker that hangs is killed, and blocks nobody for longer than a call usually may take.
+
+    On connections that are open, and on new ones.
+    """
+    with ExitStack() as opened:
+        clients = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
+        for client in clients:
+            assert client.checkpoints.list()
+        started = of("worker_started", worker, server)
+        os.kill(int(str(started[-1]["pid"])), signal.SIGSTOP)
+        fresh = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
+        with ThreadPoolExecutor(16) as pool:
+            answers = pool.map(lambda client: client.checkpoints.list(), clients + fresh)
+            assert all(map(list, answers))
+        server.wait_for_log(lambda line: line["event"] == "worker_hung")
+        wait_until(lambda: len(of("worker_serving", worker, server)) == len(started) + 1)
+
+
+def test_a_killed_worker_costs_its_sessions_and_a_frozen_one_nothing(
+    world: ServedWorld, tmp_path: Path
+) -> None:
     with world.server(tmp_path, devices="cpu,cpu") as server, ExitStack() as opened:
         channel = opened.enter_context(grpc.insecure_channel(server.address, ALONE))
         jobs = JobCaller(channel)
@@ -143,6 +164,7 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         assert value(text, "acpc_worker_starts_total", f'worker="{other}"') == 1
         families = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
         assert len(families) == len(set(families))
+        freeze(server, other)
         # Loading comes before logs are set up.
         told = [line for line in server.log() if line["event"] != "loading"]
         assert {line.get("worker") for line in told} == {*WORKERS, "supervisor"}
@@ -150,25 +172,6 @@ def test_a_killed_worker_costs_its_sessions_and_no_more(world: ServedWorld, tmp_
         pids = [int(str(of("worker_started", name, server)[-1]["pid"])) for name in WORKERS]
         os.kill(server.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(running, pids)), "workers outlive their supervisor")
-
-
-def test_a_frozen_worker_is_killed_and_blocks_nobody_for_long(
-    world: ServedWorld, tmp_path: Path
-) -> None:
-    """Within the usual time of a call, on connections that are open and on new ones."""
-    with world.server(tmp_path, devices="cpu,cpu") as server, ExitStack() as opened:
-        clients = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
-        for client in clients:
-            assert client.checkpoints.list()
-        frozen = int(str(of("worker_started", "cpu-1", server)[-1]["pid"]))
-        os.kill(frozen, signal.SIGSTOP)
-        fresh = [opened.enter_context(AcpcClient(server.address)) for _ in range(8)]
-        with ThreadPoolExecutor(16) as pool:
-            answers = pool.map(lambda client: client.checkpoints.list(), clients + fresh)
-            assert all(map(list, answers))
-        server.wait_for_log(lambda line: line["event"] == "worker_hung")
-        wait_until(lambda: len(of("worker_serving", "cpu-1", server)) == 2)
-        assert server.bugs() == []
 
 
 def test_clients_outlast_the_only_worker_and_are_told_of_the_end(
