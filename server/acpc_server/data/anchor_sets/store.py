@@ -53,7 +53,6 @@ MAX_STAGED = 1024
 # At a start, a clock that is further ahead of the last use of any set is taken to be wrong.
 UNUSED_SECONDS = 30 * 86_400.0
 LATEST = "latest"
-NO_DATE = 253_402_300_800.0  # the year 10000, which no date can tell
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEGINNING = re.compile(r"[0-9a-f]{8,63}")
 
@@ -173,8 +172,8 @@ class AnchorStore:
 
     def expire_time(self, stored: StoredSet) -> float | None:
         """Return when a set expires unless it is used, in seconds since 1970; None: never."""
-        expires = stored.used_time + self.limits.keep_seconds
-        return expires if self.limits.keep_seconds and expires < NO_DATE else None
+        keep = self.limits.keep_seconds
+        return stored.used_time + keep if keep else None
 
     def described(self, stored: StoredSet) -> AnchorSet:
         """Return the answer that describes a set."""
