@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -107,6 +108,7 @@ class Record:
         options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
         if self.postgres:  # each query is a transaction, in one trip
             options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
+        self._file = 0  # its number, once opened
         self.engine = sa.create_engine(self.url, pool_timeout=TIMEOUT_SECONDS, **options)
         logging.getLogger("dbos").setLevel(logging.WARNING)  # before it logs how it connects
         self._dbos = DBOSClient(
@@ -127,6 +129,7 @@ class Record:
             with suppress(OperationalError):
                 connection.execution_options(isolation_level="AUTOCOMMIT")
                 connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            self._file = Path(str(self.url.database)).stat().st_ino
 
     def close(self) -> None:
         """Drop every connection."""
@@ -140,6 +143,8 @@ class Record:
         One that stops in the middle is not awaited for longer than seconds on PostgreSQL.
         """
         if not self.postgres:
+            if self._file not in (0, Path(str(self.url.database)).stat().st_ino):
+                raise FileNotFoundError("the job record was deleted, and its jobs would be lost")
             with open(f"{self.url.database}.submit", "a") as file:  # noqa: PTH123
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield
