@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
 from pydantic_settings import NoDecode
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 
 from acpc_server.errors import FailedPrecondition
 
@@ -45,13 +46,17 @@ def _host(name: str) -> str:
 def sqlite_url(file: Path) -> str:
     """The URL of a database in a file, whose path may hold what means something in a URL.
 
-    Raises FailedPrecondition: The path is no UTF-8, which a URL cannot tell.
+    Raises FailedPrecondition: One that a URL cannot tell: no UTF-8, or ? before SQLAlchemy 2.1.
     """
-    try:
-        return URL.create("sqlite", database=str(file.resolve())).render_as_string()
-    except UnicodeEncodeError as error:
-        wrong = f"the path of the job record, {_shown(file)}, is no UTF-8; choose another"
-        raise FailedPrecondition(f"{wrong} --state-dir") from error
+    path, url = str(file.resolve()), ""
+    with suppress(UnicodeEncodeError):
+        url = URL.create("sqlite", database=path).render_as_string()
+    if not url or make_url(url).database != path:
+        raise FailedPrecondition(
+            f"no URL can tell the path of the job record, {_shown(file)}; choose another "
+            "--state-dir"
+        )
+    return url
 
 
 def _split(value: object) -> object:

@@ -295,11 +295,16 @@ def test_all_bad_values_are_told_at_once() -> None:
 def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     needed: dict[str, str], root: Path
 ) -> None:
-    for name in ("100%41", "what?x=1#é", "a@b:c"):
+    for name in ("100%41", "a#é", "a@b:c"):
         odd = parse({**needed, "state_dir": str(root / name)}).database_url
         assert make_url(odd).database == f"{root / name}/jobs.sqlite"
-    with pytest.raises(FailedPrecondition, match=r"no UTF-8; choose another --state-dir"):
-        _ = parse({**needed, "state_dir": "/\udcff"}).database_url
+    for name in ("\udcff", "what?x=1"):
+        try:
+            odd = parse({**needed, "state_dir": str(root / name)}).database_url
+        except FailedPrecondition as error:  # of the latter before SQLAlchemy 2.1
+            assert error.message.endswith("; choose another --state-dir")
+        else:
+            assert make_url(odd).database == f"{root / name}/jobs.sqlite"
     inside = parse(needed).database_url
     assert inside == f"sqlite:///{root / 'state_dir' / 'jobs.sqlite'}"
     assert parse(needed).anchor_folder == root / "anchor_dir"
