@@ -34,7 +34,7 @@ class Unrolls(Protocol):
 
 @contextmanager
 def forward_derivatives() -> Iterator[None]:
-    """Let forward-mode derivatives pass, in one thread: without fused attention, which has none."""
+    """Let forward-mode derivatives pass: without fused attention, in the whole process, meanwhile."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
