@@ -34,7 +34,7 @@ class Unrolls(Protocol):
 
 @contextmanager
 def forward_derivatives() -> Iterator[None]:
-    """Let forward-mode derivatives pass: without fused attention, in the whole process, meanwhile."""
+    """Let forward-mode derivatives pass; fused attention, without any, is off in all threads."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
