@@ -1,4 +1,4 @@
-"""``Score.metrics()``, and the recipes that hand it to experiment trackers, as the page has them."""
+"""``Score.metrics()``, and the recipes for experiment trackers, as the page has them."""
 
 import math
 import re

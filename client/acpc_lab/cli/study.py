@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
 _SOURCE: dict[str, Any] = {"metavar": "FILE", "rich_help_panel": "Where the rows come from: one of"}
-RowsFile = Annotated[Path, typer.Argument(metavar="ROWS", help="CSV or Parquet.", **_FILE)]
+RowsFile = Annotated[Path, typer.Argument(metavar="ROWS", help="CSV.", **_FILE)]
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
 ]
@@ -61,9 +61,6 @@ class Output(FollowOptions):
             help="Write a bundle: rows, summary, figures.",
         ),
     ] = None
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Keep the rows as Parquet in the bundle, not as CSV.")
-    ] = False
 
     def check(self) -> None:
         """Rejects a folder that cannot take a bundle, before any work is done.
@@ -93,7 +90,7 @@ class Output(FollowOptions):
         if out is None:
             return
         try:
-            held = bundle.write(out, evidence, sources=sources, inputs=inputs, parquet=self.parquet)
+            held = bundle.write(out, evidence, sources=sources, inputs=inputs)
         except OSError as error:
             raise ArgumentError(str(out), f"cannot be written: {error}") from error
         try:
@@ -118,7 +115,7 @@ class RowChoice(AnchorDraw):
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Rows that were measured before, as CSV or Parquet; needs no server.",
+            help="Rows that were measured before, as CSV; needs no server.",
             **_SOURCE,
             **_FILE,
         ),

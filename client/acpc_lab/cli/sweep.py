@@ -51,7 +51,7 @@ Place = Annotated[
 Output = Annotated[
     Path | None,
     output_option(
-        "Also write this: .csv or .parquet with one row per cell, or .json with all of it.",
+        "Also write this: .csv with one row per cell, or .json with all of it.",
         TABLE_FORMATS,
     ),
 ]
