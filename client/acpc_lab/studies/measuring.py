@@ -31,13 +31,13 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from acpc_lab.campaigns import (
+    ENDED_BADLY,
     Campaign,
     CampaignProgress,
     Journal,
     Link,
     OnUpdate,
     Options,
-    TaskState,
 )
 from acpc_lab.studies.statistics import CleanSeeds
 from acpc_lab.tables import Column, Numbers, Rows, Texts, write_whole
@@ -258,6 +258,13 @@ def measure(
     failed; the others go on, and the next call does it again; where the server has taken no job,
     nothing stays in the folder.
     """
+
+    def update(now: MeasuringProgress) -> None:
+        on_update(now)
+        for status in now.changed:
+            if status.state in ENDED_BADLY:
+                raise status.problem or Unknown(f"{status.task.title} has no answer")
+
     path, digest = folder / JOURNAL, _digest(rows, ask)
     _identity(path, digest)  # before anything is written
     journal = Journal(folder, "study", EVENTS, "measuring.lock")
@@ -269,22 +276,20 @@ def measure(
             begun = {"digest": digest, "identity": str(identity)}
             write_whole(path, json.dumps(begun, indent=1).encode())
         tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
-        options = Options(concurrency=CONCURRENCY, stop_at_failure=True)
-        link = Link(client, timeout=timeout)
-        campaign = Campaign(client, link, tasks, options, journal, on_update)
-        campaign.run()
-        measured = [task.measured for task in tasks if task.measured is not None]
-        whole = len(measured) == len(tasks)
-        if whole or not any(status.entry.operation for status in campaign.statuses):
-            journal.clear()
-            path.unlink()
-            journal.remove()
-        if not whole:
-            with contextlib.suppress(OSError):  # it holds jobs to go on with, or other files
-                folder.rmdir()
-            ended = (TaskState.FAILED, TaskState.CANCELLED)
-            failed = next(status for status in campaign.statuses if status.state in ended)
-            raise failed.problem or Unknown(f"{failed.task.title} has no answer")
+        options, link = Options(concurrency=CONCURRENCY), Link(client, timeout=timeout)
+        campaign = Campaign(client, link, tasks, options, journal, update)
+        try:
+            campaign.run()
+        finally:
+            measured = [task.measured for task in tasks if task.measured is not None]
+            whole = len(measured) == len(tasks)
+            if whole or not any(status.operation for status in campaign.statuses):
+                journal.clear()
+                path.unlink()
+                journal.remove()
+            if not whole:
+                with contextlib.suppress(OSError):  # it holds jobs to go on with, or other files
+                    folder.rmdir()
     return measured
 
 
