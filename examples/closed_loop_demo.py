@@ -57,8 +57,7 @@ def scored(
     client: AcpcClient, rows: tuple[StudyCheckpoint, ...], shift: Perturbation, out: Path
 ) -> list[tuple[StudyCheckpoint, object]]:
     """Every checkpoint with its score under the shift."""
-    folder = out / "scores" / str(shift).replace(":", "-")
-    measured = measure(client, rows, AskScore(shift, ScoreProtocol()), folder)
+    measured = measure(client, rows, AskScore(shift, ScoreProtocol()))
     return [(item.row, item.answer) for item in measured]
 
 

@@ -71,11 +71,8 @@ class Journal:
         path: The file with the events.
     """
 
-    def __init__(
-        self, folder: Path, what: str, events: str = "journal.jsonl", lock: str = "lock"
-    ) -> None:
-        self.folder, self.path = folder, folder / events
-        self._what, self._lock_path = what, folder / lock
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "journal.jsonl"
         self._file: IO[bytes] | None = None
 
     @contextlib.contextmanager
@@ -87,7 +84,7 @@ class Journal:
         with contextlib.ExitStack() as held:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._take(held.enter_context(self._lock_path.open("ab")))
+                self._take(held.enter_context((self.folder / "lock").open("ab")))
                 self._file = held.enter_context(self.path.open("ab"))
                 self._file.truncate(len(self._whole()))  # a crash may have torn the last line
             except OSError as error:
@@ -103,21 +100,13 @@ class Journal:
 
     def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
         """Writes any other event; it is on the disk when this returns."""
-        file = self._open()
+        if self._file is None:
+            raise FailedPrecondition(f"{self.folder} is not open for writing")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "event": event, "cell": task, **details})
-        file.write(f"{line}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-
-    def clear(self) -> None:
-        """Deletes every event; the journal stays open for writing."""
-        self._open().truncate(0)
-
-    def remove(self) -> None:
-        """Deletes the files of the journal."""
-        self.path.unlink(missing_ok=True)
-        self._lock_path.unlink(missing_ok=True)
+        self._file.write(f"{line}\n".encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id."""
@@ -138,7 +127,7 @@ class Journal:
                 hash(event["cell"])
             except (ValueError, KeyError, TypeError, RecursionError, ArgumentError) as error:
                 raise FailedPrecondition(
-                    f"line {number} of {self.path} is no event of a {self._what}; "
+                    f"line {number} of {self.path} is no event of a sweep; "
                     "restore the file, or delete its folder to start over"
                 ) from error
             yield event
@@ -147,11 +136,6 @@ class Journal:
         """Reads the lines that are complete."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return content[: content.rfind(b"\n") + 1]
-
-    def _open(self) -> IO[bytes]:
-        if self._file is None:
-            raise FailedPrecondition(f"{self.folder} is not open for writing")
-        return self._file
 
     def _take(self, lock: IO[bytes]) -> None:
         try:
@@ -162,8 +146,8 @@ class Journal:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise FailedPrecondition(
-                f"another process runs the {self._what} in {self.folder}; wait for it, or stop it",
-                reason=f"{self._what.upper()}_RUNNING",
+                f"another process runs the sweep in {self.folder}; wait for it, or stop it",
+                reason="SWEEP_RUNNING",
             ) from error
 
 

@@ -225,16 +225,14 @@ def _measured(study: studies.Study) -> Callable[..., None]:
                 output.finish(studies.Evidence.of(study, read, parameters), [file], inputs)
                 return
         if output.out is None or source.checkpoints is None:
-            raise typer.BadParameter(
-                "is missing; jobs are noted and results written there", param_hint="--out"
-            )
+            raise typer.BadParameter("is missing; results are written there", param_hint="--out")
         with reported():
             file, inputs = _source(source.checkpoints)
             listed = read_rows(source.checkpoints, studies.CheckpointRows)
             rows = studies.read_checkpoints(listed, **source.drawn())
             study.check(rows, parameters)
         ask = replace(ask, **given(numeric_mode=source.numeric_mode))
-        measured = _measure(server, rows, ask, output.out)
+        measured = _measure(server, rows, ask)
         with reported():
             answers = [(item.row, item.answer) for item in measured]
             if study.gather is None:
@@ -255,7 +253,7 @@ _VIEW: ProgressView[studies.MeasuringTask] = ProgressView(
 
 
 def _measure(
-    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask, out: Path
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
 ) -> list[studies.CheckpointAnswer]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
@@ -267,7 +265,7 @@ def _measure(
                     failed.append(f"{status.task.title}: {status.operation} {status.state.value}")
 
         try:
-            return studies.measure(client, rows, ask, out, on_update, server.timeout)
+            return studies.measure(client, rows, ask, on_update, server.timeout)
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: jobs that the server has go on")
             render.note("  give the same command again to go on")
@@ -280,8 +278,8 @@ def _measure(
             raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
 
 
-_JOBS = """The file of `--checkpoints` is a CSV with a row per checkpoint. Jobs are noted in the
-folder of `--out`: when the command is interrupted, the same command goes on."""
+_JOBS = """The file of `--checkpoints` is a CSV with a row per checkpoint. When the command is
+interrupted, the same command finds its jobs again and goes on."""
 for _study in studies.STUDIES.values():
     if _study.ask is None:
         _of_file: dict[str, Callable[..., None]] = {"thresholds": _thresholds, "shifts": _shifts}

@@ -66,7 +66,7 @@ def test_tasks_without_a_journal_have_one_job_each(client: AcpcClient, party: Jo
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     """A journal in which a thousand tasks are done."""
-    made = Journal(tmp_path, "sweep")
+    made = Journal(tmp_path)
     with made.writing():
         pass
     held = {"event": "moved", "state": "succeeded", "attempt": 1, "operation": "operations/1"}
