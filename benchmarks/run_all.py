@@ -75,6 +75,7 @@ BENCHMARKS = {
     "soak": Benchmark(11, "--minutes 10", ""),
     "planner_policy": Benchmark(8, "--episodes 4", ""),
     "evidence_intervals": Benchmark(6, "--experiments 500", ""),
+    "evidence_limit": Benchmark(6, "--experiments 100", ""),
     "evidence_paired": Benchmark(3, "--experiments 500", ""),
     "evidence_sequential": Benchmark(4, "--experiments 600", ""),
     "evidence_certificates": Benchmark(1),
