@@ -54,11 +54,10 @@ def checkpoints(levels: tuple[str, ...]) -> tuple[StudyCheckpoint, ...]:
 
 
 def scored(
-    client: AcpcClient, rows: tuple[StudyCheckpoint, ...], shift: Perturbation, out: Path
+    client: AcpcClient, rows: tuple[StudyCheckpoint, ...], shift: Perturbation
 ) -> list[tuple[StudyCheckpoint, object]]:
     """Every checkpoint with its score under the shift."""
-    folder = out / "scores" / str(shift).replace(":", "-")
-    measured = measure(client, rows, AskScore(shift, ScoreProtocol()), folder)
+    measured = measure(client, rows, AskScore(shift, ScoreProtocol()))
     return [(item.row, item.answer) for item in measured]
 
 
@@ -98,8 +97,8 @@ def main() -> None:
             settings = {"path": out / "success.csv", "episodes": options.episodes}
             evaluate_all(worlds.__getitem__, everything, [TRAINED_ON], **settings)
             success = evaluate_all(worlds.__getitem__, pairs, NEW_SHIFTS, **settings)
-            sweep = sweep_rows(scored(client, everything, TRAINED_ON, out), success, TRAINED_ON)
-            scores = {shift: scored(client, pairs, shift, out) for shift in NEW_SHIFTS}
+            sweep = sweep_rows(scored(client, everything, TRAINED_ON), success, TRAINED_ON)
+            scores = {shift: scored(client, pairs, shift) for shift in NEW_SHIFTS}
             compared = shift_rows(scores, success)
         show(success, Console())
         for name, rows in (("thresholds", sweep), ("shifts", compared)):

@@ -6,14 +6,12 @@ import copy
 import functools
 import json
 import operator
-import runpy
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
@@ -33,9 +31,9 @@ from acpc_client.results.documents import read_document
 from client_messages import operation, score_response, study_operation, study_response
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from result_schema import FILE, checked
+from result_documents import checked
 
-FORMATS = [".json", ".npz", ".parquet"]
+FORMATS = [".json", ".npz"]
 ENDED = datetime(2026, 11, 22, 7, 30, tzinfo=UTC)
 
 
@@ -189,16 +187,15 @@ def test_any_json_is_a_result_or_one_line_that_says_why_not(
 
 @settings(max_examples=30)
 @given(
-    suffix=st.sampled_from([".npz", ".parquet"]),
     at=st.floats(0, 1),
     cut=st.booleans(),
     bits=st.integers(1, 255),
 )
 def test_a_damaged_file_is_a_result_or_one_line_that_names_it(
-    suffix: str, at: float, cut: bool, bits: int
+    at: float, cut: bool, bits: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"result{suffix}"
+        path = Path(folder) / "result.npz"
         save_result(scored(), path)
         content = bytearray(path.read_bytes())
         index = int(at * (len(content) - 1))
@@ -207,7 +204,7 @@ def test_a_damaged_file_is_a_result_or_one_line_that_names_it(
         try:
             load_result(path)
         except ArgumentError as error:
-            assert f"result{suffix}" in error.message and "Error" not in error.message
+            assert "result.npz" in error.message and "Error" not in error.message
             assert len(error.message.splitlines()) == 1
 
 
@@ -225,27 +222,3 @@ def test_only_results_are_written(tmp_path: Path) -> None:
         save_result({}, tmp_path / "x.json")
     failed = errors.Unavailable("it broke")
     assert Result("sweep", {"error": failed}).to_dict()["answer"]["error"]["message"] == "it broke"
-
-
-def test_the_published_schema_is_that_of_the_dataclasses() -> None:
-    """When it is not: python docs/schemas/generate.py."""
-    made = runpy.run_path(str(FILE.with_name("generate.py")))
-    assert FILE.read_text() == made["text"]()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema_version": 2},
-        {"kind": "other"},
-        {"receipt": {}},
-        {"answer": {}},
-        {"request": {"checkpoint": {"name": "a"}}},
-        {"time": 3},
-    ],
-)
-def test_what_is_no_result_does_not_pass_the_schema(change: dict[str, Any]) -> None:
-    document = Result.of(scored()).to_dict()
-    checked(document)
-    with pytest.raises(jsonschema.ValidationError):
-        checked({**document, **change})

@@ -5,14 +5,11 @@
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import processes
-import pyarrow.parquet as pq
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorValues, Score, SkipReason, load_result, save_result
@@ -21,7 +18,7 @@ from client_messages import score_response
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from result_schema import checked
+from result_documents import checked
 
 pytestmark = pytest.mark.edge
 
@@ -59,7 +56,7 @@ def assert_identical(found: Score, wanted: Score) -> None:
             assert left == right, path
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
 @pytest.mark.parametrize("with_reference", [True, False])
 def test_what_is_read_is_what_was_written(
     tmp_path: Path, suffix: str, with_reference: bool
@@ -71,7 +68,7 @@ def test_what_is_read_is_what_was_written(
     assert [item.name for item in tmp_path.iterdir()] == [path.name], "no half file is left"
 
 
-@pytest.mark.parametrize("suffix", [".json", ".npz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
 def test_an_interval_without_an_upper_end_stays_without(tmp_path: Path, suffix: str) -> None:
     """JSON has no infinity: it says null, which among ends is none."""
     open_above = pb.Interval(lower=0.25, upper=math.inf, method="made up")
@@ -84,13 +81,12 @@ def test_an_interval_without_an_upper_end_stays_without(tmp_path: Path, suffix: 
         assert checked(path.read_text())["answer"]["evidence"]["ir_raw"]["upper"] is None
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_a_score_without_anchor_values_stays_without(tmp_path: Path, suffix: str) -> None:
+def test_a_score_without_anchor_values_stays_without(tmp_path: Path) -> None:
     message = score_response(pb.OUTCOME_PASSED, with_reference=False)
     message.checkpoint.ClearField("anchor_values")
     written = Score.from_message(message)
-    save_result(written, tmp_path / f"score{suffix}")
-    read = load_result(tmp_path / f"score{suffix}").answer
+    save_result(written, tmp_path / "score.npz")
+    read = load_result(tmp_path / "score.npz").answer
     assert read.checkpoint.anchor_values is None
 
 
@@ -118,25 +114,9 @@ def test_any_numbers_survive(
         written.checkpoint, ir_raw=number, anchor_values=dataclasses.replace(values, **other)
     )
     written = dataclasses.replace(written, checkpoint=side)
-    for suffix in (".npz", ".parquet"):
-        path = tmp_path_factory.mktemp("any") / f"score{suffix}"
-        save_result(written, path)
-        assert_identical(load_result(path).answer, written)
-
-
-def test_parquet_is_a_table_that_others_can_read(tmp_path: Path) -> None:
-    path = tmp_path / "score.parquet"
-    save_result(score(), path)
-    table = pq.read_table(path)
-    assert table.num_rows == 4
-    rows = table.to_pylist()
-    assert [row["side"] for row in rows] == ["checkpoint"] * 2 + ["reference"] * 2
-    assert [row["anchor_ids"] for row in rows] == [7, 11, 7, 11]
-    assert rows[1]["draw_radius"] == [0.5, 0.5]
-    assert np.isnan(rows[1]["different_state_distance"]), "NaN, not null: skipped"
-    document = json.loads(table.schema.metadata[b"acpc_result"])
-    assert document["receipt"]["checkpoint_digest"] == "c" * 64
-    assert document["answer"]["verdict"]["outcome"] == "failed"
+    path = tmp_path_factory.mktemp("any") / "score.npz"
+    save_result(written, path)
+    assert_identical(load_result(path).answer, written)
 
 
 def test_json_is_strict_json(tmp_path: Path) -> None:
@@ -150,48 +130,31 @@ def test_json_is_strict_json(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["score.csv", "score", "score.NPZ"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
+    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json or \.npz"):
         save_result(score(), tmp_path / name)
-    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json, \.npz or \.parquet"):
+    with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json or \.npz"):
         load_result(tmp_path / name)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_a_file_that_holds_no_score_is_refused(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"score{suffix}"
+def test_a_file_that_holds_no_score_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "score.npz"
     with pytest.raises(ArgumentError, match="cannot read"):
         load_result(path)
     save_result(score(), path)
     whole = path.read_bytes()
     for broken in (b"", b"nothing", whole[: len(whole) // 2]):
         path.write_bytes(broken)
-        with pytest.raises(ArgumentError, match=rf"score\{suffix} is (not|a damaged)"):
+        with pytest.raises(ArgumentError, match=r"score\.npz is (not|a damaged)"):
             load_result(path)
-    np.savez(path.with_suffix(".npz"), values=np.zeros(3))
+    np.savez(path, values=np.zeros(3))
     with pytest.raises(ArgumentError, match="it has no entry 'result'"):
-        load_result(path.with_suffix(".npz"))
+        load_result(path)
 
 
-@pytest.mark.process
-def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['pyarrow'] = None\n"
-        "from acpc_client.errors import FailedPrecondition\n"
-        "from acpc_client import load_result\n"
-        "try: load_result(sys.argv[1])\n"
-        "except FailedPrecondition as error: print(error.message)\n"
-    )
-    file = tmp_path / "score.parquet"
-    file.touch()
-    shown = processes.run([sys.executable, "-c", code, str(file)])
-    assert "pip install '.[parquet]'" in shown.stdout
-
-
-@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
-def test_what_one_side_lacks_the_other_may_have(tmp_path: Path, suffix: str) -> None:
+def test_what_one_side_lacks_the_other_may_have(tmp_path: Path) -> None:
     message = score_response(pb.OUTCOME_PASSED)
     message.reference.anchor_values.ClearField("step_radius")
     message.reference.anchor_values.ClearField("skip_reasons")
     written = Score.from_message(message)
-    save_result(written, tmp_path / f"score{suffix}")
-    assert_identical(load_result(tmp_path / f"score{suffix}").answer, written)
+    save_result(written, tmp_path / "score.npz")
+    assert_identical(load_result(tmp_path / "score.npz").answer, written)

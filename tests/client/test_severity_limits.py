@@ -1,18 +1,22 @@
-"""Which severities a search scores, and what it concludes from them."""
+"""The limit of a grid of severities: the largest below the first failure, and its interval."""
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from acpc.contract import ArgumentError, Score, parse, severities_up_to, strongest_of
+from acpc.contract import ArgumentError, Outcome, Score, parse, severities_up_to, strongest_of
 from acpc_client import SeverityLimit, load_result, save_result
+from acpc_client.calls.jobs import limit_severities
 from acpc_client.errors import FailedPrecondition
-from acpc_client.results import LimitSearch
+from hypothesis import given
+from hypothesis import strategies as st
 from report_samples import BOUND, SE_LOG_IR, T_IR, judged
 from report_samples import side as side_score
 
 TOP, STEPS = 0.2, 20
+STEP = TOP / STEPS
+GRID = severities_up_to(parse(f"gaussian_noise:{TOP}"), STEPS)
 # Relative IR at a severity; the intervals are BOUND standard errors wide on a logarithm.
 Curve = Callable[[float], float]
 GRADED = (
@@ -34,113 +38,94 @@ def score_at(curve: Curve, severity: float) -> Score:
     return made
 
 
-def searched(curve: Curve, evaluations: int = 6, steps: int = STEPS) -> tuple[SeverityLimit, int]:
-    search = LimitSearch(severities_up_to(parse(f"gaussian_noise:{TOP}"), steps), evaluations)
-    asked = []
-    while (place := search.next()) is not None:
-        asked.append(place)
-        search.add(place, score_at(curve, search.shifts[place].severity), f"operations/{place}")
-    assert len(set(asked)) == len(asked)
-    return search.result(), len(asked)
+def limit_of(curve: Curve) -> SeverityLimit:
+    scored = [(s, score_at(curve, s.severity), f"operations/{i}") for i, s in enumerate(GRID)]
+    return SeverityLimit.of(reversed(scored))
 
 
 @pytest.mark.parametrize("crossing", [0.013, 0.031, 0.055, 0.1, 0.143, 0.185])
-def test_a_third_of_a_grid_brackets_the_limit(crossing: float) -> None:
-    """Ends are those of the full grid within a step or two, for a third of its jobs at most."""
-    found, jobs = searched(steep(crossing))
-    whole, all_jobs = searched(steep(crossing), evaluations=STEPS)
-    assert jobs <= STEPS // 3 < all_jobs or all_jobs <= STEPS // 3
-    step = TOP / STEPS
-    assert found.estimate == pytest.approx(crossing, abs=step)
-    assert found.breaks is not None and whole.breaks is not None
-    assert found.holds <= crossing <= found.breaks
-    assert whole.holds - 2.01 * step <= found.holds <= whole.holds
-    assert whole.breaks <= found.breaks <= whole.breaks + 2.01 * step
-    # Where the intervals of the scores leave the threshold, by the definition of their width.
-    surely = crossing * math.exp(-BOUND * SE_LOG_IR / 3)
-    assert whole.holds <= surely + 1e-9 and whole.holds > surely - 1.01 * step
+def test_the_limit_is_the_largest_severity_below_the_first_failure(crossing: float) -> None:
+    """Its ends are the severities beside those at which the intervals leave the threshold."""
+    found = limit_of(steep(crossing))
+    assert found.estimate is not None and 0 <= crossing - found.estimate <= STEP
+    # By the definition of the intervals' width.
+    surely, never = (crossing * math.exp(end * BOUND * SE_LOG_IR / 3) for end in (-1, 1))
+    assert 0 <= surely - found.holds <= STEP + 1e-9
+    assert never > TOP - STEP if found.breaks is None else 0 <= found.breaks - never <= STEP + 1e-9
     assert found.broken_by == "IR" and found.monotone and found.unit == "sigma"
-    assert [p.severity for p in found.points] == sorted(p.severity for p in found.points)
+    assert [p.severity for p in found.points] == [shift.severity for shift in GRID]
 
 
 def test_what_holds_everywhere_or_nowhere_has_an_open_end() -> None:
-    found, jobs = searched(steep(10.0))
+    found = limit_of(steep(10.0))
     assert (found.estimate, found.holds, found.breaks) == (None, TOP, None)
-    assert jobs <= 6 and found.passes
-    assert "or more" in found.headline() or "the strongest" in found.headline()
-    never, _ = searched(steep(0.001))
-    assert (never.holds, never.breaks) == (0.0, TOP / STEPS)
-    assert not never.passes and never.estimate == pytest.approx(TOP / STEPS / 2)
+    assert found.passes and found.brief == "0.2 or more" and "the strongest" in found.headline()
+    never = limit_of(steep(0.001))
+    assert (never.estimate, never.holds, never.breaks) == (0.0, 0.0, STEP)
+    assert not never.passes
 
 
-def test_a_curve_that_is_not_monotone_is_reported_and_its_first_failure_counts() -> None:
-    def curve(severity: float) -> float:
-        return 3 * T_IR if 0.035 < severity < 0.075 else T_IR / 3
-
-    found, _ = searched(curve, evaluations=STEPS)
-    everywhere = LimitSearch(severities_up_to(parse(f"gaussian_noise:{TOP}"), STEPS), STEPS)
-    for place, shift in enumerate(everywhere.shifts):
-        everywhere.add(place, score_at(curve, shift.severity))
-    whole = everywhere.result()
-    assert not whole.monotone and "not monotone" in whole.notes[0]
-    assert 0.03 <= whole.holds <= 0.04 and whole.breaks is None
-    assert found.breaks is None or found.monotone
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("first", [0, 3, 9, 14])
+def test_no_failing_band_is_missed(first: int, width: int) -> None:
+    """Wherever it lies, and although everything above it passes."""
+    band = {shift.severity for shift in GRID[first : first + width]}
+    found = limit_of(lambda severity: 3 * T_IR if severity in band else T_IR / 3)
+    below = GRID[first - 1].severity if first else 0.0
+    assert (found.estimate, found.holds, found.breaks) == (below, below, None)
+    assert not found.monotone and "not monotone" in found.notes[0]
 
 
-def test_more_evaluations_never_widen_the_interval() -> None:
-    curve = steep(0.11)
-    widths = []
-    for evaluations in range(1, 13):
-        found, _ = searched(curve, evaluations)
-        widths.append((found.breaks or math.inf) - found.holds)
-    assert widths == sorted(widths, reverse=True)
-    few, _ = searched(curve, 2)
-    assert "2 severities were scored, as many as were asked for" in few.notes[0]
+OUTCOMES = (Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED)
+SAMPLE = score_at(steep(0.1), 0.05)
+
+
+@given(st.lists(st.sampled_from([(o, s) for o in OUTCOMES[:2] for s in OUTCOMES]), min_size=1))
+def test_every_statement_is_of_severities_that_were_scored(
+    verdicts: list[tuple[Outcome, Outcome]],
+) -> None:
+    """Severities that stand for two changes, as brightness up and down, are judged by both."""
+    assert SAMPLE.evidence is not None
+    scored = []
+    for index, (outcome, sure) in enumerate(verdicts):
+        verdict = replace(SAMPLE.verdict, outcome=outcome)
+        evidence = replace(SAMPLE.evidence, confident_outcome=sure)
+        shift = parse(f"brightness:{(-1) ** index * (index // 2 + 1) / 1000}")
+        scored.append((shift, replace(SAMPLE, verdict=verdict, evidence=evidence), ""))
+    found = SeverityLimit.of(scored)
+    for point in found.points:
+        if found.estimate is None or point.severity <= found.estimate:
+            assert point.outcome is Outcome.PASSED
+        if point.severity <= found.holds:
+            assert point.sure is Outcome.PASSED
+        if found.breaks is not None and point.severity >= found.breaks:
+            assert point.sure is Outcome.FAILED
 
 
 def test_jobs_that_stopped_at_different_anchors_belong_together() -> None:
     """Until decided, a clear severity takes fewer anchors than a narrow one."""
-    search = LimitSearch(severities_up_to(parse("gaussian_noise:0.1"), 2), 2)
     first = score_at(steep(0.05), 0.05)
-    search.add(0, first)
     fewer = replace(first.checkpoint, anchors=first.checkpoint.anchors // 2)
     receipt = replace(first.receipt, anchors_digest="0" * 64)
-    search.add(1, replace(score_at(steep(0.05), 0.1), checkpoint=fewer, receipt=receipt))
-    assert len(search.result().points) == 2
-
-
-@pytest.mark.parametrize("power", [0.4, 1.0, 3.0])
-@pytest.mark.parametrize("crossing", [0.033, 0.058, 0.112])
-def test_the_ends_are_outside_those_of_an_endless_grid(power: float, crossing: float) -> None:
-    """Between neighbours a curve that bends either way crosses where the ends allow."""
-
-    def curve(severity: float) -> float:
-        return T_IR * (severity / crossing) ** power
-
-    found, _ = searched(curve, evaluations=STEPS)
-    reach = math.exp(BOUND * SE_LOG_IR / power)
-    assert found.breaks is not None
-    for inner, outer in ((crossing / reach, found.holds), (found.breaks, crossing * reach)):
-        assert -1e-9 <= inner - outer <= TOP / STEPS
+    second = replace(score_at(steep(0.05), 0.1), checkpoint=fewer, receipt=receipt)
+    assert len(SeverityLimit.of([(GRID[0], first, ""), (GRID[1], second, "")]).points) == 2
 
 
 def test_scores_that_do_not_belong_together_are_refused() -> None:
-    search = LimitSearch(severities_up_to(parse("gaussian_noise:0.1"), 4), 4)
     first = score_at(steep(0.05), 0.05)
-    search.add(1, first)
     for name in ("checkpoint_digest", "reference_digest", "anchors_digest"):
         other = replace(first, receipt=replace(first.receipt, **{name: "0" * 64}))
         with pytest.raises(FailedPrecondition, match=f"the {name.partition('_')[0]} changed"):
-            search.add(2, other)
+            SeverityLimit.of([(GRID[0], first, ""), (GRID[1], other, "")])
     with pytest.raises(FailedPrecondition, match="no reference or no evidence"):
-        search.add(2, replace(first, evidence=None))
-    with pytest.raises(ArgumentError, match="evaluations: found 0, wanted at least 1"):
-        LimitSearch(search.shifts, 0)
+        SeverityLimit.of([(GRID[0], replace(first, evidence=None), "")])
+    with pytest.raises(ArgumentError, match="found no severity"):
+        SeverityLimit.of([])
 
 
 def test_a_limit_is_a_table_a_file_and_a_picture(tmp_path: object) -> None:
-    found, jobs = searched(steep(0.1))
-    assert len(found.table()["severity"]) == jobs
+    found = limit_of(steep(0.1))
+    assert len(found.table()["severity"]) == STEPS
     assert found.headline() == (
         f"two-a holds up to sigma {found.estimate:.3g} "
         f"[{found.holds:.3g}, {found.breaks:.3g}]; breaks by IR"
@@ -150,6 +135,15 @@ def test_a_limit_is_a_table_a_file_and_a_picture(tmp_path: object) -> None:
         save_result(found, path)
         assert load_result(path).answer == found
     assert found.plot().png().startswith(b"\x89PNG")
+
+
+def test_a_grid_is_of_changes_that_differ_by_severity_alone() -> None:
+    grid = [parse(f"motion_blur:{size}@30") for size in (9, 5)]
+    assert limit_severities([*grid, grid[0]], 3) == grid
+    assert limit_severities(grid[0], 3) == severities_up_to(grid[0], 3)
+    for other in ("motion_blur:5@40", "blur:5", "motion_blur:0@30", "identity"):
+        with pytest.raises(ArgumentError, match="differ by their severity alone"):
+            limit_severities([*grid, parse(other)], 3)
 
 
 @pytest.mark.parametrize("kind", GRADED)

@@ -82,7 +82,7 @@ def limit_names(
     shift: Perturbation,
     options: ScoreOptions,
 ) -> Iterator[str]:
-    """Request ids of one severity of a search, to be tried in this order: equal for equal requests.
+    """Request ids of one severity of a limit, to be tried in this order: equal for equal requests.
 
     Raises ArgumentError: An argument cannot be sent as it is, or there is no reference.
     """
@@ -93,6 +93,22 @@ def limit_names(
     content = request.SerializeToString(deterministic=True)
     prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
     return (f"{prefix}-{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))
+
+
+def limit_severities(
+    strongest: Perturbation | Sequence[Perturbation], steps: int
+) -> list[Perturbation]:
+    """The severities of a limit: even steps up to the strongest, or the grid itself.
+
+    Raises ArgumentError: There are none, one changes nothing, or they differ by more than severity.
+    """
+    if not isinstance(strongest, Sequence):
+        return contract.severities_up_to(strongest, steps)
+    curves = {contract.curve_of(shift) for shift in strongest}
+    if len(curves) != 1 or None in curves:
+        wanted = "wanted changes that differ by their severity alone, none of which changes nothing"
+        raise ArgumentError("strongest", f"found {', '.join(map(str, strongest))}, {wanted}")
+    return list(dict.fromkeys(strongest))
 
 
 class Named(Protocol):

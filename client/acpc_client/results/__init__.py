@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from acpc_client.results.differences import Difference, ScoreComparison, compare_scores
     from acpc_client.results.documents import Result, answered, job_to_fetch, score_of, status_of
     from acpc_client.results.files import RESULT_FORMATS, load_result, load_thresholds, save_result
-    from acpc_client.results.limit import LimitPoint, LimitSearch, SeverityLimit
+    from acpc_client.results.limit import LimitPoint, SeverityLimit
     from acpc_client.results.worst import (
         WorstAnchor,
         WorstAnchors,

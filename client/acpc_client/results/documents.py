@@ -3,7 +3,7 @@
     {"schema": "acpc.result", "schema_version": 1, "kind": "score", "operation": "operations/...",
      "time": "...", "request": {...}, "answer": {...}, "receipt": {...}}
 
-docs/schemas holds a JSON Schema for each kind. Within a version only fields are added.
+Within a version only fields are added.
 """
 
 from __future__ import annotations

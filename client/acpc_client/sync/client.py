@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from acpc import contract
 from acpc.contract import NumericMode
 
 from acpc_client import calls, results, sync
@@ -200,10 +199,9 @@ class AcpcClient(PlanningMethods):
         self,
         checkpoint: str | CheckpointRef,
         anchors: DatasetAnchors | AnchorSet | str,
-        strongest: Perturbation,
+        strongest: Perturbation | Sequence[Perturbation],
         *,
-        steps: int = 20,
-        evaluations: int = 6,
+        steps: int = 10,
         on_point: Callable[[LimitPoint], object] | None = None,
         timeout: float | None = None,
         patience: float | None = None,
@@ -211,30 +209,28 @@ class AcpcClient(PlanningMethods):
     ) -> SeverityLimit:
         """Up to which severity does this checkpoint pass the screen?
 
-        Scores one severity after another, each as a job of its own. The same call finds the jobs of
-        an interrupted one again, and goes on with them.
+        Scores a grid of severities, each as a job of its own. The same call finds the jobs of an
+        interrupted one again.
 
         Args:
             checkpoint: Name below the server's root, or a ref.
             anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
-            strongest: The strongest change that may be scored; the others are weaker ones of its
-                kind.
-            steps: Into how many even steps the way to it is cut, 1 to 256.
-            evaluations: How many of them are scored at most.
+            strongest: The strongest change, to which even steps lead; or the grid: several changes
+                of one kind, which differ by their severity alone.
+            steps: Into how many steps the way to the strongest is cut, 1 to 256.
             on_point: Is given each severity when it was scored.
             timeout: Seconds for each job; None: until it ends.
             patience: See ``score_checkpoint``.
             **options: See ``ScoreOptions``; ``reference`` is needed. ``request_id`` names the
-                search; None: a digest of what is asked.
+                grid; None: a digest of what is asked.
 
         Raises:
             ArgumentError: An argument cannot be sent as it is, or there is no reference.
             FailedPrecondition: The checkpoint or its anchors changed meanwhile.
             AcpcError: What the server rejected, or why a job ended without a score.
         """
-        search = results.LimitSearch(contract.severities_up_to(strongest, steps), evaluations)
-        while (place := search.next()) is not None:
-            shift = search.shifts[place]
+        jobs, scored = [], []
+        for shift in calls.jobs.limit_severities(strongest, steps):
             for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):
                 asked: ScoreOptions = {**options, "request_id": name}
                 try:
@@ -243,11 +239,14 @@ class AcpcClient(PlanningMethods):
                     )
                 except AlreadyExists:  # of a checkpoint that has been overwritten since
                     continue
+                jobs.append((shift, job))
                 break
-            point = search.add(place, job.result(timeout, patience=patience), job.name)
+        for shift, job in jobs:
+            score = job.result(timeout, patience=patience)
+            scored.append((shift, score, job.name))
             if on_point is not None:
-                on_point(point)
-        return search.result()
+                on_point(results.LimitPoint.of(shift, score, job.name))
+        return results.SeverityLimit.of(scored)
 
     def preview_anchors(
         self,

@@ -3,10 +3,18 @@
 A sweep's cells, a study's checkpoints and a training callback's epochs are such tasks.
 """
 
-from acpc_lab.campaigns.campaign import Campaign
+from acpc_lab.campaigns.campaign import (
+    ENDED_BADLY,
+    Campaign,
+    CampaignProgress,
+    OnUpdate,
+    Options,
+    T,
+    Task,
+    TaskStatus,
+)
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
 from acpc_lab.campaigns.link import Link, OutOfTime, Stopped, check_options
-from acpc_lab.campaigns.tasks import CampaignProgress, OnUpdate, Options, T, Task, TaskStatus
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",

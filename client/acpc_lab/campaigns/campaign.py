@@ -3,36 +3,145 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Generic
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
 
-from acpc_client import AcpcClient, JobState, Operation
-from acpc_client.errors import (
-    Aborted,
-    AcpcError,
-    Cancelled,
-    DataLoss,
-    Internal,
-    NotFound,
-    ResourceExhausted,
-    RunEnded,
-    Unknown,
-    passing,
-)
+from acpc_client import AcpcClient, JobState, Operation, Progress, errors
+from acpc_client.errors import AcpcError
 
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState
 from acpc_lab.campaigns.link import Link
-from acpc_lab.campaigns.tasks import CampaignProgress, OnUpdate, Options, T, TaskStatus, Track
 
-# Jobs end about in the order of their submission: the oldest are looked at in every turn, and as
-# many of the others, in turn.
-_OLDEST, _OTHERS = 8, 4
+_LOOKS = 12  # at jobs, in a turn
+_MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 60.0
 # Ends of a job that another job may not meet; CANCELLED when this campaign did not ask for it.
-_WORTH_ANOTHER_JOB = (Aborted, Cancelled, DataLoss, Internal, Unknown)
+_WORTH_ANOTHER_JOB = (
+    errors.Aborted, errors.Cancelled, errors.DataLoss, errors.Internal, errors.Unknown
+)  # fmt: skip
+ENDED_BADLY = (TaskState.FAILED, TaskState.CANCELLED)
+
+
+class Task(Protocol):
+    """A job to run on a server: a sweep's cell, a study's checkpoint, an epoch's shift.
+
+    ``id`` names it in the journal, ``title`` for people; ``kept``: its answer is at hand, so that
+    no server need be asked for it.
+    """
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def title(self) -> str: ...  # noqa: D102
+    @property
+    def kept(self) -> bool: ...  # noqa: D102
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits an attempt, from 1, without patience; the same one always finds the same job."""
+
+    def keep(self, operation: Operation) -> None:
+        """Keeps the answer of a job that has ended; raises AcpcError, with which it ended."""
+
+
+T = TypeVar("T", bound=Task)
+
+
+@dataclass(frozen=True)
+class TaskStatus(Generic[T]):
+    """One task at one moment.
+
+    Attributes:
+        progress: How far its job is; None: not known.
+        problem: Why it failed, or why it waits.
+        failures: How often its jobs, and looks at them, have failed in this run.
+        not_before: When its next attempt may begin, by the monotonic clock.
+    """
+
+    task: T
+    entry: Entry
+    progress: Progress | None = None
+    problem: AcpcError | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+    @property
+    def state(self) -> TaskState:
+        """The task's state."""
+        return self.entry.state
+
+    @property
+    def operation(self) -> str:
+        """The job of the last attempt; empty: there is none."""
+        return self.entry.operation
+
+    @property
+    def share(self) -> float:
+        """Share of the work that is done, from 0 to 1."""
+        if self.progress is None or not self.progress.total or self.state.done:
+            return float(self.state.done)
+        return min(1.0, self.progress.completed / self.progress.total)
+
+
+@dataclass(frozen=True)
+class CampaignProgress(Generic[T]):
+    """A campaign at one moment.
+
+    Attributes:
+        changed: Those that have changed since the last report.
+        elapsed: Seconds since the beginning of the run.
+        rate: Tasks done per second in this run, parts of tasks included; None: not known yet.
+        seconds_left: Estimate; None: not known.
+        away: Why the server does not answer; None: it does.
+    """
+
+    tasks: tuple[TaskStatus[T], ...] = ()
+    changed: tuple[TaskStatus[T], ...] = ()
+    elapsed: float = 0.0
+    rate: float | None = None
+    seconds_left: float | None = None
+    away: AcpcError | None = None
+
+    @property
+    def counts(self) -> dict[TaskState, int]:
+        """Tasks by state; states without a task are left out."""
+        counted = Counter(item.state for item in self.tasks)
+        return {state: counted[state] for state in TaskState if counted[state]}
+
+    @property
+    def done(self) -> int:
+        """Number of tasks that are done."""
+        return sum(item.state.done for item in self.tasks)
+
+
+OnUpdate = Callable[[CampaignProgress[T]], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a run.
+
+    Attributes:
+        concurrency: Jobs in flight at most; None: no bound.
+        retries: Further attempts for a task in this run.
+        submit: Submit what has no job.
+        follow: Wait for what has one.
+        poll: Seconds between two turns.
+    """
+
+    concurrency: int | None = None
+    retries: int = 0
+    submit: bool = True
+    follow: bool = True
+    poll: float = 0.5
 
 
 class Campaign(Generic[T]):
-    """One run over tasks, whose states go to a journal where there is one."""
+    """One run over tasks, whose states go to a journal where there is one.
+
+    Attributes:
+        statuses: Every task as it is now.
+    """
 
     def __init__(
         self,
@@ -43,164 +152,160 @@ class Campaign(Generic[T]):
         journal: Journal | None = None,
         on_update: OnUpdate[T] = lambda _: None,
     ) -> None:
-        self._client = client
-        self._link = link
-        self._options = options
-        self._journal = journal
+        self._client, self._link, self._options = client, link, options
+        self._journal, self._on_update = journal, on_update
         self._entries = {} if journal is None else journal.entries()
-        self._on_update = on_update
         self._away: AcpcError | None = None
-        self._turn = 0
-        self._busy_until = 0.0
-        # A turn goes through those that are not done: a watch has more and more that are.
-        self._open: dict[int, Track[T]] = {}
-        self._has_failed = False
-        self._statuses: list[TaskStatus[T]] = []
-        self._done = 0.0
-        self._enlist(tasks)
-        self._begun, self._done_at_first = time.monotonic(), self._done
+        self._busy_until, self._next_look = 0.0, 0
+        self.statuses = [self._resumed(task) for task in tasks]
+        self._begun = time.monotonic(), self._done()
         link.on_away = self._set_away
-
-    @property
-    def statuses(self) -> tuple[TaskStatus[T], ...]:
-        """Every task as it is now."""
-        return tuple(self._statuses)
 
     def run(self) -> None:
         """Runs until every task is done, or as far as the options go.
 
         Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop.
         """
-        self._tell(*self._statuses)
+        self._tell(*self.statuses)
         while self.turn():
             self._link.sleep(self._options.poll)
             self._link.check()
 
-    def turn(self) -> bool:
-        """Submits and looks once, as far as the options go; returns whether anything is left.
+    def turn(self, looks: int | None = _LOOKS) -> bool:
+        """Submits, and looks at some jobs (None: at all); returns whether anything is left to do.
 
         Raises RunEnded: As for ``run``.
         """
-        if self._options.submit:
+        how = self._options
+        if how.submit:
             self._submit()
-        if self._options.follow:
+        if how.follow:
             flying = self._in_flight()
-            others = flying[_OLDEST:]
-            start = self._turn * _OTHERS % max(1, len(others))
-            self._turn += 1
-            self._look_at(flying[:_OLDEST] + others[start : start + _OTHERS])
-        if self._options.stop_at_failure and self._has_failed:
-            return False
-        left = {track.state.in_flight for track in self._open.values()}
-        return (self._options.submit and False in left) or (self._options.follow and True in left)
+            first = self._next_look % max(1, len(flying))
+            for index in (flying[first:] + flying[:first])[:looks]:
+                self._look(index)
+            self._next_look = first + _LOOKS
+        left = {status.state.in_flight for status in self.statuses if not status.state.done}
+        return (how.submit and False in left) or (how.follow and True in left)
 
     def add(self, tasks: Sequence[T]) -> None:
         """Takes more tasks into the run, behind those it has."""
-        first = len(self._statuses)
-        self._enlist(tasks)
-        self._tell(*self._statuses[first:])
+        new = [self._resumed(task) for task in tasks]
+        self.statuses += new
+        self._tell(*new)
 
-    def look_once(self) -> None:
-        """Looks once at every job in flight."""
-        self._look_at(self._in_flight())
+    def _resumed(self, task: T) -> TaskStatus[T]:
+        """From where the run goes on with a task; a failed one is given another attempt."""
+        entry = self._entries.get(task.id, Entry())
+        if entry.state is TaskState.SUCCEEDED and not task.kept:
+            # The server may still have the answer.
+            known = TaskState.QUEUED if entry.operation else TaskState.PENDING
+            entry = replace(entry, state=known)
+        elif entry.state in ENDED_BADLY and self._options.submit:
+            entry = replace(entry, state=TaskState.PENDING)
+        return TaskStatus(task, entry)
 
-    def _enlist(self, tasks: Sequence[T]) -> None:
-        for task in tasks:
-            status = TaskStatus(task, self._entries.get(task.id, Entry()))
-            track = Track(len(self._statuses), status, self._journal, self._options)
-            track.resume()
-            self._open[track.index] = track
-            self._statuses.append(track.status)
-            self._done += track.status.share
-            self._settle(track)
+    def _in_flight(self) -> list[int]:
+        return [index for index, status in enumerate(self.statuses) if status.state.in_flight]
 
-    def _settle(self, track: Track[T]) -> None:
-        """Leaves a task that is done alone from now on."""
-        if track.state.done:
-            del self._open[track.index]
-            self._has_failed |= track.state is not TaskState.SUCCEEDED
+    def _submit(self) -> None:
+        flying, limit = len(self._in_flight()), self._options.concurrency
+        for index, status in enumerate(self.statuses):
+            now = time.monotonic()
+            if self._busy_until > now or (limit is not None and flying >= limit):
+                return
+            unsent = status.state in (TaskState.PENDING, TaskState.WAITING)
+            if unsent and status.not_before <= now:
+                self._send(index)
+                flying += self.statuses[index].state.in_flight
 
-    def _in_flight(self) -> list[Track[T]]:
-        return [track for track in self._open.values() if track.state.in_flight]
+    def _send(self, index: int) -> None:
+        task, entry = self.statuses[index].task, self.statuses[index].entry
+        attempt = entry.attempt + 1
+        try:
+            operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
+        except errors.RunEnded:
+            raise
+        except AcpcError as error:
+            if isinstance(error, errors.ResourceExhausted) and error.retry_after is not None:
+                self._busy_until = time.monotonic() + error.retry_after
+                entry = replace(entry, state=TaskState.WAITING)
+                self._set(index, entry, problem=error)
+            else:
+                self._fail(index, TaskState.FAILED, error, isinstance(error, _WORTH_ANOTHER_JOB))
+        else:
+            self._set(index, Entry(TaskState.QUEUED, attempt, operation.name), problem=None)
+            self._take(index, operation)
+
+    def _look(self, index: int) -> None:
+        status = self.statuses[index]
+        try:
+            operation = self._link.ask(lambda: self._client.operations.get(status.operation))
+        except errors.NotFound:  # it is submitted again under the same id
+            entry = Entry(TaskState.PENDING, status.entry.attempt - 1)
+            self._set(index, entry, progress=None)
+        except errors.RunEnded:
+            raise
+        except AcpcError as error:  # its job may well go on: there is no other one yet
+            failures, entry = status.failures + 1, status.entry
+            if failures > self._options.retries:
+                entry = _ended(entry, TaskState.FAILED, error)
+            self._set(index, entry, problem=error, failures=failures)
+        else:
+            self._take(index, operation)
+
+    def _take(self, index: int, operation: Operation) -> None:
+        status = self.statuses[index]
+        if not operation.done:
+            running = operation.state is JobState.RUNNING
+            entry = replace(status.entry, state=TaskState.RUNNING if running else TaskState.QUEUED)
+            self._set(index, entry, progress=operation.progress)
+            return
+        try:
+            status.task.keep(operation)
+        except AcpcError as error:
+            cancelled = operation.state is JobState.CANCELLED
+            again = errors.passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
+            again = again and self._options.submit and not status.entry.cancel_asked
+            self._fail(index, TaskState.CANCELLED if cancelled else TaskState.FAILED, error, again)
+        else:
+            self._set(index, _ended(status.entry, TaskState.SUCCEEDED), problem=None)
+
+    def _fail(self, index: int, state: TaskState, error: AcpcError, again: bool) -> None:
+        """Takes an error of a job or of its submission; waits for another attempt, or gives up."""
+        status = self.statuses[index]
+        failures, not_before = status.failures + again, 0.0
+        if again and failures <= self._options.retries:
+            backoff = min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2.0 ** (failures - 1))
+            not_before = time.monotonic() + max(backoff, error.retry_after or 0.0)
+        state = TaskState.WAITING if not_before else TaskState.FAILED if again else state
+        entry, changes = _ended(status.entry, state, error), {"not_before": not_before}
+        self._set(index, entry, problem=error, failures=failures, **changes)
+
+    def _set(self, index: int, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
+        """Changes a status, tells it, and keeps a new entry in the journal."""
+        before = self.statuses[index]
+        now = self.statuses[index] = replace(before, entry=entry, **changes)
+        if entry != before.entry and self._journal is not None:
+            self._journal.note(now.task.id, entry)
+        if now != before:
+            self._tell(now)
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error
         self._tell()
 
-    def _submit(self) -> None:
-        in_flight = len(self._in_flight())
-        limit = self._options.concurrency
-        for track in tuple(self._open.values()):
-            full = limit is not None and in_flight >= limit
-            if full or self._busy_until > time.monotonic():
-                return
-            if track.ready:
-                self._send(track)
-                self._report(track)
-                in_flight += track.state.in_flight
-
-    def _send(self, track: Track[T]) -> None:
-        task, attempt = track.status.task, track.status.entry.attempt + 1
-        try:
-            operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
-        except RunEnded:
-            raise
-        except AcpcError as error:
-            if isinstance(error, ResourceExhausted) and error.retry_after is not None:
-                self._busy_until = time.monotonic() + error.retry_after
-                track.change(TaskState.WAITING, error)
-            else:
-                track.failed(TaskState.FAILED, error, again=isinstance(error, _WORTH_ANOTHER_JOB))
-            return
-        track.move(Entry(TaskState.QUEUED, attempt, operation.name))
-        self._take(track, operation)
-
-    def _look_at(self, tracks: Sequence[Track[T]]) -> None:
-        for track in tracks:
-            self._look(track)
-            self._report(track)
-
-    def _look(self, track: Track[T]) -> None:
-        name = track.status.operation
-        try:
-            operation = self._link.ask(lambda: self._client.operations.get(name))
-        except NotFound:
-            track.forgotten()
-        except RunEnded:
-            raise
-        except AcpcError as error:
-            track.stumbled(error)
-        else:
-            self._take(track, operation)
-
-    def _take(self, track: Track[T], operation: Operation) -> None:
-        if not operation.done:
-            running = operation.state is JobState.RUNNING
-            track.goes_on(TaskState.RUNNING if running else TaskState.QUEUED, operation.progress)
-            return
-        try:
-            track.status.task.keep(operation)
-        except AcpcError as error:
-            cancelled = operation.state is JobState.CANCELLED
-            again = self._options.submit and not track.status.entry.cancel_asked
-            track.failed(
-                TaskState.CANCELLED if cancelled else TaskState.FAILED,
-                error,
-                again=again and (passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)),
-            )
-        else:
-            track.note(TaskState.SUCCEEDED)
-
-    def _report(self, track: Track[T]) -> None:
-        status, before = track.status, self._statuses[track.index]
-        if status != before:
-            self._statuses[track.index] = status
-            self._done += status.share - before.share
-            self._settle(track)
-            self._tell(status)
+    def _done(self) -> float:
+        return sum(status.share for status in self.statuses)
 
     def _tell(self, *changed: TaskStatus[T]) -> None:
-        elapsed, gained = time.monotonic() - self._begun, self._done - self._done_at_first
-        rate = gained / elapsed if gained > 0 and elapsed > 0 else None
-        left = rate and max(0.0, len(self._statuses) - self._done) / rate
-        self._on_update(CampaignProgress(self.statuses, changed, elapsed, rate, left, self._away))
+        tasks, (begun, at_first) = tuple(self.statuses), self._begun
+        elapsed, done = time.monotonic() - begun, self._done()
+        rate = (done - at_first) / elapsed if done > at_first and elapsed > 0 else None
+        left = rate and max(0.0, len(tasks) - done) / rate
+        self._on_update(CampaignProgress(tasks, changed, elapsed, rate, left, self._away))
+
+
+def _ended(entry: Entry, state: TaskState, error: AcpcError | None = None) -> Entry:
+    code, message = ("", "") if error is None else (error.code, error.message)
+    return replace(entry, state=state, code=code, message=message)

@@ -7,17 +7,17 @@ server. Its record alone does not do: it lacks refused attempts, forgets jobs, a
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import enum
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from acpc_client.errors import FailedPrecondition
+from acpc.contract import from_plain, to_plain
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
 
 class TaskState(enum.Enum):
@@ -71,13 +71,8 @@ class Journal:
         path: The file with the events.
     """
 
-    def __init__(
-        self, folder: Path, what: str, events: str = "journal.jsonl", lock: str = "lock"
-    ) -> None:
-        self.folder = folder
-        self._what = what
-        self.path = folder / events
-        self._lock_path = folder / lock
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.path = folder, folder / "journal.jsonl"
         self._file: IO[bytes] | None = None
 
     @contextlib.contextmanager
@@ -89,7 +84,7 @@ class Journal:
         with contextlib.ExitStack() as held:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._take(held.enter_context(self._lock_path.open("ab")))
+                self._take(held.enter_context((self.folder / "lock").open("ab")))
                 self._file = held.enter_context(self.path.open("ab"))
                 self._file.truncate(len(self._whole()))  # a crash may have torn the last line
             except OSError as error:
@@ -101,30 +96,23 @@ class Journal:
 
     def note(self, task: str, entry: Entry) -> None:
         """Writes the state of a task; it is on the disk when this returns."""
-        held = {**vars(entry), "state": entry.state.value}
-        self.append(_MOVED, task, **{name: value for name, value in held.items() if value})
+        self.append(_MOVED, task, **{name: x for name, x in to_plain(entry).items() if x})
 
     def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
         """Writes any other event; it is on the disk when this returns."""
-        file = self._open()
+        if self._file is None:
+            raise FailedPrecondition(f"{self.folder} is not open for writing")
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"time": now, "event": event, "cell": task, **details})
-        file.write(f"{line}\n".encode())
-        file.flush()
-        os.fsync(file.fileno())
-
-    def clear(self) -> None:
-        """Deletes every event; the journal stays open for writing."""
-        self._open().truncate(0)
-
-    def remove(self) -> None:
-        """Deletes the files of the journal."""
-        self.path.unlink(missing_ok=True)
-        self._lock_path.unlink(missing_ok=True)
+        self._file.write(f"{line}\n".encode())
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id."""
-        return {event["cell"]: _entry(event) for event in self.events() if event["event"] == _MOVED}
+        return {
+            event["cell"]: _entry(event) for event in self.events() if event["event"] == "moved"
+        }
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yields the events in order, without a last line that a crash has torn.
@@ -134,28 +122,20 @@ class Journal:
         for number, line in enumerate(self._whole().splitlines(), start=1):
             try:
                 event = json.loads(line)
-                _ = event["event"], hash(event["cell"])
                 if event["event"] == _MOVED:
                     _entry(event)
-            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                hash(event["cell"])
+            except (ValueError, KeyError, TypeError, RecursionError, ArgumentError) as error:
                 raise FailedPrecondition(
-                    f"line {number} of {self.path} is no event of a {self._what}; "
+                    f"line {number} of {self.path} is no event of a sweep; "
                     "restore the file, or delete its folder to start over"
                 ) from error
             yield event
 
     def _whole(self) -> bytes:
         """Reads the lines that are complete."""
-        try:
-            content = self.path.read_bytes()
-        except FileNotFoundError:
-            return b""
+        content = self.path.read_bytes() if self.path.exists() else b""
         return content[: content.rfind(b"\n") + 1]
-
-    def _open(self) -> IO[bytes]:
-        if self._file is None:
-            raise FailedPrecondition(f"{self.folder} is not open for writing")
-        return self._file
 
     def _take(self, lock: IO[bytes]) -> None:
         try:
@@ -166,16 +146,12 @@ class Journal:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise FailedPrecondition(
-                f"another process runs the {self._what} in {self.folder}; wait for it, or stop it",
-                reason=f"{self._what.upper()}_RUNNING",
+                f"another process runs the sweep in {self.folder}; wait for it, or stop it",
+                reason="SWEEP_RUNNING",
             ) from error
 
 
-def _entry(event: Mapping[str, Any]) -> Entry:
-    """Reads the state that an event holds; ValueError, KeyError or TypeError: it is none."""
-    held = {x.name: event[x.name] for x in dataclasses.fields(Entry) if x.name in event}
-    entry = Entry(**{**held, "state": TaskState(event["state"])})
-    for field in dataclasses.fields(Entry):
-        if type(getattr(entry, field.name)) is not type(field.default):
-            raise TypeError(field.name)
-    return entry
+def _entry(event: dict[str, Any]) -> Entry:
+    """Reads the state that an event holds; KeyError or ArgumentError: it is none."""
+    names = ("state", *(name for name in vars(Entry()) if name in event))
+    return from_plain(Entry, {name: event[name] for name in names})

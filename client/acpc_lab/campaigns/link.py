@@ -24,8 +24,7 @@ class Stopped(RunEnded, Cancelled):
 def check_options(call: str, given: Iterable[str], known: type) -> None:
     """Raises TypeError, which lists the options there are, when ``call`` is given another one."""
     options = known.__annotations__
-    unknown = [name for name in given if name not in options]
-    if unknown:
+    if unknown := [name for name in given if name not in options]:
         raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
 
 
@@ -51,19 +50,14 @@ class Link:
     ) -> None:
         self.on_away = on_away
         self._absence = client.absence(patience, lambda away: self.on_away(away))  # noqa: PLW0108
-        self._end = None if timeout is None else time.monotonic() + timeout
-        self._timeout = timeout
+        self._timeout, self._begun = timeout, time.monotonic()
         self._stop = stop or threading.Event()
 
     def ask(self, call: Callable[[], Answer], *, raise_busy: bool = False) -> Answer:
         """Returns what ``call`` does, as soon as the server answers.
 
-        Args:
-            call: Sends one call.
-            raise_busy: Raise ResourceExhausted at once, so that the caller can go on.
-
-        Raises RunEnded: The server was away for too long, the time is over, or ``stop`` was set;
-        AcpcError: The server rejected the call.
+        ``raise_busy``: raise ResourceExhausted at once. Raises RunEnded: As ``check``, or the
+        server was away for too long; AcpcError: The server rejected the call.
         """
         while True:
             self.check()
@@ -79,16 +73,18 @@ class Link:
 
     def sleep(self, seconds: float) -> None:
         """Waits, but not past the end of the run."""
-        if self._end is not None:
-            seconds = min(seconds, max(0.0, self._end - time.monotonic()))
-        self._stop.wait(seconds)
+        self._stop.wait(min(seconds, max(0.0, self._left())))
 
     def check(self) -> None:
         """Raises ``RunEnded`` once the time is over, or somebody asked to stop."""
         if self._stop.is_set():
             raise Stopped("the run was asked to stop; jobs that the server has go on")
-        if self._end is not None and time.monotonic() >= self._end:
+        if self._left() <= 0:
             raise OutOfTime(
                 f"the run was not done after {self._timeout:g} s; jobs that the server has go "
                 "on, and the next run goes on from here"
             )
+
+    def _left(self) -> float:
+        end = float("inf") if self._timeout is None else self._begun + self._timeout
+        return end - time.monotonic()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc.contract import parse, strongest_of
+from acpc.contract import parse_grid, severities_up_to, strongest_of
 from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
@@ -29,8 +29,9 @@ Strongest = Annotated[
     str,
     typer.Option(
         metavar="KIND[:STRONGEST]",
-        help="The visual change and the strongest of it to try, as gaussian_noise:0.2; without "
-        "a number, twice the usual one. `acpc shifts` lists all.",
+        help="The visual change and the strongest of it to score, as gaussian_noise:0.2; without "
+        "a number, twice the usual one; or the grid itself, as gaussian_noise:0.02,0.05,0.1 or "
+        "gaussian_noise:0.02..0.2/10. `acpc shifts` lists all.",
     ),
 ]
 
@@ -42,13 +43,10 @@ def limit(
     source: AnchorChoice,
     measures: MeasureChoice,
     steps: Annotated[
-        int, typer.Option(min=1, max=256, help="Even steps up to the strongest.")
-    ] = 20,
-    evaluations: Annotated[
-        int, typer.Option(min=1, help="Severities that are scored at most.")
-    ] = 6,
+        int, typer.Option(min=1, max=256, help="Even steps up to the strongest; each is scored.")
+    ] = 10,
     request_id: Annotated[
-        str | None, typer.Option(help="A name for the search; another one scores everything again.")
+        str | None, typer.Option(help="A name for the grid; another one scores everything again.")
     ] = None,
     output: Annotated[
         Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
@@ -61,32 +59,31 @@ def limit(
 ) -> None:
     r"""Up to which severity does this checkpoint pass?
 
-    Scores some severities of one visual change, chosen one after another, and prints the largest at
-    which the screen still passes, as an interval at the confidence asked for. Every severity is a
-    job as `acpc score` makes one. The same command goes on with the jobs of an interrupted one.
+    Scores a grid of severities of one visual change, and prints the largest below the first at
+    which the screen does not pass, with an interval at the confidence asked for. Every severity is
+    a job as `acpc score` makes one. The same command goes on with the jobs of an interrupted one.
 
     **Examples**
 
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:31 --picture blur.png
+            --shift blur:3,5,9,15,31 --picture blur.png
 
     **Exit codes**: 0 the limit was found, or it passes even at the strongest; 3 it fails at the
     weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
     interrupted.
     """
     with as_usage("--shift"):
-        strongest = parse(shift) if ":" in shift else strongest_of(shift)
+        grid = parse_grid(shift) if ":" in shift else [strongest_of(shift)]
+        severities = grid if len(grid) > 1 else severities_up_to(grid[0], steps)
     anchors = source.read()
     checkpoint, reference = judged.refs(needed="without it no severity passes")
-    with interruptible(_LEFT), server.connect() as client, _followed(evaluations) as follow:
+    with interruptible(_LEFT), server.connect() as client, _followed(len(severities)) as follow:
         found = client.find_limit(
             checkpoint,
             anchors,
-            strongest,
-            steps=steps,
-            evaluations=evaluations,
+            severities,
             on_point=follow,
             timeout=server.timeout,
             reference=reference,
@@ -102,14 +99,14 @@ def limit(
 
 
 @contextmanager
-def _followed(evaluations: int) -> Iterator[Callable[[LimitPoint], None]]:
+def _followed(count: int) -> Iterator[Callable[[LimitPoint], None]]:
     """Shows how many severities were scored, and what the last one gave."""
     with counted("scoring the first severity") as show:
         points: list[LimitPoint] = []
 
         def note(point: LimitPoint) -> None:
             points.append(point)
-            show("severities", len(points), evaluations, f"{point.shift}: S {point.score:.3g}")
+            show("severities", len(points), count, f"{point.shift}: S {point.score:.3g}")
 
         yield note
 

@@ -289,7 +289,7 @@ GateOption = Annotated[
         "may leave it undecided (exit 5)."
     ),
 ]
-_EXACT = ".json to read; .npz or .parquet to load again exactly."
+_EXACT = ".json to read; .npz to load again exactly."
 ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
 AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]
 _SHIFT = "The visual change, as gaussian_noise:0.08 or blur:15; `acpc shifts` lists all."

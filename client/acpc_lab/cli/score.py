@@ -42,8 +42,6 @@ from acpc_lab.cli.options import (
     read_grid,
 )
 from acpc_lab.cli.parameters import AnchorDraw, Digest, Mode, WeightsOption, sets, sets_fields
-from acpc_lab.cli.tracking import LogTo, logged
-from acpc_lab.integrations import EpochScore
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
@@ -191,7 +189,6 @@ def score(
     gate: GateOption = Gate.POINT,
     junit: JunitOption = None,
     output: ScoreOutput = None,
-    log_to: LogTo = None,
     server: Server,
     form: FollowOptions,
 ) -> None:
@@ -231,7 +228,7 @@ def score(
         raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
     checkpoint, reference = judged.refs()
     asked = measures.asked()
-    with server.connect() as client, logged(log_to) as log:
+    with server.connect() as client:
         with submitting(request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
             jobs = [
@@ -246,9 +243,7 @@ def score(
         ended = []
         for job, one in zip(jobs, shifts, strict=True):
             render.note(f"{job.name}: submitted" + (f", {one}" if len(shifts) > 1 else ""))
-            last = follow(client, job.name, timeout=server.timeout, output=output)
-            log(EpochScore.numbered(checkpoint, one, last.name, last.score))
-            ended.append(last)
+            ended.append(follow(client, job.name, timeout=server.timeout, output=output))
         if len(ended) > 1:
             _finish_all(client, shifts, ended, form, gate, junit)
         finish(ended[0], form, gate, junit, f"{checkpoint.name} under {shifts[0]}")

@@ -42,7 +42,7 @@ app = typer.Typer(
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
 _SOURCE: dict[str, Any] = {"metavar": "FILE", "rich_help_panel": "Where the rows come from: one of"}
-RowsFile = Annotated[Path, typer.Argument(metavar="ROWS", help="CSV or Parquet.", **_FILE)]
+RowsFile = Annotated[Path, typer.Argument(metavar="ROWS", help="CSV.", **_FILE)]
 Folder = Annotated[
     Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
 ]
@@ -61,9 +61,6 @@ class Output(FollowOptions):
             help="Write a bundle: rows, summary, figures.",
         ),
     ] = None
-    parquet: Annotated[
-        bool, typer.Option("--parquet", help="Keep the rows as Parquet in the bundle, not as CSV.")
-    ] = False
 
     def check(self) -> None:
         """Rejects a folder that cannot take a bundle, before any work is done.
@@ -93,7 +90,7 @@ class Output(FollowOptions):
         if out is None:
             return
         try:
-            held = bundle.write(out, evidence, sources=sources, inputs=inputs, parquet=self.parquet)
+            held = bundle.write(out, evidence, sources=sources, inputs=inputs)
         except OSError as error:
             raise ArgumentError(str(out), f"cannot be written: {error}") from error
         try:
@@ -118,7 +115,7 @@ class RowChoice(AnchorDraw):
     rows: Annotated[
         Path | None,
         typer.Option(
-            help="Rows that were measured before, as CSV or Parquet; needs no server.",
+            help="Rows that were measured before, as CSV; needs no server.",
             **_SOURCE,
             **_FILE,
         ),
@@ -228,16 +225,14 @@ def _measured(study: studies.Study) -> Callable[..., None]:
                 output.finish(studies.Evidence.of(study, read, parameters), [file], inputs)
                 return
         if output.out is None or source.checkpoints is None:
-            raise typer.BadParameter(
-                "is missing; jobs are noted and results written there", param_hint="--out"
-            )
+            raise typer.BadParameter("is missing; results are written there", param_hint="--out")
         with reported():
             file, inputs = _source(source.checkpoints)
             listed = read_rows(source.checkpoints, studies.CheckpointRows)
             rows = studies.read_checkpoints(listed, **source.drawn())
             study.check(rows, parameters)
         ask = replace(ask, **given(numeric_mode=source.numeric_mode))
-        measured = _measure(server, rows, ask, output.out)
+        measured = _measure(server, rows, ask)
         with reported():
             answers = [(item.row, item.answer) for item in measured]
             if study.gather is None:
@@ -258,7 +253,7 @@ _VIEW: ProgressView[studies.MeasuringTask] = ProgressView(
 
 
 def _measure(
-    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask, out: Path
+    server: Server, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
 ) -> list[studies.CheckpointAnswer]:
     failed: list[str] = []
     with server.connect() as client, shown(_VIEW, live=True) as show_progress:
@@ -270,7 +265,7 @@ def _measure(
                     failed.append(f"{status.task.title}: {status.operation} {status.state.value}")
 
         try:
-            return studies.measure(client, rows, ask, out, on_update, server.timeout)
+            return studies.measure(client, rows, ask, on_update, server.timeout)
         except KeyboardInterrupt as interrupt:
             render.note("interrupted: jobs that the server has go on")
             render.note("  give the same command again to go on")
@@ -283,8 +278,8 @@ def _measure(
             raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
 
 
-_JOBS = """The file of `--checkpoints` is a CSV with a row per checkpoint. Jobs are noted in the
-folder of `--out`: when the command is interrupted, the same command goes on."""
+_JOBS = """The file of `--checkpoints` is a CSV with a row per checkpoint. When the command is
+interrupted, the same command finds its jobs again and goes on."""
 for _study in studies.STUDIES.values():
     if _study.ask is None:
         _of_file: dict[str, Callable[..., None]] = {"thresholds": _thresholds, "shifts": _shifts}

@@ -32,7 +32,6 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
-from acpc_lab.cli.tracking import LogTo, also_logged, logged
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.sweeps import ServerAway, SubmitOptions, Sweep, SweepResults, WatchOptions, example
 from acpc_lab.tables import TABLE_FORMATS, write_whole
@@ -52,7 +51,7 @@ Place = Annotated[
 Output = Annotated[
     Path | None,
     output_option(
-        "Also write this: .csv or .parquet with one row per cell, or .json with all of it.",
+        "Also write this: .csv with one row per cell, or .json with all of it.",
         TABLE_FORMATS,
     ),
 ]
@@ -93,18 +92,12 @@ class RunMode:
     timeout: Annotated[
         float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
     ] = None
-    log_to: LogTo = None
     quiet: Quiet = False
 
     def run(self, sweep: Sweep, server: SweepServer, *, live: bool) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
-        with (
-            server.connect(sweep) as client,
-            logged(self.log_to, sweep.spec.name) as log,
-            shown(sweep_tables.VIEW, live=live) as on_update,
-        ):
-            listener = also_logged(on_update, log) if self.log_to else on_update
-            options: SubmitOptions = {"timeout": self.timeout, "on_update": listener}
+        with server.connect(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
+            options: SubmitOptions = {"timeout": self.timeout, "on_update": on_update}
             if self.watch:
                 return sweep.watch(client, **cast(WatchOptions, options))
             options |= {"rescan": self.rescan, "drop": self.drop}
@@ -175,7 +168,6 @@ def run(
         acpc sweep run sweep.yaml --watch
         acpc sweep run gate.yaml --gate confident --output gate.csv || exit 1
         acpc sweep run gate.yaml --junit gate.xml      # for the CI system's list of tests
-        acpc sweep run sweep.yaml --log-to mlflow:http://mlflow:5000 --log-to tensorboard:runs
 
     **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
     is its own reference is there for comparison and does not count); 3 a cell failed the screen

@@ -28,7 +28,6 @@ from acpc_lab.cli.options import (
     reported,
 )
 from acpc_lab.cli.progress import shown
-from acpc_lab.cli.tracking import LogTo, logged
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
 
@@ -211,7 +210,6 @@ def watch(
         ),
     ] = None,
     junit: JunitOption = None,
-    log_to: LogTo = None,
     server: WatchServer,
     form: FollowOptions,
 ) -> None:
@@ -232,7 +230,6 @@ def watch(
         acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
         acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
-        WANDB_MODE=offline acpc watch /data/checkpoints --sweep gate.yaml --log-to wandb:rooms
 
     `--junit` is written when the watch ends.
 
@@ -246,16 +243,15 @@ def watch(
         spec = load_spec(sweep)
         telling = _Reporter(form.json, on_fail, gate or spec.gate)
         render.notes(spec.warnings)
-        with logged(log_to, spec.name) as log:
-            watching = Watch(
-                spec,
-                sweep.with_name(f"{spec.name}.watch"),
-                Finder(directory, looking.prefix, looking.settle),
-                gate=telling.gate,
-                listeners=[telling, log],
-                on_trouble=render.note,
-            )
-            client = server.client(spec.target, spec.access)
-            with telling.published(watching, junit, sweep), client:
-                looking.run(watching, client, server.patience)
+        watching = Watch(
+            spec,
+            sweep.with_name(f"{spec.name}.watch"),
+            Finder(directory, looking.prefix, looking.settle),
+            gate=telling.gate,
+            listeners=[telling],
+            on_trouble=render.note,
+        )
+        client = server.client(spec.target, spec.access)
+        with telling.published(watching, junit, sweep), client:
+            looking.run(watching, client, server.patience)
     raise typer.Exit(telling.exit_code())

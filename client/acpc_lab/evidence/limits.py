@@ -39,7 +39,7 @@ def limits(
 
 
 def limit_numbers(limit: SeverityLimit | None) -> dict[str, float | str | None]:
-    """Columns of a table: where S crosses zero, the interval's ends, and what breaks it.
+    """Columns of a table: the limit, its interval's ends, and what breaks it.
 
     A checkpoint that passes at the strongest severity that was scored has that as its limit.
     """

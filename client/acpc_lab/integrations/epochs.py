@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 import queue
 import re
 import threading
@@ -118,43 +117,20 @@ class EpochScore:
     score: Score | None
     error: AcpcError | None
 
-    @classmethod
-    def numbered(
-        cls, checkpoint: CheckpointRef, shift: Perturbation, operation: str, score: Score | None
-    ) -> EpochScore:
-        """Numbers a score by the last number in the name of the weights file, else 0."""
-        epoch = int(re.findall(r"\d+", "0" + Path(checkpoint.weights).stem)[-1])
-        return cls(epoch, epoch, checkpoint, shift, operation, score, None)
-
     @property
     def passed(self) -> bool:
         """Whether the screen lets the checkpoint pass; not without a score or a reference."""
         return self.score is not None and self.score.verdict.outcome is Outcome.PASSED
 
     def metrics(self, prefix: str = "acpc") -> dict[str, float]:
-        """Returns numbers for a logger: IR, SR and, with a reference, relative IR, S and verdict.
+        """Returns the numbers of ``Score.metrics`` and ``epoch`` for a logger; {} without a score.
 
-        Names are ``prefix/shift/quantity``, for example ``acpc/gaussian_noise_0.08/sr``; ``passed``
-        is 1 or 0. Finite ends of intervals are ``sr_lower``, ``sr_upper`` and so on, and
-        ``confidence`` is that of the epoch.
+        Names are ``prefix/shift/quantity``, for example ``acpc/gaussian_noise_0.08/sr``.
         """
         if self.score is None:
             return {}
-        side, verdict = self.score.checkpoint, self.score.verdict
-        values = {"ir": side.ir_raw, "sr": side.sr, "ir_relative": verdict.ir_relative}
-        values |= {"score": verdict.score, "epoch": float(self.epoch)}
-        values["passed"] = None if verdict.ir_relative is None else float(self.passed)
-        evidence = self.score.evidence
-        values["confidence"] = None if evidence is None else evidence.confidence
-        for name in ("ir_raw", "sr", "ir_relative", "score"):
-            found = getattr(evidence, name, None)
-            for end in ("lower", "upper"):  # a logger draws no infinity
-                if math.isfinite(at := getattr(found, end, math.inf)):
-                    values[f"{name.removesuffix('_raw')}_{end}"] = at
-        named = {
-            f"{prefix}/{in_metric(self.shift)}/{name}": found for name, found in values.items()
-        }
-        return {name: value for name, value in named.items() if value is not None}
+        values = {**self.score.metrics(), "epoch": float(self.epoch)}
+        return {f"{prefix}/{in_metric(self.shift)}/{name}": x for name, x in values.items()}
 
 
 def in_metric(shift: object) -> str:

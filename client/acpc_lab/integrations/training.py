@@ -32,7 +32,7 @@ class CallbackOptions(ScoringOptions, total=False):
     Attributes:
         every: Epochs from one score to the next [1].
         prefix: Before the names of what is logged [acpc].
-        listeners: Called with every score, for example an ``acpc_lab.exporters.Tracker`` [none].
+        listeners: Called with every score [none].
         stop_when: Told every score; where it returns True, training stops after that epoch.
         gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
             under every shift, or none was scored. ``"point"``, or True: by its numbers as they are;

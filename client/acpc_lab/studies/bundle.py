@@ -1,7 +1,7 @@
 """A study as a folder from which it can be checked and plotted again, without a GPU.
 
 study.json      study, parameters, sources with their receipts, digest of every other file
-rows.csv        or rows.parquet: every row
+rows.csv        every row
 arrays.npz      where a study has more than rows
 summary.json    every number of the summary
 inputs/         the files the rows were made from
@@ -25,10 +25,11 @@ from acpc_client.errors import ArgumentError
 from acpc_lab import plotting
 from acpc_lab.studies.base import Evidence, Study
 from acpc_lab.studies.catalogue import STUDIES
-from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, to_parquet, write_whole
+from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, write_whole
 
 FORMAT = "acpc-study-bundle/2"
 MANIFEST = "study.json"
+ROWS = "rows.csv"
 SUMMARY = "summary.json"
 ARRAYS = "arrays.npz"
 FIGURES = "figures"
@@ -73,12 +74,11 @@ class Bundle:
 
         Raises ArgumentError: Rows, parameters or arrays cannot be read, or do not fit the study.
         """
-        rows = next((name for name in self.files if PurePosixPath(name).stem == "rows"), None)
-        if rows is None:
-            raise ArgumentError(str(self.folder), f"{MANIFEST} names no rows.csv or rows.parquet")
+        if ROWS not in self.files:
+            raise ArgumentError(str(self.folder), f"{MANIFEST} names no {ROWS}")
         parameters = self.study.parameters.from_dict(self.parameters)
         arrays = read_npz(self.folder / ARRAYS) if ARRAYS in self.files else {}
-        read = read_rows(self.folder / rows, self.study.rows)
+        read = read_rows(self.folder / ROWS, self.study.rows)
         return Evidence.of(self.study, read, parameters, arrays)
 
 
@@ -88,18 +88,14 @@ def write(
     *,
     sources: Sequence[Mapping[str, Any]],
     inputs: Mapping[str, bytes] | None = None,
-    parquet: bool = False,
 ) -> Bundle:
     """Writes a bundle without figures; the manifest comes last, so that it is whole or no bundle.
 
-    Raises ArgumentError: The folder holds a study already; FailedPrecondition: Parquet, and pyarrow
-    is not installed; OSError: The folder cannot be written.
+    Raises ArgumentError: The folder holds a study already; OSError: The folder cannot be written.
     """
     require_free(folder)
     content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
-    rows = evidence.rows
-    name = "rows.parquet" if parquet else "rows.csv"
-    content[name] = to_parquet(rows) if parquet else to_csv(rows).encode()
+    content[ROWS] = to_csv(evidence.rows).encode()
     if evidence.arrays:
         content[ARRAYS] = to_npz(evidence.arrays)
     content[SUMMARY] = to_json(evidence.result(sources).to_dict())

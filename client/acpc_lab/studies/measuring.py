@@ -1,15 +1,12 @@
-"""Measures checkpoints at a server, one job each; an interrupted measurement goes on later."""
+"""Measures checkpoints at a server, one job each; the same measurement finds its jobs again."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
 import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -26,28 +23,26 @@ from acpc_client import (
     ScoreProtocol,
     StudyResult,
 )
-from acpc_client.errors import ArgumentError, Unknown
+from acpc_client.errors import AlreadyExists, ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from acpc_lab.campaigns import (
+    ENDED_BADLY,
     Campaign,
     CampaignProgress,
-    Journal,
     Link,
     OnUpdate,
     Options,
-    TaskState,
 )
 from acpc_lab.studies.statistics import CleanSeeds
-from acpc_lab.tables import Column, Numbers, Rows, Texts, write_whole
+from acpc_lab.tables import Column, Numbers, Rows, Texts
 
-JOURNAL = "measuring.json"
-"""Which measurement a folder is in the middle of."""
-EVENTS = "measuring.jsonl"
-"""What happened to its jobs."""
 CONCURRENCY = 5
 """Jobs at the server at a time."""
+_NAMESPACE = uuid.UUID("5b0c3c0e-8f0f-4d7a-9c9a-2f1f6f4f3b11")
+# Jobs of one checkpoint: each that failed, and each time it is overwritten, takes one.
+_MAX_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,16 +202,15 @@ class MeasuringTask:
         measured: None until the job has ended.
     """
 
-    index: int
     row: StudyCheckpoint
     ask: Ask
-    identity: uuid.UUID
     measured: CheckpointAnswer | None = None
 
     @property
     def id(self) -> str:
-        """The index in this measurement: events of another one in the folder are not its own."""
-        return f"{self.identity}.{self.index}"
+        """What is measured, on which checkpoint and anchors."""
+        asked = [str(self.row.checkpoint), str(self.row.anchors), self.ask.document()]
+        return str(uuid.uuid5(_NAMESPACE, json.dumps(asked, sort_keys=True)))
 
     @property
     def title(self) -> str:
@@ -229,10 +223,17 @@ class MeasuringTask:
         return self.measured is not None
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        """Submits the job of an attempt."""
-        request_id = str(uuid.uuid5(self.identity, f"{self.index}.{attempt - 1}"))
+        """Submits its job, or finds that of an earlier call, unless that one has failed."""
         how = {"numeric_mode": self.ask.numeric_mode, "patience": 0.0}
-        return self.ask.submit(client, self.row, request_id=request_id, **how)
+        for number in range(attempt, attempt + _MAX_ATTEMPTS):
+            name = f"study-{self.id}-{number}"
+            try:
+                operation = self.ask.submit(client, self.row, request_id=name, **how)
+            except AlreadyExists:  # of a checkpoint that has been overwritten since
+                continue
+            if operation.error is None:
+                return operation
+        raise Unknown(f"{self.title} has failed {_MAX_ATTEMPTS} times")
 
     def keep(self, operation: Operation) -> None:
         """Keeps the answer in memory."""
@@ -246,73 +247,28 @@ def measure(
     client: AcpcClient,
     rows: Sequence[StudyCheckpoint],
     ask: Ask,
-    folder: Path,
     on_update: OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
 ) -> list[CheckpointAnswer]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
-    The names of the jobs are kept in the folder, so that the same call resumes an interrupted
-    measurement. Raises ArgumentError: The folder is in the middle of another measurement; RunEnded:
-    ``timeout`` passed, or the server was away for too long; the jobs go on; AcpcError: A job
-    failed; the others go on, and the next call does it again; where the server has taken no job,
-    nothing stays in the folder.
+    The request ids of the jobs follow from what is asked, so that the same call finds them again.
+    Raises RunEnded: ``timeout`` passed, or the server was away for too long; the jobs go on;
+    AcpcError: A job failed; the others go on, and the next call does it again.
     """
-    path, digest = folder / JOURNAL, _digest(rows, ask)
-    _identity(path, digest)  # before anything is written
-    journal = Journal(folder, "study", EVENTS, "measuring.lock")
-    with journal.writing():
-        identity = _identity(path, digest)
-        if identity is None:
-            journal.clear()
-            identity = uuid.uuid4()
-            begun = {"digest": digest, "identity": str(identity)}
-            write_whole(path, json.dumps(begun, indent=1).encode())
-        tasks = [MeasuringTask(index, row, ask, identity) for index, row in enumerate(rows)]
-        options = Options(concurrency=CONCURRENCY, stop_at_failure=True)
-        link = Link(client, timeout=timeout)
-        campaign = Campaign(client, link, tasks, options, journal, on_update)
-        campaign.run()
-        measured = [task.measured for task in tasks if task.measured is not None]
-        whole = len(measured) == len(tasks)
-        if whole or not any(status.entry.operation for status in campaign.statuses):
-            journal.clear()
-            path.unlink()
-            journal.remove()
-        if not whole:
-            with contextlib.suppress(OSError):  # it holds jobs to go on with, or other files
-                folder.rmdir()
-            ended = (TaskState.FAILED, TaskState.CANCELLED)
-            failed = next(status for status in campaign.statuses if status.state in ended)
-            raise failed.problem or Unknown(f"{failed.task.title} has no answer")
-    return measured
 
+    def update(now: MeasuringProgress) -> None:
+        on_update(now)
+        for status in now.changed:
+            if status.state in ENDED_BADLY:
+                raise status.problem or Unknown(f"{status.task.title} has no answer")
 
-def _identity(path: Path, digest: str) -> uuid.UUID | None:
-    """Identity of the measurement that a folder is in the middle of; None: it is in none."""
-    files = f"{path} and {EVENTS} beside it"
-    try:
-        document = json.loads(path.read_bytes())
-        found, identity = document["digest"], uuid.UUID(document["identity"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArgumentError(str(path), f"is no journal: {error}; delete {files}") from error
-    if found != digest:
-        raise ArgumentError(
-            str(path.parent),
-            "is in the middle of a measurement with other checkpoints or parameters; name "
-            f"another folder, or delete {files}",
-        )
-    return identity
+    tasks = [MeasuringTask(row, ask) for row in rows]
+    link, options = Link(client, timeout=timeout), Options(concurrency=CONCURRENCY)
+    Campaign(client, link, tasks, options, on_update=update).run()
+    return [task.measured for task in tasks if task.measured is not None]
 
 
 def _plain(message: Message) -> dict[str, Any]:
     plain: dict[str, Any] = MessageToDict(message, preserving_proto_field_name=True)
     return plain
-
-
-def _digest(rows: Sequence[StudyCheckpoint], ask: Ask) -> str:
-    cells = [[str(row), str(row.checkpoint), str(row.anchors)] for row in rows]
-    document = {"cells": cells, "ask": ask.document()}
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

@@ -218,7 +218,7 @@ class Sweep:
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
             campaign = Campaign(client, link, tasks, how, journal, on_update)
             if options is None:
-                campaign.look_once()
+                campaign.turn(looks=None)
             else:
                 campaign.run()
         return self.results()

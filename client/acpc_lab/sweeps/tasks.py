@@ -94,7 +94,7 @@ class SweepFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.journal = Journal(path, "sweep")
+        self.journal = Journal(path)
         self._plan = path / "plan.json"
         self._results = path / "results"
 

@@ -1,7 +1,4 @@
-"""Rows and anchors as files: CSV, Parquet, JSON and npz. Results: ``acpc_client.save_result``.
-
-Parquet needs pyarrow, which the extra [parquet] brings.
-"""
+"""Rows and anchors as files: CSV, JSON and npz. Results: ``acpc_client.save_result``."""
 
 from acpc_client import RESULT_FORMATS, write_whole
 
@@ -18,7 +15,6 @@ from acpc_lab.tables.rows import (
     parse_csv,
     read_rows,
     to_csv,
-    to_parquet,
 )
 from acpc_lab.tables.table import TABLE_FORMATS, Row, Table, sha256, to_json, to_npz
 

@@ -1,6 +1,6 @@
-"""Defines typed rows, columns of equal length, and reads and writes them as CSV and Parquet.
+"""Defines typed rows, columns of equal length, and reads and writes them as CSV.
 
-Values are checked one by one; CSV needs no pyarrow, an extra, and its errors name line and column.
+Values are checked one by one; errors name line and column.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from acpc.arrays import NDArray
 from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.extras import pyarrow
-from acpc_lab.tables.table import csv_of, parquet_of
+from acpc_lab.tables.table import csv_of
 
 Texts = NDArray[np.str_]
 Numbers = NDArray[np.float64]
@@ -231,13 +230,10 @@ Kind = TypeVar("Kind", bound=Rows)
 
 
 def read_rows(path: Path, kind: type[Kind]) -> Kind:
-    """The rows of a ``.csv`` or ``.parquet`` file.
+    """The rows of a CSV file.
 
-    Raises ArgumentError: The file does not hold such rows; for CSV the message has line and column;
-    FailedPrecondition: Parquet, and pyarrow is not installed.
+    Raises ArgumentError: The file does not hold such rows; the message has line and column.
     """
-    if path.suffix == ".parquet":
-        return _read_parquet(path, kind)
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -302,20 +298,3 @@ def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
 def to_csv(rows: Rows) -> str:
     """The rows as CSV; every float64 reads back as the same number."""
     return csv_of(rows.columns())
-
-
-def to_parquet(rows: Rows) -> bytes:
-    """The rows as Parquet. Raises FailedPrecondition: pyarrow is not installed."""
-    return parquet_of(rows.columns())
-
-
-def _read_parquet(path: Path, kind: type[Kind]) -> Kind:
-    arrow, parquet = pyarrow()
-    try:
-        table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        raise ArgumentError(
-            str(path), f"is not a Parquet file that can be read: {error}"
-        ) from error
-    _match(table.column_names, kind, str(path))
-    return kind.of({name: np.asarray(table[name].to_pylist()) for name in table.column_names})

@@ -16,8 +16,6 @@ from acpc.arrays import NDArray
 from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.extras import pyarrow
-
 Columns = Mapping[str, Iterable[Any]]
 
 
@@ -33,18 +31,6 @@ def csv_of(columns: Columns) -> str:
 
 def _lacks(value: Any) -> bool:  # noqa: ANN401 - any value of a row
     return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def parquet_of(columns: Columns) -> bytes:
-    """The columns as Parquet, each of numbers or else of text.
-
-    Raises FailedPrecondition: pyarrow is not installed.
-    """
-    arrow, parquet = pyarrow()
-    content = io.BytesIO()
-    table = arrow.table({name: _of_one_type(list(found)) for name, found in columns.items()})
-    parquet.write_table(table, content)
-    return content.getvalue()
 
 
 def to_npz(arrays: Mapping[str, NDArray[Any]]) -> bytes:
@@ -64,7 +50,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-TABLE_FORMATS = (".csv", ".parquet", ".json")
+TABLE_FORMATS = (".csv", ".json")
 Row = dict[str, Any]
 
 
@@ -106,8 +92,8 @@ class Table(Sequence[Row]):
     def save(self, path: str | Path) -> None:
         """Writes the rows in the format that the suffix names, whole or not at all.
 
-        Raises ArgumentError: Another suffix than .csv, .parquet and .json; FailedPrecondition:
-        Parquet, and pyarrow is not installed; OSError: The file cannot be written.
+        Raises ArgumentError: Another suffix than .csv and .json; OSError: The file cannot be
+        written.
         """
         target = Path(path)
         match target.suffix:
@@ -115,21 +101,10 @@ class Table(Sequence[Row]):
                 content = self.to_csv().encode()
             case ".json":
                 content = f"{self.to_json()}\n".encode()
-            case ".parquet":
-                content = parquet_of(self.by_column())
             case _:
-                wanted = ", ".join(TABLE_FORMATS)
-                raise ArgumentError("path", f"found {target.name}, wanted one of {wanted}")
+                wanted = " or ".join(TABLE_FORMATS)
+                raise ArgumentError("path", f"found {target.name}, wanted {wanted}")
         write_whole(target, content)
-
-
-def _of_one_type(values: list[Any]) -> list[Any]:
-    """Values as one column can hold them: numbers, or else the text of all."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if len(kinds) <= 1:
-        return values
-    kind = float if kinds == {int, float} else str
-    return [None if value is None else kind(value) for value in values]
 
 
 def _strict(value: Any) -> Any:  # noqa: ANN401 - any value of a row

@@ -5,11 +5,10 @@ docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as 
 checkpoint with its score.
 """
 
-from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, run_of
+from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint
 from acpc_lab.watching.finding import Finder, WeightsFile
 from acpc_lab.watching.watch import Watch, WatchRun
 
 __all__ = [
     "Arrival", "Finder", "Listener", "ScoredCheckpoint", "Watch", "WatchRun", "WeightsFile",
-    "run_of",
 ]  # fmt: skip

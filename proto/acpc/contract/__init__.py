@@ -122,7 +122,7 @@ if TYPE_CHECKING:
         Views,
     )
     from acpc.contract.normal_form import digested, resolved
-    from acpc.contract.optional import load_lab, load_optional, pyarrow
+    from acpc.contract.optional import load_lab, load_optional
     from acpc.contract.perturbations import (
         Brightness,
         ColorJitter,

@@ -28,9 +28,3 @@ def load_optional(module: str, install: str) -> ModuleType:
 def load_lab(module: str, extra: str = "lab") -> ModuleType:
     """A module of the extra [lab], or of a rarer one; raises as ``load_optional``."""
     return load_optional(module, install_line(extra))
-
-
-def pyarrow() -> tuple[ModuleType, ModuleType]:
-    """``pyarrow`` (with ``pyarrow.compute``) and ``pyarrow.parquet``; raises as ``load_lab``."""
-    load_lab("pyarrow.compute", "parquet")
-    return load_lab("pyarrow"), load_lab("pyarrow.parquet", "parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass, fields
 from typing import Any
@@ -209,6 +210,27 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 reason="NO_EVIDENCE",
             )
         return self.evidence.confident_outcome
+
+    def metrics(self) -> dict[str, float]:
+        """The finite numbers of the score, for an experiment tracker.
+
+        Returns:
+            ``ir``, ``sr`` and, with a reference, ``ir_relative``, ``score`` (S) and ``passed``
+            (1 or 0); with evidence its ``confidence`` and the ends of the intervals as
+            ``ir_lower``, ``ir_upper``, ``sr_lower`` and so on. What is unknown or not finite is
+            left out.
+        """
+        side, verdict, found = self.checkpoint, self.verdict, self.evidence
+        values = {"ir": side.ir_raw, "sr": side.sr, "ir_relative": verdict.ir_relative}
+        values["score"] = verdict.score
+        if verdict.ir_relative is not None:
+            values["passed"] = float(verdict.outcome is Outcome.PASSED)
+        values["confidence"] = None if found is None else found.confidence
+        for name in ("ir_raw", "sr", "ir_relative", "score"):
+            held = getattr(found, name, None)
+            for end in ("lower", "upper"):
+                values[f"{name.removesuffix('_raw')}_{end}"] = getattr(held, end, None)
+        return {k: x for k, x in values.items() if x is not None and math.isfinite(x)}
 
     def table(self) -> Columns:
         """A row per side and anchor: the values of ``AnchorValues`` that are one number.

@@ -23,7 +23,7 @@ from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 from google.rpc import error_details_pb2
-from result_schema import checked
+from result_documents import checked
 from test_score_gates import NAME, SCORE, ended
 from waiting import GENEROUS_SECONDS
 

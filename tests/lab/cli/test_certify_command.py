@@ -9,7 +9,7 @@ import pytest
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc_command import Acpc
 from client_counterparty import Counterparty
-from result_schema import checked
+from result_documents import checked
 
 GRID = ["--shift", "gaussian_noise:0.02,0.05", "--shift", "blur:15", "--draws", 2]
 

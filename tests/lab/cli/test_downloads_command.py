@@ -11,13 +11,13 @@ from acpc_client import Score, StudyResult, load_result
 from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status, study_operation, study_response
-from result_schema import checked
+from result_documents import checked
 from test_score_gates import NAME, SCORE
 
 SCORED = score_response(pb.OUTCOME_FAILED)
 
 
-@pytest.mark.parametrize("suffix", ["json", "npz", "parquet"])
+@pytest.mark.parametrize("suffix", ["json", "npz"])
 @pytest.mark.parametrize(
     ("command", "code"),
     [(["operations", "download", "mine"], 0), (["operations", "watch", "mine"], 3), (SCORE, 3)],

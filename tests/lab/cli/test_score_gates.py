@@ -10,7 +10,7 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
-from result_schema import checked
+from result_documents import checked
 
 NAME = "operations/mine"
 SCORE = [

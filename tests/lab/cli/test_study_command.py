@@ -21,7 +21,7 @@ from acpc_client import (
 from acpc_command import Acpc, acpc_command
 from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
 from acpc_lab.studies import STUDIES, AskScore, AskStudy
-from result_schema import checked
+from result_documents import checked
 
 WINDOW, RELEASED = DestroyedActions.WINDOW, Reading.RELEASED
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean

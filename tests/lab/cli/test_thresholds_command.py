@@ -9,7 +9,7 @@ import pytest
 from acpc_client import load_thresholds
 from acpc_command import Acpc
 from client_counterparty import Counterparty
-from result_schema import checked
+from result_documents import checked
 
 KEPT = Path(__file__).parents[1] / "thresholds.json"
 SWEEP = """family,task,run,level,ir_rel,sr,success_noisy,success_clean

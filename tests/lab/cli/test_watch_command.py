@@ -18,7 +18,7 @@ from acpc_command import Acpc, acpc_command
 from client_messages import status
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty, served
-from result_schema import checked
+from result_documents import checked
 from waiting import GENEROUS_SECONDS, wait_until
 from written_weights import saved
 

@@ -15,7 +15,7 @@ from acpc_client import Result, load_result, load_thresholds, save_result
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import SweepRows, calibrated
 from acpc_lab.studies.thresholds import ThresholdParameters
-from result_schema import checked
+from result_documents import checked
 from study_examples import sweep_columns
 from threshold_reference import Cells, chosen
 

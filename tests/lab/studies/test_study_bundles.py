@@ -57,11 +57,11 @@ def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: 
 @pytest.mark.process
 def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
     evidence = geometry()
-    held = bundle.draw(write(tmp_path / "geometry", evidence, parquet=True), evidence)
+    held = bundle.draw(write(tmp_path / "geometry", evidence), evidence)
     assert set(held.figures) == {
         f"figures/{n}.{s}" for n in ("numbers", "tsne") for s in ("png", "svg")
     }
-    assert "rows.parquet" in held.files
+    assert "rows.csv" in held.files
     assert verify(held.folder).difference is None
     read = bundle.read(held.folder)
     assert read.digest == held.digest

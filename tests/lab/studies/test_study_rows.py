@@ -2,14 +2,13 @@
 
 import math
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies.geometry import GeometryRows
 from acpc_lab.studies.shifts import ShiftRows
-from acpc_lab.tables import groups, parse_csv, read_rows, to_csv, to_parquet
+from acpc_lab.tables import groups, parse_csv, read_rows, to_csv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,12 +53,10 @@ def test_a_csv_that_does_not_fit_is_refused_by_line_and_column(text: str, words:
         assert word in raised.value.message
 
 
-def test_files_that_are_no_text_or_no_parquet_are_refused(tmp_path: Path) -> None:
-    for name in ("rows.csv", "rows.parquet"):
-        path = tmp_path / name
-        path.write_bytes(b"\xff\xfe\x00PAR?")
-        with pytest.raises(ArgumentError, match=name):
-            read_rows(path, ShiftRows)
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00PAR?")
+    with pytest.raises(ArgumentError, match=r"rows\.csv"):
+        read_rows(tmp_path / "rows.csv", ShiftRows)
     with pytest.raises(ArgumentError, match="is not a text file"):
         read_rows(tmp_path / "none.csv", ShiftRows)
 
@@ -88,12 +85,9 @@ def test_files_give_back_every_text_and_every_bit(values: list[tuple[str, float,
     columns["task"] = [f"t{task}" for task in columns["task"]]  # a leading # is a comment
     columns |= {"run": ["0"] * len(values), "shift": ["blur"] * len(values)}
     rows = ShiftRows.of(columns)
-    with TemporaryDirectory() as folder:
-        parquet = Path(folder) / "rows.parquet"
-        parquet.write_bytes(to_parquet(rows))
-        for again in (parse_csv(to_csv(rows), ShiftRows), read_rows(parquet, ShiftRows)):
-            for field in ShiftRows.fields():
-                np.testing.assert_array_equal(getattr(again, field.name), getattr(rows, field.name))
+    again = parse_csv(to_csv(rows), ShiftRows)
+    for field in ShiftRows.fields():
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(rows, field.name))
 
 
 def test_columns_from_python_are_checked_as_those_of_files_are() -> None:

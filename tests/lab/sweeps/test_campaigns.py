@@ -20,7 +20,6 @@ from acpc_lab.campaigns import (
     Stopped,
     TaskState,
 )
-from acpc_lab.campaigns.tasks import Track
 from acpc_lab.integrations import EpochScore, EpochScorer
 from client_messages import status
 from job_counterparty import JobParty
@@ -67,7 +66,7 @@ def test_tasks_without_a_journal_have_one_job_each(client: AcpcClient, party: Jo
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
     """A journal in which a thousand tasks are done."""
-    made = Journal(tmp_path, "sweep")
+    made = Journal(tmp_path)
     with made.writing():
         pass
     held = {"event": "moved", "state": "succeeded", "attempt": 1, "operation": "operations/1"}
@@ -76,41 +75,41 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield made
 
 
-def test_what_is_kept_is_asked_of_no_server_and_looked_at_in_no_turn(
-    client: AcpcClient, party: JobParty, journal: Journal, monkeypatch: pytest.MonkeyPatch
+def test_what_is_kept_is_asked_of_no_server(
+    client: AcpcClient, party: JobParty, journal: Journal
 ) -> None:
     done = [Task(str(index), kept=True) for index in range(1000)]
-    looked: list[str] = []
-
-    def state(track: Track[Task]) -> TaskState:
-        looked.append(track.status.task.id)
-        return track.status.state
-
     campaign = Campaign(client, Link(client), done, Options(poll=0.01), journal)
     campaign.run()
     assert not party.requests
     assert {status.state for status in campaign.statuses} == {TaskState.SUCCEEDED}
     campaign.add([Task("last")])
-    monkeypatch.setattr(Track, "state", property(state))
     campaign.run()
-    assert set(looked) == {"last"}
+    assert len(party.jobs) == 1
     assert len(campaign.statuses) == 1001
 
 
-@pytest.mark.parametrize("stop", [False, True])
-def test_a_failure_ends_the_run_only_where_asked_to(
-    client: AcpcClient, party: JobParty, stop: bool
-) -> None:
+def test_jobs_are_looked_at_in_turns(client: AcpcClient, party: JobParty) -> None:
+    """Those at the server are not all asked for at once, and each is asked for."""
+    party.looks = 1
+    tasks = [Task(str(index)) for index in range(40)]
+    campaign = Campaign(client, Link(client), tasks, Options())
+    campaign.turn()
+    assert (len(party.jobs), len(party.requests["GetOperation"])) == (40, 12)
+    while campaign.turn():
+        pass
+    assert all(task.score is not None for task in tasks)
+
+
+def test_a_failure_does_not_end_the_run(client: AcpcClient, party: JobParty) -> None:
     party.fates["a"] = deque([BROKE])
     tasks = [Task(str(index)) for index in range(4)]
-    options = Options(concurrency=1, stop_at_failure=stop, poll=0.01)
-    campaign = Campaign(client, Link(client), tasks, options)
+    campaign = Campaign(client, Link(client), tasks, Options(concurrency=1, poll=0.01))
     campaign.run()
     first, *others = campaign.statuses
     assert first.state is TaskState.FAILED
     assert isinstance(first.problem, Internal)
-    wanted = TaskState.PENDING if stop else TaskState.SUCCEEDED
-    assert {status.state for status in others} == {wanted}
+    assert {status.state for status in others} == {TaskState.SUCCEEDED}
 
 
 @pytest.mark.parametrize("closed", [False, True])

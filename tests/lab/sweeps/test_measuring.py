@@ -1,14 +1,13 @@
-"""What a measurement keeps in its folder, and what it never takes from another one."""
+"""A measurement finds its own jobs again, and never those of another one."""
 
-from pathlib import Path
+from collections import deque
+from dataclasses import replace
 
+import grpc
 import pytest
 from acpc_client import AcpcClient, GaussianNoise, ScoreProtocol
-from acpc_client.errors import ArgumentError
-from acpc_lab.campaigns import Journal
+from acpc_client.errors import Internal
 from acpc_lab.studies.measuring import (
-    EVENTS,
-    JOURNAL,
     AskScore,
     CheckpointRows,
     MeasuringProgress,
@@ -16,6 +15,7 @@ from acpc_lab.studies.measuring import (
     measure,
     read_checkpoints,
 )
+from client_messages import status
 from job_counterparty import JobParty
 
 ASK = AskScore(GaussianNoise(0.08), ScoreProtocol())
@@ -32,7 +32,7 @@ def rows_of(*names: str) -> tuple[StudyCheckpoint, ...]:
     return read_checkpoints(CheckpointRows.of(columns), count=8)
 
 
-def interrupted(client: AcpcClient, folder: Path, *names: str) -> None:
+def interrupted(client: AcpcClient, *names: str) -> None:
     """Measures until every job is at the server."""
 
     def interrupt(now: MeasuringProgress) -> None:
@@ -40,56 +40,40 @@ def interrupted(client: AcpcClient, folder: Path, *names: str) -> None:
             raise Interruption
 
     with pytest.raises(Interruption):
-        measure(client, rows_of(*names), ASK, folder, interrupt)
+        measure(client, rows_of(*names), ASK, interrupt)
 
 
-def measured(client: AcpcClient, folder: Path, *names: str) -> list[str]:
+def measured(client: AcpcClient, *names: str) -> list[str]:
     """Names of the checkpoints that the answers are of."""
-    answers = measure(client, rows_of(*names), ASK, folder)
+    answers = measure(client, rows_of(*names), ASK)
     return [item.answer.checkpoint.checkpoint.name for item in answers]
 
 
-@pytest.mark.parametrize("put_back", [False, True])
+def test_an_interrupted_measurement_doubles_no_job(client: AcpcClient, party: JobParty) -> None:
+    interrupted(client, "a", "b")
+    assert measured(client, "b", "a") == ["b", "a"], "in any order, under any run"
+    assert [job.request.checkpoint.name for job in party.jobs.values()] == ["a", "b"]
+
+
 def test_another_measurement_takes_no_answers_of_the_one_before(
-    put_back: bool, client: AcpcClient, party: JobParty, tmp_path: Path
+    client: AcpcClient, party: JobParty
 ) -> None:
-    interrupted(client, tmp_path, "a", "b")
-    before = (tmp_path / EVENTS).read_bytes()
-    (tmp_path / JOURNAL).unlink()
-    if put_back:  # events of another measurement, wherever they come from
-        interrupted(client, tmp_path, "c", "d")
-        assert before not in (tmp_path / EVENTS).read_bytes()
-        (tmp_path / EVENTS).write_bytes(before)
-    assert measured(client, tmp_path, "c", "d") == ["c", "d"]
-    assert [job.request.checkpoint.name for job in party.jobs.values()] == ["a", "b", "c", "d"]
-    assert not list(tmp_path.iterdir())
+    interrupted(client, "a", "b")
+    assert measured(client, "a", "c") == ["a", "c"]
+    for other in (
+        AskScore(GaussianNoise(0.02), ASK.protocol),
+        replace(ASK, protocol=ScoreProtocol(3)),
+    ):
+        measure(client, rows_of("a"), other)
+    asked = [job.request.checkpoint.name for job in party.jobs.values()]
+    assert asked == ["a", "b", "c", "a", "a"]
 
 
-def test_a_process_that_ends_while_it_cleans_up_leaves_no_events(
-    client: AcpcClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_job_that_failed_is_done_again_by_the_next_call(
+    client: AcpcClient, party: JobParty
 ) -> None:
-    def interrupt(journal: Journal) -> None:
-        raise Interruption
-
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        patch.setattr(Journal, "remove", interrupt)
-        measured(client, tmp_path, "a", "b")
-    assert not (tmp_path / JOURNAL).exists()
-    assert (tmp_path / EVENTS).read_bytes() == b""
-    assert measured(client, tmp_path, "b", "a") == ["b", "a"]
-
-
-@pytest.mark.parametrize("content", ["{", "[]", '{"digest": "x"}', None])
-def test_a_measurement_that_is_rejected_writes_nothing(
-    content: str | None, client: AcpcClient, party: JobParty, tmp_path: Path
-) -> None:
-    interrupted(client, tmp_path, "a")
-    for file in tmp_path.iterdir():
-        if file.name != JOURNAL:
-            file.unlink()
-    if content is not None:
-        (tmp_path / JOURNAL).write_text(content)
-    with pytest.raises(ArgumentError, match=f"{JOURNAL} and {EVENTS} beside it"):
-        measured(client, tmp_path, "b")
-    assert [file.name for file in tmp_path.iterdir()] == [JOURNAL]
-    assert len(party.jobs) == 1
+    party.fates["b"] = deque([status(grpc.StatusCode.INTERNAL, "it broke")])
+    with pytest.raises(Internal, match="it broke"):
+        measured(client, "a", "b")
+    assert measured(client, "a", "b") == ["a", "b"]
+    assert [job.request.checkpoint.name for job in party.jobs.values()] == ["a", "b", "b"]

@@ -21,7 +21,7 @@ from acpc_client import load_result
 from acpc_command import Acpc, acpc_command
 from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
-from result_schema import checked
+from result_documents import checked
 from waiting import GENEROUS_SECONDS
 
 UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
@@ -151,8 +151,8 @@ def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path:
     whole = json.loads(acpc("results", file, "--json").stdout)
     assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
     acpc("results", file, "--json", "--anchors", code=2)
-    saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.parquet")
-    assert saved.stdout.endswith("anchors.parquet: 4 rows\n")
+    saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.csv")
+    assert saved.stdout.endswith("anchors.csv: 4 rows\n")
     acpc("results", file, "--output", tmp_path / "x.txt", code=2)
 
 

@@ -18,7 +18,7 @@ Make = Callable[..., Sweep]
 
 
 def test_the_last_entry_of_a_task_is_what_is_known(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep", "sweep")
+    journal = Journal(tmp_path / "x.sweep")
     assert journal.entries() == {}
     failed = Entry(TaskState.FAILED, 1, "operations/1", "INTERNAL", "broke", cancel_asked=True)
     with journal.writing():
@@ -31,7 +31,7 @@ def test_the_last_entry_of_a_task_is_what_is_known(tmp_path: Path) -> None:
 
 
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep", "sweep")
+    journal = Journal(tmp_path / "x.sweep")
     attempts = [Entry(TaskState.FAILED, number, message="ä") for number in (1, 2, 3)]
     with journal.writing():
         for entry in attempts[:2]:
@@ -49,7 +49,7 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
 
 
 def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, "sweep")
+    journal = Journal(tmp_path)
     moved = '{"event": "moved", "cell": "x"'
     lines = [
         *("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000, '{"event": "ended", "cell": []}'),
@@ -130,6 +130,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.sweep").write_text("a file is in the way")
     with (
         pytest.raises(FailedPrecondition, match="cannot write"),
-        Journal(tmp_path / "x.sweep", "sweep").writing(),
+        Journal(tmp_path / "x.sweep").writing(),
     ):
         pass

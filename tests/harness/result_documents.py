@@ -1,0 +1,13 @@
+"""Reads documents of results as the client does."""
+
+import json
+from typing import Any
+
+from acpc_client.results.documents import read_document
+
+
+def checked(document: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever was written
+    """The document, or the text of one, which the client can read; raises ArgumentError."""
+    found: dict[str, Any] = json.loads(document) if isinstance(document, str) else document
+    read_document(found, {})
+    return found
