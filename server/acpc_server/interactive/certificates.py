@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from acpc.contract import (
     CertifiedSeverity,
     CleanGaps,
+    DrawsBound,
     PerturbationSet,
     SelectionCertificate,
     ViewCertificate,
@@ -19,9 +20,11 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from acpc_server.encoding import all_views
+from acpc_server.evidence import most_uncertified
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import Measures, chained, softmax_bounds
 from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, updates
+from acpc_server.perturb import is_stochastic
 
 QUANTILE = 0.90
 
@@ -124,6 +127,19 @@ def certified_severities(
         )
         for kind, grid in found.items()
     )
+
+
+def may_change(views: Views, certified: Sequence[bool]) -> tuple[DrawsBound, ...]:
+    """Bound, per random perturbation, the share of draws whose choice is not ``certified``."""
+    if not isinstance(views, PerturbationSet):
+        return ()
+    found = []
+    for index, spec in enumerate(views.specs):
+        if not spec.changes_nothing and is_stochastic(spec):
+            denied = certified[index * views.draws : (index + 1) * views.draws].count(False)
+            share = most_uncertified(views.draws, denied)
+            found.append(DrawsBound(index, views.draws, denied, share))
+    return tuple(found)
 
 
 def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:

@@ -16,7 +16,12 @@ from torch import Tensor
 from acpc_server.encoding import predictions_not_finite
 from acpc_server.engine import pool_rows_per_call
 from acpc_server.errors import AcpcError
-from acpc_server.interactive.certificates import certified_severities, certify_pools, ordered_gaps
+from acpc_server.interactive.certificates import (
+    certified_severities,
+    certify_pools,
+    may_change,
+    ordered_gaps,
+)
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
 from acpc_server.interactive.pieces import (
     Rolls,
@@ -34,24 +39,12 @@ from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
 from acpc_server.scheduling import RequestContext
 
 
-class MeasuredPool(NamedTuple):
-    """A pool with its certificates, and the moment, encoded."""
-
-    moment: EncodedMoment
-    candidates: np.ndarray  # action sequences, float32 (J, H, block width)
-    # Their clean rollouts (J, steps, dim), all steps of another cost and else the last; only of a
-    # moment with a coverage goal, which reads them again.
-    clean: Tensor | None
-    answer: PoolCertificate
-    cost: PoolCost | None  # None: the squared distance of the last step
-
-
 def certify_pool(
     moment: Moment,
     candidates: np.ndarray,
     context: RequestContext,
     given: CandidatePool | None = None,
-) -> MeasuredPool:
+) -> PoolCertificate:
     """Bound and certify one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width). A moment without latents is
@@ -97,9 +90,11 @@ def certify_pool(
         receipt=encoded.receipt(moment.selection, candidates, given),
         clean_gaps=measured.gaps,
         softmax_mean=_softmax_mean(moment, measured, pool),
+        top1_may_change=may_change(moment.asked_views, top1),
+        elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
     )
-    encoded.tally.count_pool(answer, encoded.moved, context)
-    return MeasuredPool(encoded, candidates, measured.clean, answer, asked.cost)
+    encoded.tally.count_pool(answer, encoded.moved, encoded.motion, context)
+    return answer
 
 
 class _Request(NamedTuple):
@@ -125,7 +120,6 @@ class _Pool(NamedTuple):
     """A measured pool."""
 
     moment: EncodedMoment
-    clean: Tensor | None  # as of :class:`MeasuredPool`
     costs: np.ndarray  # clean, (J,)
     order: tuple[int, ...]  # candidates of lowest clean cost, at least the elites
     gaps: CleanGaps
@@ -168,10 +162,7 @@ def _measure_alike(
     order = cost_bounds.elite_indices(costs, lowest)
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
     orders = map(tuple, order.tolist())
-    kept: list[Tensor] | list[None] = [None] * len(asked)
-    if rolls.kept:
-        kept = [*torch.cat([piece.clean for piece in found], dim=1)]
-    measured = map(_Pool, moments, kept, costs.numpy(), orders, gaps, certificates)
+    measured = map(_Pool, moments, costs.numpy(), orders, gaps, certificates)
     good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()
     return [
         one if whole else predictions_not_finite()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +13,7 @@ import torch
 from acpc.contract import (
     CandidatePool,
     CostReduction,
-    CoverageGoal,
     NumericMode,
-    PerturbationSet,
     PlannerMoment,
     Receipt,
     Views,
@@ -35,10 +33,9 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import CachedCheckpoint, DeviceClient, equal_rows
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.tally import Tally
 from acpc_server.models import ModelCard
-from acpc_server.numerics import Reduction, consistency
+from acpc_server.numerics import Reduction, consistency, linear_quantile
 from acpc_server.scheduling import RequestContext
 
 # Predicted steps of a job's plan: rpc limits those of the request.
@@ -49,7 +46,7 @@ NO_LIMIT = 2**63
 class Moment:
     """One moment of a planner, of which nothing may be encoded yet.
 
-    Elite count, weights, coverage goal, kept elites and temperature are those of its
+    Elite count, weights, kept elites and temperature are those of its
     :class:`PlanStart`, if it is one. The tally goes on when the moment is encoded.
     """
 
@@ -58,27 +55,23 @@ class Moment:
     request: PlannerMoment
     encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
     max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take
-    drift: DriftMonitor | None = None
-    # Latents (n, dim) that need not be encoded, by the keys of their sources.
-    held: Mapping[bytes, Tensor] = field(default_factory=dict)
     card: ModelCard = field(init=False)
     mode: NumericMode = field(init=False)
     reduction: Reduction = field(init=False)
     elite_count: int = field(init=False)
     weights: tuple[float, ...] = field(init=False)
-    coverage_goal: CoverageGoal | None = field(init=False)
     kept_elites: int = field(init=False)
     temperature: float | None = field(init=False)
     tally: Tally = field(init=False)
 
     def __post_init__(self) -> None:
         request, checkpoint = self.request, self.checkpoint
-        chosen = {"elite_count": 0, "weights": (), "coverage_goal": None, "kept_elites": 0}
+        chosen = {"elite_count": 0, "weights": (), "kept_elites": 0}
         derived = {
             "card": checkpoint.model.card,
             "mode": request.numeric_mode or NumericMode.FP32,
             "reduction": "mean" if request.cost_reduction is CostReduction.MEAN else "sum",
-            "tally": Tally(self.engine.metrics, checkpoint, self.asked_views, self.drift),
+            "tally": Tally(self.engine.metrics, checkpoint, self.asked_views),
             **{name: getattr(request, name, none) for name, none in chosen.items()},
             "temperature": getattr(request, "temperature", None),
         }
@@ -90,12 +83,6 @@ class Moment:
         """The other views of the history, as asked for."""
         assert self.request.views is not None  # noqa: S101 - checked
         return self.request.views
-
-    @property
-    def drawn_views(self) -> PerturbationSet:
-        """Those views, where the server draws them."""
-        assert isinstance(self.asked_views, PerturbationSet)  # noqa: S101 - a goal has them
-        return self.asked_views
 
     @property
     def view_count(self) -> int:
@@ -115,9 +102,6 @@ class Moment:
             "endpoint_tolerance": self.request.endpoint_tolerance,
             "weights": list(self.weights),
         }
-        if self.coverage_goal is not None:
-            seed = self.drawn_views.seed
-            chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
         extras = {"kept_elites": self.kept_elites, "temperature": self.temperature}
         return chosen | {name: value for name, value in extras.items() if value}
 
@@ -152,7 +136,7 @@ class Moment:
         facts = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
         goal = latents.extra[0] if self.goal_is_frame else torch.from_numpy(self.request.goal)
         encoded = EncodedMoment(
-            **{**facts, "held": {}},
+            **facts,
             latents=latents,
             clean=latents.clean,
             views=views,
@@ -178,8 +162,7 @@ class Moment:
         """Price what is to be encoded and so many calls; return the work of drawing its views."""
         drawing = 0.0
         if self.encoder is not None and not isinstance(self, EncodedMoment):
-            missing = (source for source in self.sources.all if source.key not in self.held)
-            encoding, drawing = self.encoder.work(self.checkpoint.model, missing)
+            encoding, drawing = self.encoder.work(self.checkpoint.model, self.sources.all)
             calls += encoding
         context.price(calls)
         return drawing
@@ -232,6 +215,15 @@ class EncodedMoment(Moment):
         rows = [row for _, row in self.view_rows]
         return consistency.encoder_shift(self.clean[None], self.views)[rows]
 
+    @cached_property
+    def motion(self) -> float:
+        """Median distance between consecutive latents of the history; 0 where it has one frame."""
+        if len(self.clean) < 2:
+            return 0.0
+        return linear_quantile(
+            consistency.encoder_shift(self.clean[1:, None], self.clean[:-1, None]), 0.5
+        )
+
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.
 
@@ -239,15 +231,6 @@ class EncodedMoment(Moment):
         """
         model = self.checkpoint.model
         latents = self.engine.rollout_pool(model, histories, self.past, pools, context, self.mode)
-        check_predictions(latents)
-        return latents
-
-    def draw(self, which: Sequence[View], context: RequestContext) -> Tensor:
-        """Encode draws of the perturbations, any index, as finite latents (views, h, dim)."""
-        model, history = self.checkpoint.model, self.request.history
-        encoder = HistoryEncoder(self.engine, len(which) * len(history))
-        drawn = self.clean, self.drawn_views, which
-        latents = encoder.encode_draws(model, history, *drawn, context, self.mode)
         check_predictions(latents)
         return latents
 
@@ -262,9 +245,8 @@ def encode_all(
     new = [moment for moment in moments if not isinstance(moment, EncodedMoment)]
     found: list[EncodedHistories | AcpcError] = []
     if new and (encoder := new[0].encoder) is not None:
-        held = {key: latents for moment in new for key, latents in moment.held.items()}
         sources = [moment.sources for moment in new]
-        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode, held)
+        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode)
     made = map(_encoded, new, found)
     return [one if isinstance(one, EncodedMoment) else next(made) for one in moments]
 

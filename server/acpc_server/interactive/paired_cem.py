@@ -32,6 +32,7 @@ from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
     certify_pools,
+    may_change,
     ordered_gaps,
 )
 from acpc_server.interactive.moment import EncodedMoment, Moment
@@ -177,12 +178,12 @@ class PairedCem:
                 self._iterate(t, clean, groups, context) for t in range(budget.iterations)
             ]
             regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
+            views = tuple(
+                self._paired_plan(view, runs[row], regrets[row]) for view, row in moment.view_rows
+            )
             plans = PairedPlans(
                 clean_plan=clean.plan.numpy(),
-                views=tuple(
-                    self._paired_plan(view, runs[row], regrets[row])
-                    for view, row in moment.view_rows
-                ),
+                views=views,
                 receipt=moment.receipt(
                     {
                         "budget": asdict(self.budget),
@@ -193,6 +194,7 @@ class PairedCem:
                 ),
                 clean_gaps=tuple(gaps for gaps, _ in iterations),
                 clean_choices=tuple(choice for _, choice in iterations if choice is not None),
+                plan_may_change=may_change(moment.asked_views, [one.certified for one in views]),
             )
             moment.tally.count_plans(plans, context)
             return plans

@@ -83,18 +83,6 @@ def chained(bounds: cost_bounds.PoolBounds, acpc: Tensor, weights: Tensor) -> Te
     return cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
 
 
-def within(moment: EncodedMoment, cost: PoolCost | None, costs: Tensor, bounds: Tensor) -> Tensor:
-    """Return how far the endpoint tolerance may move perturbed costs (..., J) with their bounds.
-
-    Of an objective the bounds themselves, which is more.
-    """
-    tolerance = moment.request.endpoint_tolerance
-    if cost is not None:
-        return bounds if tolerance else torch.zeros_like(bounds)
-    divisor = len(moment.goal) if moment.reduction == "mean" else 1
-    return tolerance * (2 * (costs * divisor).sqrt() + tolerance) / divisor
-
-
 def softmax_bounds(
     moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
 ) -> list[SoftmaxBounds | None]:
@@ -198,7 +186,6 @@ def shared_rows(pieces: Sequence[slice], pool: Float[Tensor, "j horizon width"])
 class Piece(NamedTuple):
     """Some candidates of each pool, measured."""
 
-    clean: Tensor  # rollouts that a coverage goal needs, (pools, J, steps, dim)
     costs: Tensor  # clean, (pools, J)
     finite: Tensor  # whether each pool's predictions are, (pools,)
     measures: list[Measures]  # of each group of views
@@ -214,7 +201,6 @@ class Rolls:
     pools: Tensor  # candidates, (pools, J, H, width)
     goals: Tensor  # (pools, dim)
     group: int  # histories of a pool that are rolled out at a time
-    kept: bool  # whether any of the moments has a coverage goal, which reads clean rollouts again
 
     @staticmethod
     def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:
@@ -225,8 +211,7 @@ class Rolls:
         stacked = torch.stack([*pools])
         most = group_size(moments[0], len(moments) * stacked.shape[1], stacked.shape[2])
         group = min(most, histories.shape[1])
-        kept = any(one.coverage_goal is not None for one in moments)  # whichever came first
-        return Rolls(moments[0], histories, past, stacked, goals, group, kept)
+        return Rolls(moments[0], histories, past, stacked, goals, group)
 
     def piece(self, rows: slice, cost: PoolCost | None, context: RequestContext) -> Piece:
         """Measure some candidates of every pool under all views, a group of views at a time."""
@@ -249,7 +234,4 @@ class Rolls:
             rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
             measures.append(measure(moment, (clean, rollouts, self.goals), cost))
         costs = costs_of(moment, cost, clean, self.goals)
-        read = clean if cost is not None else clean[..., -1:, :]
-        wanted = len(pools[0]) if self.kept else 0
-        # A copy: a part of the rollouts would keep them all.
-        return Piece(read[:, :wanted].clone(), costs, finite, measures)
+        return Piece(costs, finite, measures)
