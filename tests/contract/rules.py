@@ -236,7 +236,7 @@ RULES: Rules = {
         *MOMENTS,
         ("budget-billions", {"budget": {"candidates": HUGE}}, "budget.candidates"),
     ],
-    "PlanStart": [*MOMENTS[:-3], *SELECTIONS[:1], *SELECTIONS[2:6]],
+    "PlanStart": [*MOMENTS[:-3], *SELECTIONS[:1], *SELECTIONS[2:4]],
     "PlanPool": [*CANDIDATES, ("no-pool", {"candidates": None}, "candidates")],
     "GaussianProposal": [
         ("mean-width", {"mean": floats(3, 9)}, "mean.shape"),
