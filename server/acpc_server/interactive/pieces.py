@@ -85,11 +85,10 @@ def chained(bounds: cost_bounds.PoolBounds, acpc: Tensor, weights: Tensor) -> Te
 
 def softmax_bounds(
     moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
-) -> list[SoftmaxBounds | None]:
-    """Bound the softmax mean of one pool under each view; None each where none is asked for."""
-    views = bounds.perturbed_costs.flatten(0, -2)
+) -> list[SoftmaxBounds] | None:
+    """Bound the softmax mean of one pool under each view; None where none is asked for."""
     if moment.temperature is None:
-        return [None] * len(views)
+        return None
     chosen = cost_bounds.elite_indices(bounds.clean_costs.flatten(), elites) if elites else None
     found = updates.softmax_update(bounds, pool, moment.temperature, chosen)
     columns = (
@@ -195,7 +194,7 @@ class Piece(NamedTuple):
 class Rolls:
     """Rolls pools out, each from the histories of a moment."""
 
-    moment: EncodedMoment  # the first of them
+    moment: Moment  # the first of them
     histories: Tensor  # clean one first, (pools, histories, h, dim)
     past: Tensor  # the blocks before, (pools, h - 1, width)
     pools: Tensor  # candidates, (pools, J, H, width)
@@ -206,12 +205,12 @@ class Rolls:
     def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:
         """Prepare the rollouts of pools of one shape."""
         histories = torch.stack([torch.cat([one.clean[None], one.views]) for one in moments])
-        past = torch.stack([one.past for one in moments])
+        past = torch.stack([one.asked.past for one in moments])
         goals = torch.stack([one.goal for one in moments])
         stacked = torch.stack([*pools])
-        most = group_size(moments[0], len(moments) * stacked.shape[1], stacked.shape[2])
+        most = group_size(moments[0].asked, len(moments) * stacked.shape[1], stacked.shape[2])
         group = min(most, histories.shape[1])
-        return Rolls(moments[0], histories, past, stacked, goals, group)
+        return Rolls(moments[0].asked, histories, past, stacked, goals, group)
 
     def piece(self, rows: slice, cost: PoolCost | None, context: RequestContext) -> Piece:
         """Measure some candidates of every pool under all views, a group of views at a time."""

@@ -62,7 +62,7 @@ class Planner:
         ResourceExhausted, Unavailable: From the engine.
         """
         moment.price(context)
-        with moment.slot(context):
+        with self._engine.limiter.slot(context):
             (encoded,) = encode_all([moment], context)
         if isinstance(encoded, AcpcError):
             raise encoded

@@ -101,7 +101,7 @@ class DiagnosticServicer:
             with requests.admitted() as admitted:
                 if moment is None or message.WhichOneof("message") == "start":
                     identity, moment = self._start(message, admitted)
-                    answer.started.CopyFrom(_started(moment, identity, admitted))
+                    answer.started.CopyFrom(_started(moment.asked, identity, admitted))
                 else:
                     answer.certificate.CopyFrom(_certify_next(moment, message, admitted, identity))
             message = yield answer
@@ -172,7 +172,7 @@ def _certify_next(
                 if name in {field.name for field, _ in pool.ListFields()}:
                     said = "is of candidates that are sent; a proposal has none"
                     raise InvalidArgument(name, said)
-            sampled = draw_pool(moment, read(Proposal, pool.proposal, "proposal"))
+            sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
             answer = certify_pool(moment, sampled, context)
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in (

@@ -281,7 +281,8 @@ def test_pools_that_do_not_fit_are_refused(
 
 def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
     session = world.open(moment())
-    session = replace(session, clean=torch.full_like(session.clean, float("inf")))
+    gone = replace(session.latents, clean=torch.full_like(session.clean, float("inf")))
+    session = replace(session, latents=gone)
     with pytest.raises(FailedPrecondition) as caught:
         certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"

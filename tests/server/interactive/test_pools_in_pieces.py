@@ -123,8 +123,10 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
     latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
     clean, views, goal = latents[:1], latents[None, 1:], session.goal[None]
-    whole = measure(session, (clean, views, goal), None)
-    parts = [measure(session, (clean[:, each], views[:, :, each], goal), None) for each in pieces]
+    whole = measure(session.asked, (clean, views, goal), None)
+    parts = [
+        measure(session.asked, (clean[:, each], views[:, :, each], goal), None) for each in pieces
+    ]
     joined = join_measures(parts, rows)
     assert torch.equal(joined.steps, whole.steps[:, :, rows])
     assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])
