@@ -141,7 +141,7 @@ BAD_STUDIES = [
 ]  # fmt: skip
 
 
-# An empty PlanFrame, a message of callers of versions up to 0.1 in the reserved field 3.
+# An empty message in the reserved field 3, as older callers move a session.
 OLD_FRAME = b"\x1a\x00"
 
 
