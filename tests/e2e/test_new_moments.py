@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import wire
-from acpc.contract import GaussianBlur, GaussianNoise
+from acpc.contract import CemBudget, GaussianBlur, GaussianNoise
 from acpc_client import AcpcClient, AsyncAcpcClient, PoolCertificate, Receipt
 from acpc_client.errors import ArgumentError, InvalidArgument, SessionClosed
 from served_world import write_world
@@ -123,3 +123,8 @@ def test_draws_bound_how_many_may_change_a_choice(server: ServerProcess) -> None
             "lewm", FRAMES[:1], POOL, FRAMES[4], **views | {"elite_count": 0}
         )
         assert (len(top1.top1_may_change), top1.elite_may_change) == (1, ())
+        budget = CemBudget(candidates=8, elites=2, iterations=2, horizon=3)
+        del views["elite_count"]
+        plans = client.plan_paired("lewm", FRAMES[:1], FRAMES[4], budget, **views)
+    (bound,) = plans.plan_may_change
+    assert bound.uncertified == [view.certified for view in plans.views[20:]].count(False)
