@@ -56,7 +56,6 @@ BENCHMARKS = {
     "threads_avx2": Benchmark(3),
     "planning_avx2": Benchmark(3),
     "interactive": Benchmark(7, "--seconds 4", ""),
-    "control_loop": Benchmark(3),
     "devices": Benchmark(3, "--seconds 4", ""),
     "neighbour": Benchmark(0.5),
     "idle": Benchmark(2, "--settle 75 --seconds 30", "", postgres=True),
@@ -73,13 +72,10 @@ BENCHMARKS = {
     "device_floors": Benchmark(0.2),
     "door": Benchmark(5),
     "soak": Benchmark(11, "--minutes 10", ""),
-    "planner_policy": Benchmark(8, "--episodes 4", ""),
     "evidence_intervals": Benchmark(6, "--experiments 500", ""),
     "evidence_limit": Benchmark(6, "--experiments 100", ""),
     "evidence_paired": Benchmark(3, "--experiments 500", ""),
     "evidence_sequential": Benchmark(4, "--experiments 600", ""),
-    "evidence_certificates": Benchmark(1),
-    "evidence_monitor": Benchmark(1.5),
     "evidence_demo": Benchmark(4, "--sets 40", ""),
 }
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent / "acpc_client"
 SOURCES = {
     f"aio/{name}.py": f"sync/{name}.py"
     for name in ("anchors", "client", "planning", "resources", "session", "transport", "uploads")
-} | {"planning/async_policy.py": "planning/policy.py"}
+}
 REPLACED = (
     (r"\basync (def|for|with)\b", r"\1"),
     (r"\bawait ", ""),

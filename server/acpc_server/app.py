@@ -199,7 +199,6 @@ class Server:
                 self._engine,
                 max_frames=settings.max_frames,
                 max_predictions=settings.max_predictions,
-                drift=options.drift_monitor(settings, self.metrics),
             ),
             settings.plan_idle_seconds,
         )

@@ -22,8 +22,6 @@ from acpc_server.access import (
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
-from acpc_server.evidence import DriftTerms
-from acpc_server.interactive import DriftMonitor
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import AuditFile, Metrics
@@ -188,14 +186,6 @@ def open_audit_file(settings: Settings, metrics: Metrics) -> AuditFile | None:
         raise FailedPrecondition(
             f"--audit-file: cannot write {path} ({error.strerror}); choose another"
         ) from error
-
-
-def drift_monitor(settings: Settings, metrics: Metrics) -> DriftMonitor | None:
-    """Make the drift test, or None; FailedPrecondition when its references cannot be read."""
-    if not settings.drift_alpha:
-        return None
-    terms = DriftTerms(settings.drift_observations, settings.drift_spacing, settings.drift_alpha)
-    return DriftMonitor(metrics, terms, settings.drift_file)
 
 
 def job_options(settings: Settings, device: str) -> JobOptions:

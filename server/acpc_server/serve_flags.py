@@ -28,7 +28,6 @@ GROUPS = {
     "rpc_threads": "Load",
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
-    "drift_alpha": "Drift of live planning",
     "lame_duck_seconds": "Stopping",
     "otlp_endpoint": "Telling",
 }

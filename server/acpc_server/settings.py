@@ -169,17 +169,6 @@ class Settings(BaseSettings):
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
     anchor_upload_hours: Positive = 24.0
     """an upload without a new shard for this long is dropped, hours"""
-    drift_alpha: float = Field(0.001, ge=0, lt=1)
-    """probability that the drift alarm of a checkpoint under a perturbation is ever raised
-    without drift; 0 seeks none"""
-    drift_reference: Path | None = None
-    """file of what live planning looked like, to which the server adds what it lacks; default
-    is drift.json in the state folder"""
-    drift_observations: int = Field(200, ge=20, le=10_000)
-    """planning sessions that make a reference"""
-    drift_spacing: int = Field(50, ge=1, le=4096)
-    """observe at most one of so many planning sessions; as many as the longest episode has make
-    observations independent"""
     lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
     """seconds to accept calls after health turns NOT_SERVING; longer than load balancers take to
     notice"""
@@ -302,11 +291,6 @@ class Settings(BaseSettings):
     def anchor_folder(self) -> Path:
         """The folder of the anchor sets."""
         return self.anchor_dir or self.state_dir / "anchors"
-
-    @property
-    def drift_file(self) -> Path:
-        """The file with the references of the drift alarm."""
-        return self.drift_reference or self.state_dir / "drift.json"
 
     @property
     def database_url(self) -> str:

@@ -194,7 +194,6 @@ class Supervisor:
             "executor_id": settings.executor_id and f"{settings.executor_id}-{number}",
             "jobs_url": settings.database_url,
             "anchor_dir": settings.anchor_folder,
-            "drift_reference": settings.drift_file,
             "torch_threads": settings.torch_threads or threads,
             "metrics_host": "127.0.0.1",
             "metrics_port": min(0, settings.metrics_port),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import AcpcError
-from acpc_client.planning import AsyncPolicy, Policy
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from client_fixtures import blocks, counterparty, history, target, unused_target
@@ -36,11 +35,6 @@ class SyncSide:
         return self.ask(
             lambda client: client.score_checkpoint(*arguments, **options).result(GENEROUS_SECONDS)
         )
-
-    def decide(self, rule: dict[str, Any], *moments: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
-        """A policy, and its control steps; a moment makes the arguments of one from the client."""
-        policy = Policy(**rule)
-        return policy, self.ask(lambda client: [policy.step(*m(client)) for m in moments])
 
     def converse(self, plan: dict[str, Any], *steps: Callable[[Any], Any], **options: Any) -> Any:
         """What each step returned in one planning session, or the error it raised."""
@@ -86,14 +80,6 @@ class AsyncSide:
             return await job.result(GENEROUS_SECONDS)
 
         return self._within(wait, {})
-
-    def decide(self, rule: dict[str, Any], *moments: Callable[[Any], Any]) -> tuple[Any, list[Any]]:
-        policy = AsyncPolicy(**rule)
-
-        async def steps(client: Any) -> list[Any]:
-            return [await policy.step(*moment(client)) for moment in moments]
-
-        return policy, self.ask(steps)
 
     def converse(self, plan: dict[str, Any], *steps: Callable[[Any], Any], **options: Any) -> Any:
         async def talk(client: Any) -> list[Any]:

@@ -11,7 +11,6 @@ from acpc.contract import (
     ArgumentError,
     CemBudget,
     CheckpointRef,
-    CoverageGoal,
     DatasetAnchors,
     DriftStudy,
     EvidenceOptions,
@@ -147,10 +146,6 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
         (lambda number: _pair(perturbations=Registered("n", {"a": number})), "parameters.a"),
         (lambda number: _pool(endpoint_tolerance=number), "endpoint_tolerance"),
         (lambda number: _pool(temperature=number), "temperature"),
-        (
-            lambda number: _pool(coverage_goal=CoverageGoal(time_limit=number)),
-            "coverage_goal.time_limit",
-        ),
         (lambda number: _score(thresholds=Thresholds(ir=number)), "thresholds.ir"),
         (lambda number: _score(protocol=ScoreProtocol(seed=number)), "protocol.seed"),
         (lambda number: _study(DriftStudy(seed=number)), "drift.seed"),

@@ -12,7 +12,7 @@ from bad_cases import PLAN, study
 from declared import Case, Rows, Rules, broken
 from google.protobuf.duration_pb2 import Duration
 from methods import METHODS, path_of, request_of
-from rules import ABSENT, HUGE, LATE, LONG, ONE, UNICODE, floats
+from rules import ABSENT, HUGE, LATE, LONG, UNICODE
 
 OPERATIONS = (
     "Operations.GetOperation", "Operations.CancelOperation", "Operations.DeleteOperation",
@@ -141,47 +141,21 @@ BAD_STUDIES = [
 ]  # fmt: skip
 
 
-def _moves() -> list[Case]:
-    """Frames after a session whose start has proprioception, or views of the caller's."""
-    start, pool, *_ = given.session()
-    goal = {"frame": wire.tensor(wire.frames(1, seed=3)[0])}
-    own = {"proprio": floats(wire.HISTORY, given.PROPRIO)}
-    rows: Rows = [
-        ("goal-proprio-missing", {"goal": goal, **own}, "goal_proprio"),
-        ("goal-proprio-alone", {**own, "goal_proprio": floats(given.PROPRIO)}, "goal_proprio"),
-        (
-            "goal-size",
-            {**own, "goal": {"frame": wire.tensor(wire.frames(1, height=27)[0])}},
-            "goal.frame.shape",
-        ),
-    ]
-    found = [
-        (label, [start, pool, planning.moved(**changed)], f"frame.{field}")
-        for label, changed, field in rows
-    ]
-    views = wire.frames(wire.HISTORY, seed=5)[None]
-    shown = planning.start(explicit_views=wire.tensor(views))
-    for label, after in {"few": views[:, :2], "size": views[:, :, :27], "rank": views[0]}.items():
-        moved = planning.moved()
-        moved.frame.explicit_views.CopyFrom(wire.tensor(after))
-        found.append((f"views-{label}", [shown, moved], "frame.explicit_views.shape"))
-    return [Case(f"move-{label}", PLAN, messages, field) for label, messages, field in found]
+# An empty message in the reserved field 3, as older callers move a session.
+OLD_FRAME = b"\x1a\x00"
 
 
 def _orders() -> list[Case]:
     """Messages that come at the wrong time, and what is learnt of a start by its first pool."""
     start, good, empty = planning.start(), planning.proposed(), pb.PlanRequest()
-    frame = pb.PlanRequest(frame=pb.PlanFrame(history=ONE, keep=99))
     steps = {"objective": {"terms": [{}, {"step_weights": [1.0, 2.0]}]}}
     rows: list[tuple[str, list[Any], str]] = [
         ("none", [], "start"),
         ("empty-first", [empty], "start"),
         ("pool-first", [good], "start"),
-        ("frame-first", [frame], "start"),
-        ("start-twice", [start, start], "pool"),
         ("empty-later", [start, good, empty], "pool"),
-        ("empty-frame", [start, pb.PlanRequest(frame={})], "frame.history.dtype"),
-        ("frame-keeps-more", [start, frame], "frame.keep"),
+        ("frame", [start, pb.PlanRequest.FromString(OLD_FRAME)], "pool"),
+        ("empty-start-later", [start, good, pb.PlanRequest(start={})], "start.history.dtype"),
         ("late-elites", [planning.start(elite_count=12), good], "start.elite_count"),
         ("late-weights", [planning.start(weights=[0.5, 0.5]), good], "start.weights"),
         ("late-steps", [planning.start(**steps), good], "start.objective.terms[1].step_weights"),
@@ -190,7 +164,7 @@ def _orders() -> list[Case]:
     return [Case(f"order-{label}", PLAN, *rest) for label, *rest in rows]
 
 
-BAD_ORDERS = [*_moves(), *_orders()]
+BAD_ORDERS = _orders()
 
 
 def jobs(stored: str) -> list[Case]:

@@ -60,7 +60,7 @@ GOOD: dict[str, list[Any]] = {
         wire.pair(observed_future=wire.tensor(wire.frames(4)), perturbations={"specs": SHIFTS})
     ],
     "DiagnosticService.CertifyPool": [
-        planning.certify(coverage_goal={}, objective=OBJECTIVE, **OFFSETS)
+        planning.certify(objective=OBJECTIVE, **OFFSETS)
     ],
     "DiagnosticService.PlanPaired": [planning.paired(objective=OBJECTIVE)],
 }  # fmt: skip
@@ -86,15 +86,13 @@ def _stream(message: Any, rules: Rules, only: str, head: str, *before: Any) -> I
 
 
 def _sessions() -> Iterator[Case]:
-    start = planning.start(coverage_goal={}, objective=OBJECTIVE)
+    start = planning.start(objective=OBJECTIVE)
     pool = pb.PlanRequest(pool={"candidates": wire.tensor(planning.pool()), **OFFSETS})
-    frame = planning.moved(goal={"frame": wire.tensor(wire.frames(1, seed=3)[0])})
-    for message, *before in (start,), (pool, start), (frame, start):
+    for message, *before in (start,), (pool, start):
         yield from _stream(message, RULES, "", "Plan", *before)
     yield from _stream(planning.proposed(), PROPOSED, "", "Plan-proposed", start)
-    start, _, frame, _ = given_wire.session()
+    start, *_ = given_wire.session()
     yield from _stream(start, GIVEN, "proprio", "Plan-given")
-    yield from _stream(frame, GIVEN, "proprio", "Plan-given", start)
 
 
 BAD_UNARY = [*_unary(GOOD, RULES, "", ""), *_unary(GIVEN_GOOD, GIVEN, "proprio", "given-")]

@@ -27,9 +27,9 @@ RECORDS: list[type[Any]] = [
     *contract.KINDS.values(), contract.CheckpointRef, contract.DatasetAnchors, contract.CemBudget,
     contract.PerturbationSet, contract.ScoreProtocol, contract.Thresholds,
     contract.EvidenceOptions, contract.UntilDecided, contract.DriftStudy, contract.PlannerStudy,
-    contract.GeometryStudy, contract.SensitivityStudy, contract.CoverageGoal, contract.Objective,
+    contract.GeometryStudy, contract.SensitivityStudy, contract.Objective,
     contract.DistanceTerm, contract.ScoreRequest, contract.StudyRequest, contract.UploadHeader,
-    contract.CreateRequest, contract.PairRequest, contract.PlanStart, contract.PlanFrame,
+    contract.CreateRequest, contract.PairRequest, contract.PlanStart,
     contract.PoolRequest, contract.OwnPool, contract.PairedRequest, contract.Proposal,
 ]  # fmt: skip
 RECORD_OF = {record.message_type.DESCRIPTOR.full_name: record for record in RECORDS}

@@ -9,7 +9,6 @@ import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
 from declared import INF, NAN, Rows, Rules
-from google.protobuf.duration_pb2 import Duration
 
 HUGE = 2**32 - 1
 LONG, UNICODE = "x" * 20_000, "\u1234"
@@ -136,8 +135,6 @@ SELECTIONS: Rows = [
     ("weights-2", {"weights": [0.5, 0.5]}, "weights"),
     ("kept-over", {"kept_elites": planning.ELITES + 1}, "kept_elites"),
     ("kept-of-none", {"kept_elites": 1, "elite_count": 0}, "kept_elites"),
-    ("goal-many", {"coverage_goal": {"max_draws": 2049}}, "coverage_goal.max_draws"),
-    ("goal-views", {"coverage_goal": {}, **_views("explicit_views", FRAMES)}, "coverage_goal"),
     *((f"elites-{n}", {"elite_count": n}, "elite_count") for n in (12, 13, HUGE)),
 ]
 CANDIDATES: Rows = [
@@ -223,14 +220,6 @@ RULES: Rules = {
     "DistanceTerm": [*_weights("step_weights", 2), *_weights("coordinate_weights", 8)],
     "Objective": [*_weights("control_weights", 5), ("terms", {"terms": [{}] * 17}, "terms")],
     "CemBudget": [("all-elites", {"candidates": 8, "elites": 8}, "elites")],
-    "CoverageGoal": [
-        ("draws-few", {"max_draws": 148}, "max_draws"),
-        ("draws-few-each", {"max_draws": 182, "pools": 2}, "max_draws"),
-        *(
-            (f"time{seconds}", {"time_limit": Duration(seconds=seconds)}, "time_limit")
-            for seconds in (0, -1, 301)
-        ),
-    ],
     "Thresholds": [
         ("digest", {"source_digest": "e" * 63}, "source_digest"),
         ("family", {"family": "pldm"}, "family"),
@@ -247,7 +236,7 @@ RULES: Rules = {
         *MOMENTS,
         ("budget-billions", {"budget": {"candidates": HUGE}}, "budget.candidates"),
     ],
-    "PlanStart": [*MOMENTS[:-3], *SELECTIONS[:1], *SELECTIONS[2:6]],
+    "PlanStart": [*MOMENTS[:-3], *SELECTIONS[:1], *SELECTIONS[2:4]],
     "PlanPool": [*CANDIDATES, ("no-pool", {"candidates": None}, "candidates")],
     "GaussianProposal": [
         ("mean-width", {"mean": floats(3, 9)}, "mean.shape"),

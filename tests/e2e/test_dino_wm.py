@@ -104,7 +104,8 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
         )
     with client.plan("dino", history[:1], goal, views=view[:, :1], proprio=proprio[:1],
                      goal_proprio=goal_proprio) as session:  # fmt: skip
-        session.move(history[1:], keep=1, past_blocks=blocks[:1], views=view, proprio=proprio)
+        session.restart("dino", history, goal, past_blocks=blocks[:1], views=view,
+                        proprio=proprio, goal_proprio=goal_proprio)  # fmt: skip
         same = session.certify(pool)
     np.testing.assert_allclose(same.clean_costs, expected.clean_costs, rtol=1e-4)
     margin = metrics.elite_margin(expected.clean_costs, expected.bounds, 1)

@@ -150,7 +150,7 @@ def test_pairs_pools_and_sessions_carry_the_pose_on(client: AcpcClient) -> None:
         assert found.clean_winner == int(np.argmin(costs[0]))
     with client.plan("posed", history[:1], goal, views=view[:, :1], proprio=poses[:1],
                      goal_proprio=normal(7), objective=L1) as session:  # fmt: skip
-        session.move(history[1:], keep=1, past_blocks=past, views=view, proprio=poses)
+        session.restart("posed", history, goal, objective=L1, **given)
         assert session.certify(pool).clean_costs == pytest.approx(absolute[0], rel=1e-4)
 
 

@@ -50,8 +50,6 @@ class Counterparty(
         script: What the scored job goes through: operations, or statuses that break the stream.
         stalled: While set, a watch stream stays open after its script, and pools wait.
         uncertified: Spec and draw of the views whose certificates are denied.
-        largest_certified: Candidates above which every certificate is denied.
-        uncovered: Whether the statements of a goal of coverage fail.
         iteration_error: Added to the iteration of every answer to a pool.
         goodbyes: Released each time a caller ends a planning session in good order.
         on_watch_end: Called when a watch stream has come to the end of its script.
@@ -65,8 +63,6 @@ class Counterparty(
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
         self.stalled = threading.Event()
         self.uncertified: set[tuple[int, int]] = set()
-        self.largest_certified = LIMIT
-        self.uncovered = False
         self.iteration_error = 0
         self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
@@ -139,8 +135,7 @@ class Counterparty(
         views = []
         for spec, _ in enumerate(asked.perturbations.specs):
             for draw in range(asked.perturbations.draws):
-                small = candidates <= self.largest_certified
-                certified = small and (spec, draw) not in self.uncertified
+                certified = (spec, draw) not in self.uncertified
                 certificate = {"certified": certified, "margin": 0.5 if certified else -0.25}
                 views.append(
                     diagnostics.ViewCertificate(
@@ -167,21 +162,12 @@ class Counterparty(
             elite_certified_fraction=fraction if asked.elite_count else 0.0,
             clean_gaps={"top1": 1.0, "elite": 1.0 if asked.elite_count else None},
             certified_severities=[{"kind": "gaussian_noise", "top1": 0.08}],
-            coverage=self._coverage(asked),
+            top1_may_change=[
+                {"spec_index": spec, "draws": asked.perturbations.draws, "share": 0.5}
+                for spec in range(len(asked.perturbations.specs))
+            ],
             receipt=RECEIPT,
         )
-
-    def _coverage(self, asked: Any) -> list[Any]:
-        """A statement for each perturbation, where a goal asks for them."""
-        holds, fails = diagnostics.COVERAGE_OUTCOME_HOLDS, diagnostics.COVERAGE_OUTCOME_FAILS
-        outcome = fails if self.uncovered else holds
-        finding = {"outcome": outcome, "draws": 59, "changed": 59 * self.uncovered}
-        elite = finding if asked.elite_count else None
-        return [
-            diagnostics.CoverageStatement(spec_index=spec, top1=finding, elite=elite)
-            for spec in range(len(asked.perturbations.specs))
-            if asked.HasField("coverage_goal")
-        ]
 
     def Plan(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         self._refuse("PlanUnread", context)
@@ -192,6 +178,11 @@ class Counterparty(
         for request in requests:
             while self.stalled.is_set() and context.is_active():
                 time.sleep(0.01)
+            if request.HasField("start"):
+                first = request
+                self._begin("Plan", first, context)
+                yield diagnostics.PlanResponse(started=started)
+                continue
             self._begin("PlanPool", request, context)
             pool = request.pool
             sampled = None

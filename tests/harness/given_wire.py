@@ -90,8 +90,9 @@ def session(**changed: object) -> list[pb.PlanRequest]:
     start = planning_wire.start(**{**proprio(), **goal, **selection(), **changed})
     candidates = wire.tensor(planning_wire.pool())
     pools = [pb.PlanRequest(pool={"candidates": candidates, **said()}), planning_wire.proposed(1)]
-    moved = planning_wire.moved(proprio=wire.tensor(floats(wire.HISTORY, PROPRIO, seed=7)))
-    return [start, pools[0], moved, pools[1]]
+    later = proprio() | {"proprio": wire.tensor(floats(wire.HISTORY, PROPRIO, seed=7))}
+    again = planning_wire.start(**{**later, **goal, **selection(), **changed})
+    return [start, pools[0], again, pools[1]]
 
 
 def given(group: str = "night") -> perturbation_pb2.PerturbationSpec:

@@ -75,16 +75,6 @@ def proposed(iteration: int = 0, **changed: object) -> pb.PlanRequest:
     return pb.PlanRequest(pool=pb.PlanPool(iteration=iteration, proposal=proposal))
 
 
-def moved(keep: int = wire.HISTORY - 1, **changed: object) -> pb.PlanRequest:
-    """The next moment of a session: one new frame after ``keep`` of the old ones."""
-    fields = {
-        "history": wire.tensor(wire.frames(1, seed=9)),
-        "keep": keep,
-        "past_blocks": wire.tensor(wire.blocks(keep)),
-    }
-    return pb.PlanRequest(frame=_made(pb.PlanFrame, fields, changed))
-
-
 def paired(**changed: object) -> pb.PlanPairedRequest:
     """A good PlanPairedRequest with a small budget."""
     budget = pb.CemBudget(candidates=12, elites=3, iterations=3, horizon=HORIZON)

@@ -74,7 +74,7 @@ def seeds(names: Names) -> dict[str, list[Message]]:
         "CertifyPool": [planning_wire.certify()],
         "Plan": [
             *(planning_wire.start(), planning_wire.proposed()),
-            *(planning_wire.moved(), planning_wire.proposed(1)),
+            *(planning_wire.start(request_id="next"), planning_wire.proposed(1)),
         ],
         "PlanPaired": [planning_wire.paired()],
         "ScoreCheckpoint": [wire.score(request_id="fuzz")],

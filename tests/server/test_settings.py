@@ -25,7 +25,7 @@ FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
 FILES = (
     *("tls_certificate", "tls_key", "tls_client_ca", "tls_crl", "access_file", "keys_file"),
-    *("audit_file", "metrics_token_file", "drift_reference"),
+    *("audit_file", "metrics_token_file"),
 )
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {

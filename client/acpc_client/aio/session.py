@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
-from acpc.contract import Array, PoolCertificate, Receipt, SampledPool
+from acpc.contract import Array, CheckpointRef, PoolCertificate, Receipt, SampledPool
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.aio.streams import AsyncPlanStream
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.aio.wire import AsyncLock
-from acpc_client.calls import diagnostics
+from acpc_client.calls import CertifyOptions, diagnostics
 from acpc_client.errors import AcpcError
 from acpc_client.results import read_answer
-from acpc_client.retries import Attempts
-from acpc_client.transport import EPISODE_S, ReadAnswer, SessionBase
+from acpc_client.transport import ReadAnswer, SessionBase
 
 T = TypeVar("T")
 
@@ -40,54 +39,26 @@ class AsyncPlanSession(SessionBase):
             AcpcError: What the server rejected.
             SessionClosed: The session was entered before.
         """
-        self._check(fresh=True)
-        await self._open(self._transport.attempts(diagnostics.PLAN, self._timeout))
-        return self
+        return await self.enter()
 
-    async def enter_after(
-        self, before: AsyncPlanSession | None, *, timeout: float | None = None
-    ) -> AsyncPlanSession:
-        """Enters this session for an episode; returns ``before``, moved here, where it can be.
+    async def enter(self, *, timeout: float | None = None) -> AsyncPlanSession:
+        """Enters the session within ``timeout`` seconds, the session's where None.
 
-        It can be where only frames, past blocks, goal and views of the caller's differ; answers
-        keep its request id. Otherwise, and where its stream has broken, it is closed and a stream
-        opened for this one. The stream may last an hour: ``timeout``, the session's where none is
-        given here, covers this call alone, and each later message has its own.
-
-        Raises:
-            AcpcError: As of entering.
+        The session itself may last as long as its own timeout from then on. Raises as ``with``
+        does; close it with ``close``.
         """
         self._check(fresh=True)
         attempts = self._transport.attempts(diagnostics.PLAN, timeout or self._timeout)
-        if before is not None:
-            try:
-                if await before._moved_to(self, self._opening_limit(attempts)):
-                    return before
-            except AcpcError as error:
-                await self._transport.rest(self._unmoved(error, attempts))
-            await before.close()
-        await self._open(attempts, EPISODE_S)
-        return self
-
-    async def _moved_to(self, wanted: AsyncPlanSession, limit: float) -> bool:
-        """Whether this session can be, and is now, where another begins."""
-        request = self._frame_to(wanted)
-        if request is None:
-            return False
-        await self._answered(lambda: request, self._moved, limit)
-        self._adopt(wanted)
-        return True
-
-    async def _open(self, attempts: Attempts, lasting: float = 0.0) -> None:
-        """Open the stream, which may last longer than the call that opens it."""
+        lasting = self._timeout if timeout else 0.0
         self._turn = AsyncLock()
         while True:
             options = self._options(attempts, lasting)
             self._stream = AsyncPlanStream(self._transport, self.request_id, options)
             try:
                 limit = self._opening_limit(attempts)
-                self._entered(await self._stream.exchange(self._first, limit))
-                return
+                self._begun(await self._stream.exchange(self._first, limit), self._first)
+                self._why_closed = ""
+                return self
             except BaseException as failure:
                 self._hang_up(str(failure))
                 delay = attempts.after(failure) if isinstance(failure, AcpcError) else None
@@ -101,32 +72,25 @@ class AsyncPlanSession(SessionBase):
         else:
             self._hang_up("it was left by an exception")
 
-    async def move(
+    async def restart(
         self,
+        checkpoint: str | CheckpointRef,
         history: Array,
+        goal: Array,
         *,
-        keep: int = 0,
-        past_blocks: Array | None = None,
-        goal: Array | None = None,
-        goal_proprio: Array | None = None,
-        proprio: Array | None = None,
-        views: Array | None = None,
         timeout: float | None = None,
+        **options: Unpack[CertifyOptions],
     ) -> Receipt:
-        """Go on at the planner's next moment; later pools are answered as in a new session there.
+        """Begins the planner's next moment on the same stream; later pools are of it.
 
-        All else stays as the session was opened with, the seed and number of draws too. Kept
-        frames and a goal that stays are neither sent nor encoded again.
+        Takes what ``client.plan`` does, and keeps nothing of the moment before but the request id.
 
         Args:
-            history: Frames that follow the kept ones, uint8 (n, height, width, 3).
-            keep: How many of the session's latest frames stay, ahead of these.
-            past_blocks: Blocks that leave the earlier frames, float32 (keep + n - 1, block width).
-            goal: As of ``client.plan``; None: the one before.
-            goal_proprio: That of a goal frame which is given here.
-            proprio: As of ``client.plan``, of all frames of the new history.
-            views: The new history's, where the session has views of the caller's.
+            checkpoint: As of ``client.plan``.
+            history: As of ``client.plan``.
+            goal: As of ``client.plan``.
             timeout: Seconds for the answer; None: the session's ``message_timeout``.
+            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
 
         Returns:
             What the session computes with from now on.
@@ -136,17 +100,9 @@ class AsyncPlanSession(SessionBase):
             SessionClosed: The session is not open.
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
-        request = diagnostics.frame(
-            history,
-            keep=keep,
-            past_blocks=past_blocks,
-            goal=goal,
-            explicit_views=views,
-            proprio=proprio,
-            goal_proprio=goal_proprio,
-        )
-        self._ends = 0.0  # for ``enter_after``: its start no longer says where it is
-        return await self._answered(lambda: request, self._moved, timeout)
+        options.setdefault("request_id", self.request_id)
+        start = pb.PlanRequest(start=diagnostics.start(checkpoint, history, goal, **options))
+        return await self._answered(lambda: start, self._begun, timeout)
 
     async def certify(
         self,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         CemReturn,
         CheckpointRef,
         CostReduction,
-        CoverageGoal,
         DatasetAnchors,
         EvidenceOptions,
         NumericMode,
@@ -176,15 +175,12 @@ class CertifyOptions(PlannerOptions, total=False):
     Attributes:
         elite_count: Size k of the elite set; 0: no elite certificate.
         weights: Horizon weights of the ACPC summaries; empty: 1/H.
-        coverage_goal: Also draw until it can be said how large a share of all draws leaves the
-            choice unchanged; needs ``perturbations``.
         kept_elites: Elites that the next pool keeps, as iCEM does; 0.
         temperature: Of a softmax update (MPPI), whose mean is bounded; None: there is none.
     """
 
     elite_count: int
     weights: Sequence[float]
-    coverage_goal: CoverageGoal | None
     kept_elites: int
     temperature: float | None
 

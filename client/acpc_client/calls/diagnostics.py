@@ -19,7 +19,6 @@ from acpc.contract import (
     PairRequest,
     Perturbation,
     PerturbationSet,
-    PlanFrame,
     PlanStart,
     PoolCertificate,
     PoolRequest,
@@ -50,7 +49,7 @@ from acpc_client.inputs import Pair
 _MOMENT = (
     "proprio", "goal_proprio", "past_blocks", "cost_reduction", "endpoint_tolerance", "objective",
 )  # fmt: skip
-_SELECTION = ("elite_count", "weights", "coverage_goal", "kept_elites", "temperature")
+_SELECTION = ("elite_count", "weights", "kept_elites", "temperature")
 
 
 def views(options: ViewOptions) -> Views:
@@ -176,49 +175,12 @@ MESSAGE_TIMEOUT_S = 30.0
 def start(
     checkpoint: str | CheckpointRef, history: Array, goal: Array, **options: Unpack[CertifyOptions]
 ) -> pb.PlanStart:
-    """The first message of a session.
+    """The message that begins a moment of a session.
 
     Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
     """
     check_options(options, CertifyOptions)
     return message(PlanStart(**moment(checkpoint, history, goal, options, *_SELECTION)))
-
-
-def frame(history: Array, **moved: Any) -> pb.PlanRequest:  # noqa: ANN401 - the record's own
-    """The message that moves a session on, of the fields of a ``PlanFrame``.
-
-    Raises ArgumentError: An argument cannot be sent as it is.
-    """
-    return pb.PlanRequest(frame=message(PlanFrame(history=history, **moved)))
-
-
-# What a frame may change of a start.
-_WHOLE = ("past_blocks", "explicit_views", "proprio")
-_MOVING = {"request_id", "history", "goal", "goal_proprio", *_WHOLE}
-
-
-def frame_between(before: pb.PlanStart, after: pb.PlanStart) -> pb.PlanRequest | None:
-    """The message that moves a session from one start to another; None: they differ too much."""
-
-    def rest(start: pb.PlanStart) -> list[tuple[str, object]]:
-        return [(f.name, value) for f, value in start.ListFields() if f.name not in _MOVING]
-
-    old, new = before.history, after.history
-    if rest(before) != rest(after) or old.shape[1:] != new.shape[1:] or not new.shape[0]:
-        return None
-    each, count = len(new.data) // new.shape[0], new.shape[0]
-    most = min(old.shape[0], count - 1)
-    keep = next(k for k in range(most, -1, -1) if old.data.endswith(new.data[: k * each]))
-    newest = type(new)(
-        dtype=new.dtype, shape=[count - keep, *new.shape[1:]], data=new.data[keep * each :]
-    )
-    stays = before.goal == after.goal and before.goal_proprio == after.goal_proprio
-    moved = pb.PlanFrame(history=newest, keep=keep, goal=None if stays else after.goal)
-    whole = _WHOLE if stays else (*_WHOLE, "goal_proprio")
-    for given, value in after.ListFields():
-        if given.name in whole:
-            getattr(moved, given.name).CopyFrom(value)
-    return pb.PlanRequest(frame=moved)
 
 
 def pool(
@@ -241,7 +203,7 @@ def proposal(mean: Array, std: Array, candidates: int, seed: int) -> pb.PlanPool
 
 
 def started(answer: pb.PlanResponse | None) -> pb.PlanStarted:
-    """The answer to the first message. Raises MalformedAnswer: It is another one, or none."""
+    """The answer to a start. Raises MalformedAnswer: It is another one, or none."""
     if answer is None or answer.WhichOneof("message") != "started":
         raise MalformedAnswer("Plan: the stream did not begin with its receipt")
     return answer.started

@@ -16,6 +16,6 @@ if TYPE_CHECKING:
     )
     from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
     from acpc_client.transport.channel import Ending, Tls
-    from acpc_client.transport.session import EPISODE_S, GOODBYE_S, ReadAnswer, SessionBase
+    from acpc_client.transport.session import GOODBYE_S, ReadAnswer, SessionBase
 else:
     __getattr__, __dir__ = lazy_face(__name__)

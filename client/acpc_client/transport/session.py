@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-from acpc.contract import CoverageGoal, Receipt, bounds_of
+from acpc.contract import Receipt
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 from acpc_client.calls import diagnostics
 from acpc_client.errors import (
-    AcpcError,
-    ArgumentError,
-    DeadlineExceeded,
-    InvalidArgument,
-    ResourceExhausted,
     SessionClosed,
     Unavailable,
     extended,
@@ -31,11 +25,6 @@ ReadAnswer: TypeAlias = Callable[[pb.PlanResponse | None, pb.PlanRequest], T]
 REQUEST_ID_HEADER = "x-request-id"
 # How long a session waits for the server's goodbye before it hangs up.
 GOODBYE_S = 1.0
-# Share of the time for an answer that the draws of a pool may take, where the goal sets no limit:
-# the server does not know how long a message may take.
-DRAWING_SHARE = 0.7
-# What a stream that is kept for an episode may last beyond the time of its first session.
-EPISODE_S = 3600.0
 
 
 class SessionBase:
@@ -62,15 +51,8 @@ class SessionBase:
         self._message_timeout = (
             check_timeout(message_timeout) or transport.timeout or diagnostics.MESSAGE_TIMEOUT_S
         )
-        goal = self._first.start.coverage_goal
-        if start.HasField("coverage_goal") and not goal.HasField("time_limit"):
-            most = bounds_of(CoverageGoal)["time_limit"].le
-            limit = min(DRAWING_SHARE * self._message_timeout, most)
-            goal.time_limit.FromMilliseconds(max(1, int(1000 * limit)))
         self._receipt: Receipt | None = None
         self._iteration = 0
-        self._ends = 0.0  # when the stream's deadline passes
-        self._follows = True  # whether the server can move sessions, as far as is known
         self._why_closed = "it was not entered; use: with client.plan(...) as session"
 
     @property
@@ -88,13 +70,11 @@ class SessionBase:
             f"the planning session is not open: {self._why_closed}", request_id=self.request_id
         )
 
-    def _entered(self, answer: pb.PlanResponse | None) -> None:
-        self._moved(answer)
-        self._why_closed = ""
-
-    def _moved(self, answer: pb.PlanResponse | None, *_: pb.PlanRequest) -> Receipt:
-        """Keeps and returns the receipt in the answer to the session's start or to a frame."""
+    def _begun(self, answer: pb.PlanResponse | None, request: pb.PlanRequest) -> Receipt:
+        """Keeps and returns the receipt in the answer to a start."""
         self._receipt = read_answer(Receipt, diagnostics.started(answer).receipt)
+        self.elite_count = request.start.elite_count
+        self.kept_elites = request.start.kept_elites
         self._transport.contact.answered()
         return self._receipt
 
@@ -103,40 +83,9 @@ class SessionBase:
         """The answer to a pool."""
         return diagnostics.certificate(answer, request.pool.iteration)
 
-    def _frame_to(self, wanted: SessionBase) -> pb.PlanRequest | None:
-        """The message that moves this session to where another begins; None: it cannot be moved."""
-        wanted._follows = self._follows
-        expired = time.monotonic() + wanted._timeout >= self._ends
-        elsewhere = wanted._transport is not self._transport
-        if self._why_closed or expired or elsewhere or not self._follows:
-            return None
-        return diagnostics.frame_between(self._first.start, wanted._first.start)
-
-    def _adopt(self, wanted: SessionBase) -> None:
-        """Take the place of a session to whose moment this one was moved."""
-        self._first, self._message_timeout = wanted._first, wanted._message_timeout
-
-    def _unmoved(self, error: AcpcError, attempts: Attempts) -> float:
-        """Seconds until a stream is opened, after one that did not move.
-
-        Raises AcpcError: ``error``, where no time or no patience is left for another stream.
-        """
-        late = isinstance(error, DeadlineExceeded) and not error.reason
-        if late or isinstance(error, ArgumentError) or attempts.over():
-            raise error
-        # A frame that was rejected: a new stream tells whether the moment itself is.
-        self._follows = not isinstance(error, InvalidArgument)
-        if not isinstance(error, ResourceExhausted):
-            return 0.0
-        delay = attempts.after(error)
-        if delay is None:
-            raise error
-        return delay
-
     def _options(self, attempts: Attempts, lasting: float) -> dict[str, object]:
         """Options of the stream; an id that fits no header travels in the first message only."""
         timeout = (attempts.remaining() or 0.0) + lasting
-        self._ends = time.monotonic() + timeout
         fits = self.request_id.isascii() and self.request_id.isprintable()
         header = ((REQUEST_ID_HEADER, self.request_id),) if fits else ()
         return {"timeout": timeout, "metadata": header}

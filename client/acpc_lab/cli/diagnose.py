@@ -19,7 +19,6 @@ from acpc_lab.cli.parameters import (
     PLANNER,
     CemChoice,
     CheckpointChoice,
-    CoverageChoice,
     PlannerChoice,
     SummaryWeights,
     ViewChoice,
@@ -34,12 +33,10 @@ Input = Annotated[
 
 
 class Selection(enum.StrEnum):
-    """Choices of ``--require``: of the drawn views, or with confidence of all draws."""
+    """Choices of ``--require``."""
 
     TOP1 = "top1"
     ELITE = "elite"
-    CONFIDENT_TOP1 = "confident-top1"
-    CONFIDENT_ELITE = "confident-elite"
 
 
 MOMENT = ("past_blocks", "proprio", "goal_proprio")
@@ -85,17 +82,13 @@ def certify(
     predictor: CheckpointChoice,
     views: ViewChoice,
     planner: PlannerChoice,
-    coverage: CoverageChoice,
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None,
     weights: SummaryWeights = None,
     kept_elites: Annotated[int | None, sets(PlanStart, "kept_elites", panel=PLANNER)] = None,
     temperature: Annotated[float | None, sets(PlanStart, "temperature", panel=PLANNER)] = None,
     require: Annotated[
         Selection | None,
-        typer.Option(
-            help="Exit with 3 unless every view is certified, or unless the statement about all "
-            "draws of every shift holds."
-        ),
+        typer.Option(help="Exit with 3 unless every view is certified."),
     ] = None,
     junit: JunitOption = None,
     server: Server,
@@ -132,29 +125,20 @@ def certify(
         acpc certify --input pool.npz --checkpoint "$CHECKPOINT" \
             --shift gaussian_noise:0.02 --draws 20 --require top1 || exit 1
 
-    A few draws promise little about the others. With `--confidence`, `--coverage` or `--max-draws`
-    the server draws until it can say "with 95 % confidence at least 98 % of all draws leave the
-    winner unchanged", or that it cannot:
-
-        acpc certify --input pool.npz --checkpoint lewm-pusht \
-            --shift gaussian_noise:0.02,0.05,0.08 --confidence 0.95 --coverage 0.98 \
-            --require confident-top1
+    A few draws promise little about the others: the answer says how large a share of all draws may
+    still change the choice, with 95 % confidence. 149 certified draws show that it is below 2 %.
 
     **Exit codes**: 0 done, and certified where required; 3 `--require` was not met; 1 error;
     2 usage.
     """
-    if require in (Selection.ELITE, Selection.CONFIDENT_ELITE) and not elites:
+    if require is Selection.ELITE and not elites:
         raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
-    goal = coverage.goal
-    if require in (Selection.CONFIDENT_TOP1, Selection.CONFIDENT_ELITE) and goal is None:
-        raise typer.BadParameter(f"{require} needs --confidence", param_hint="--require")
     optional = (*MOMENT, "offsets", "infeasible")
     asked = _read(input, views, ("history", "candidates", "goal"), optional)
     asked |= planner.arguments() | given(numeric_mode=predictor.numeric_mode, elite_count=elites)
     asked |= given(weights=weights, kept_elites=kept_elites, temperature=temperature)
     with server.connect() as client:
-        certify_pool, named = client.certify_pool, predictor.named
-        result = answered("certificate", certify_pool, named, **asked, coverage_goal=goal)
+        result = answered("certificate", client.certify_pool, predictor.named, **asked)
     form.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
     if require is not None:
         _demand(_met(result.answer, require), f"--require {require}", predictor.checkpoint, junit)
@@ -246,10 +230,6 @@ def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:
-    """Tells whether ``require`` holds everywhere; not for an answer without views or statements."""
-    what = require.removeprefix("confident-")
-    found = [getattr(view, what) for view in answer.views]
-    if require == what:
-        return bool(found) and all(one is not None and one.certified for one in found)
-    shown = [getattr(statement, what) for statement in answer.coverage]
-    return bool(shown) and all(one is not None and one.holds for one in shown)
+    """Tells whether ``require`` holds everywhere; not for an answer without views."""
+    found = [getattr(view, require) for view in answer.views]
+    return bool(found) and all(one is not None and one.certified for one in found)

@@ -27,14 +27,13 @@ from acpc.contract import (
     check,
     from_json,
 )
-from acpc_client import CemBudget, CheckpointRef, CoverageGoal, DatasetAnchors, Objective
+from acpc_client import CemBudget, CheckpointRef, DatasetAnchors, Objective
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
 from acpc_lab.cli.options import Shifts, given, read_grid, read_numbers
 
 VIEWS = "Views of the history"
 PLANNER = "Planner"
-COVERAGE = "Statement about all draws, made with any of these"
 _BUDGET = ("candidates", "elites", "iterations", "horizon")
 G = TypeVar("G")
 
@@ -202,23 +201,6 @@ class PlannerChoice:
     def arguments(self) -> dict[str, Any]:
         """Returns the given options as arguments of the client's calls."""
         return given(**vars(self))
-
-
-@dataclass(frozen=True, kw_only=True)
-@sets_fields(
-    CoverageGoal,
-    *("confidence", "coverage", "max_draws", "one_look", "time_limit"),
-    panel=COVERAGE,
-    one_look="--one-look",
-)
-class CoverageChoice:
-    """The statement to make about all draws; none where no option is given."""
-
-    @property
-    def goal(self) -> CoverageGoal | None:
-        """The goal of the statement; None where no option is given."""
-        options = given(**vars(self))
-        return CoverageGoal(**options) if options else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from acpc_client import (
     AnchorSet,
     Checkpoint,
     DatasetFile,
+    DrawsBound,
     Operation,
     PairComparison,
     PairedPlan,
@@ -160,14 +161,15 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         both("clean gap that the bounds must not close", gaps.top1, gaps.elite)
     for held in answer.certified_severities:
         both(f"largest certified severity of {held.kind}", held.top1, held.elite)
-    for statement in answer.coverage:
-        for finding in (statement.top1, statement.elite):
-            if finding is not None:
-                line(f"{finding.sentence} Proven for {finding.certified} of {finding.draws}.")
-    for held in answer.certified_severities if answer.coverage else ():
-        what = f"largest severity of {held.kind} with confidence"
-        both(what, held.confident_top1, held.confident_elite)
+    _may_change("winner", answer.top1_may_change, shifts)
+    _may_change("elite set", answer.elite_may_change, shifts)
     receipt(answer.receipt)
+
+
+def _may_change(what: str, bounds: Sequence[DrawsBound], shifts: Sequence[Perturbation]) -> None:
+    """One line per random shift: how often its draws may change the choice."""
+    for bound in bounds:
+        line(f"{what}, {shifts[bound.spec_index]}: {bound}")
 
 
 def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
@@ -195,6 +197,7 @@ def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
         top1 = cell(min(gaps.top1 for gaps in answer.clean_gaps))
         elite = cell(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
         line(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+    _may_change("plan", answer.plan_may_change, shifts)
     receipt(answer.receipt)
 
 

@@ -23,10 +23,6 @@ The session has the solver's model, inputs and objective, and an iCEM's ``kept_e
 server would select otherwise than the solver, the iteration's certificate counts for nothing. The
 hook cannot change the solver's iterations: the caller decides, after ``solve``, what to do with a
 plan that is not certified.
-
-With ``coverage_goal=CoverageGoal(pools=30)`` (the solver's n_steps) among the session's options,
-each ``certificate.coverage`` bounds the share of all draws that leave the iteration's choice
-unchanged, and its ``step`` that of all iterations so far.
 """
 
 from __future__ import annotations
@@ -126,24 +122,10 @@ class CemCertificates(SolverHook):
         self._environments: Sequence[int] | None = None
         self._solving: Any = None
         self._first_row = self._planned = 0
-        self._keeps = False
-        self._kept: dict[int, PlanSession] = {}
-
-    def __enter__(self) -> CemCertificates:
-        """Begins an episode: its solves keep their streams where ``Policy`` would keep one."""
-        self._keeps = True
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._keeps = False
-        self._close_sessions()
-        while self._kept:
-            self._kept.popitem()[1].close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies the answers, and no session."""
-        fresh = {"_sessions": [], "_kept": {}, "_keeps": False, "_solving": None}
-        return {**vars(self), **fresh, "_environments": None}
+        return {**vars(self), "_sessions": [], "_solving": None, "_environments": None}
 
     @contextmanager
     def around(self, solver: Solver, rows: dict[int, dict[str, Any]]) -> Iterator[None]:
@@ -245,10 +227,7 @@ class CemCertificates(SolverHook):
             session = self._open_session(env)
             if self._on_error == "deny" and (known := self._breaker.error):
                 return known
-            left = self._left()
-            if self._keeps or left is not None:
-                return session.enter_after(self._kept.pop(env, None), timeout=left)
-            return session.__enter__()
+            return session.enter(timeout=self._left())
         except AcpcError as error:
             return self._denied(error)
 
@@ -330,12 +309,8 @@ class CemCertificates(SolverHook):
         return None if mean else int(self._solving.n_steps) - 1
 
     def _close_sessions(self) -> None:
-        for row, session in enumerate(self._sessions):
-            if not isinstance(session, PlanSession):
-                continue
-            if self._keeps:
-                self._kept[self._environment(row)] = session
-            else:
+        for session in self._sessions:
+            if isinstance(session, PlanSession):
                 session.close()
         self._first_row += len(self._sessions)
         self._sessions = []

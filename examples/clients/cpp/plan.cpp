@@ -44,25 +44,16 @@ bool asked(Stream& stream, const acpc::v1::PlanRequest& request, acpc::v1::PlanR
   return stream.Write(request) && stream.Read(&answer);
 }
 
-acpc::v1::PlanRequest started(const std::string& checkpoint) {
+/// A moment of the planner: what the camera shows now, the goal, and what may change.
+acpc::v1::PlanRequest started(const std::string& checkpoint, unsigned char grey) {
   acpc::v1::PlanRequest request;
   acpc::v1::PlanStart& start = *request.mutable_start();
   start.mutable_checkpoint()->set_name(checkpoint);
-  *start.mutable_history() = frames({kHistory, kSide, kSide, 3}, 128);
+  *start.mutable_history() = frames({kHistory, kSide, kSide, 3}, grey);
   *start.mutable_past_blocks() = blocks(kHistory - 1, 0);
   *start.mutable_goal()->mutable_frame() = frames({kSide, kSide, 3}, 64);
   start.mutable_perturbations()->add_specs()->mutable_gaussian_noise()->set_sigma(0.08);
   start.set_elite_count(8);
-  return request;
-}
-
-/// The next camera frame; the server keeps what it has encoded of the others.
-acpc::v1::PlanRequest moved(unsigned char grey) {
-  acpc::v1::PlanRequest request;
-  acpc::v1::PlanFrame& frame = *request.mutable_frame();
-  *frame.mutable_history() = frames({1, kSide, kSide, 3}, grey);
-  frame.set_keep(kHistory - 1);
-  *frame.mutable_past_blocks() = blocks(kHistory - 1, 0);
   return request;
 }
 
@@ -93,10 +84,10 @@ int main(int argc, char** argv) {
   auto stream = stub->Plan(&context);
 
   acpc::v1::PlanResponse answer;
-  bool open = asked(*stream, started(argv[1]), answer);
+  bool open = true;
   for (int step = 0; open && step < kSteps; ++step) {
     const auto began = std::chrono::steady_clock::now();
-    if (step > 0) open = asked(*stream, moved(128 + step), answer);
+    open = asked(*stream, started(argv[1], 128 + step), answer);
     for (int iteration = 0; open && iteration < kPools; ++iteration)
       open = asked(*stream, pool(iteration), answer);
     if (!open) break;

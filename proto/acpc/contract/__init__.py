@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from acpc.contract.answers import (
         CertifiedSeverity,
         CleanGaps,
+        DrawsBound,
         ErrorDrift,
         PairComparison,
         PairedIteration,
@@ -45,16 +46,6 @@ if TYPE_CHECKING:
         Perturbation,
         grids,
         read_spec,
-    )
-    from acpc.contract.coverage import (
-        CoverageFinding,
-        CoverageGoal,
-        CoverageOutcome,
-        CoverageStatement,
-        CoverageStop,
-        DistanceTerm,
-        Objective,
-        StepCoverage,
     )
     from acpc.contract.enums import (
         AnchorSample,
@@ -114,7 +105,6 @@ if TYPE_CHECKING:
         OwnPool,
         PairedRequest,
         PairRequest,
-        PlanFrame,
         PlannerMoment,
         PlanStart,
         PoolRequest,
@@ -122,6 +112,7 @@ if TYPE_CHECKING:
         Views,
     )
     from acpc.contract.normal_form import digested, resolved
+    from acpc.contract.objective import DistanceTerm, Objective
     from acpc.contract.optional import load_lab, load_optional
     from acpc.contract.perturbations import (
         Brightness,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from acpc.arrays import NDArray
-from acpc.contract.coverage import CoverageStatement
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
 from acpc.contract.record import Columns, Record, Tabular, columns_of
@@ -175,16 +175,40 @@ class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
         kind: Field name of the kind in the contract, for example ``"gaussian_noise"``.
         top1: For the winner.
         elite: For the elite set.
-        confident_top1: With a coverage goal, the largest up to which the statement about the winner
-            holds, all of them together at its confidence; None: not even at the mildest.
-        confident_elite: The same for the elite set.
     """
 
     kind: str
     top1: float | None
     elite: float | None
-    confident_top1: float | None = None
-    confident_elite: float | None = None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class DrawsBound(Record, Wire[pb.DrawsBound]):
+    """How large a share of all draws of a random perturbation may change a choice.
+
+    The exact bound of Clopper and Pearson from the draws of one answer, with 95 % confidence, for
+    this choice on this history, where neither was chosen after a look at these draws. It says
+    nothing of other histories, pools or perturbations.
+
+    Attributes:
+        spec_index: Index into the perturbations.
+        draws: Independent draws of it in this answer.
+        uncertified: Those whose choice is not certified.
+        share: At most this share of all draws may change the choice, in (0, 1]; 1 where none of
+            the draws is certified.
+    """
+
+    spec_index: int
+    draws: int
+    uncertified: int
+    share: float
+
+    def __str__(self) -> str:
+        """The bound in words."""
+        return (
+            f"at most {math.ceil(1000 * self.share) / 10:g} % of all draws may change it "
+            f"({self.uncertified} of {self.draws} not certified; 95 % confidence)"
+        )
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -199,9 +223,11 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         top1_certified_fraction: Fraction of views whose winner provably cannot change.
         elite_certified_fraction: The same for the elite set.
         clean_gaps: What the bounds are held against; None from a server that does not tell.
-        coverage: With a coverage goal, a statement for each perturbation about all its draws.
         softmax_mean: With a temperature, the softmax mean of the clean costs, float64 (H, block
             width), over the elite set where there is one; None without.
+        top1_may_change: For each perturbation that is random, how often its draws may change the
+            winner, with 95 % confidence.
+        elite_may_change: The same for the elite set; empty without an elite count.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -215,8 +241,9 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     receipt: Receipt
     timing: Timing = field(default_factory=Timing)
     clean_gaps: CleanGaps | None = None
-    coverage: tuple[CoverageStatement, ...] = ()
     softmax_mean: Values | None = None
+    top1_may_change: tuple[DrawsBound, ...] = ()
+    elite_may_change: tuple[DrawsBound, ...] = ()
 
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""
@@ -327,6 +354,8 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
         views: One per view, spec-major, then draw.
         clean_gaps: Of the clean run, one per CEM iteration.
         clean_choices: The same, where the request asks for choices.
+        plan_may_change: For each perturbation that is random, how often its draws may change the
+            plan, with 95 % confidence.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -336,6 +365,7 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     timing: Timing = field(default_factory=Timing)
     clean_gaps: tuple[CleanGaps, ...] = ()
     clean_choices: tuple[PoolChoice, ...] = ()
+    plan_may_change: tuple[DrawsBound, ...] = ()
 
     def table(self) -> Columns:
         """Returns a row per view: certified or not, first divergence, and the regret of it."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
-from acpc.contract.coverage import CoverageGoal, Objective
 from acpc.contract.enums import CemReturn, CostReduction, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Codec, Wire
+from acpc.contract.objective import Objective
 from acpc.contract.plain import to_plain
 from acpc.contract.requests import (
     MAX_HORIZON,
     MAX_REQUEST_ID,
-    MAX_VIEWS,
     CemBudget,
     CheckpointRef,
     PerturbationSet,
@@ -199,14 +198,12 @@ class PlannerMoment(_Moment):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
-    """Opens a planning session: a planner's moment, and the certificates it asks for.
+    """Begins a moment of a planning session: a planner's moment, and the certificates it asks for.
 
     Attributes:
         elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
         weights: Horizon weights of the ACPC summaries, one per step, not negative, summing to 1;
             empty: 1/H.
-        coverage_goal: Also draw until a statement about all draws can be made; needs perturbations.
-            None: nothing is drawn but what they ask for.
         kept_elites: How many of the lowest candidates the next pool keeps, as iCEM does; certified
             with the elite set, and at most its size; 0: none.
         temperature: Of a softmax update as MPPI's, in the units of the costs, above 0: bounds how
@@ -215,83 +212,16 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
-    coverage_goal: CoverageGoal | None = None
     kept_elites: int = bounded(0, ge=0, le=UINT32)
     temperature: float | None = bounded(None, gt=0)
 
     def check_rules(self) -> None:
-        """A goal has a law to draw from, and not too many views to draw; elites are kept."""
+        """What is kept is elite."""
         super().check_rules()
         if self.kept_elites > self.elite_count:
             raise ArgumentError(
                 "kept_elites", f"found {self.kept_elites} of {self.elite_count} elites, keep fewer"
             )
-        if self.coverage_goal is None:
-            return
-        if not isinstance(self.views, PerturbationSet):
-            raise ArgumentError(
-                "coverage_goal",
-                "explicit views are no draws of a perturbation; give perturbations, or no goal",
-            )
-        most = MAX_VIEWS // len(self.views.specs)
-        if self.coverage_goal.max_draws > most:
-            raise ArgumentError(
-                "coverage_goal.max_draws",
-                f"found {self.coverage_goal.max_draws} of {len(self.views.specs)} specs, wanted at "
-                f"most {most}: {MAX_VIEWS} views in all",
-            )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlanFrame(Request, Wire[pb.PlanFrame]):
-    """Moves a planning session to the planner's next moment.
-
-    Attributes:
-        history: Clean frames that follow the kept ones, uint8 (n, height, width, 3), n >= 1.
-        keep: How many of the session's latest frames stay, ahead of these.
-        past_blocks: Normalised blocks that leave the earlier frames, float32 (h - 1, block width),
-            h = keep + n; None when h is 1.
-        goal: As of the start; None: the one before.
-        goal_proprio: That of a goal frame which is given here.
-        proprio: Where the start has it: that of all frames of the new history, (h, width).
-        explicit_views: Where the start has views of the caller's: those of the new history, uint8
-            (views, h, height, width, 3).
-    """
-
-    history: Array = frames("n, height, width, 3")
-    keep: int = bounded(0, ge=0, le=UINT32)
-    past_blocks: Array | None = floats("h - 1, block width", None)
-    goal: Goal | None = None
-    goal_proprio: Array | None = floats("proprio width", None)
-    proprio: Array | None = floats("h, proprio width", None)
-    explicit_views: Array | None = frames("views, h, height, width, 3", None)
-
-    def after(self, before: PlanStart) -> PlanStart:
-        """The start of a new session at this moment.
-
-        Raises ArgumentError: It does not follow ``before``.
-        """
-        kept = len(before.history)
-        if self.keep > kept:
-            raise ArgumentError("keep", f"found {self.keep}, but the session has {kept} frames")
-        _check_same("history", self.history.shape[1:], before.history.shape[1:])
-        drawn = isinstance(before.views, PerturbationSet)
-        if drawn != (self.explicit_views is None):
-            wanted = "none" if drawn else "those of the new history"
-            raise ArgumentError("explicit_views", f"wanted {wanted}, as the start had")
-        if self.goal is None and self.goal_proprio is not None:
-            raise ArgumentError("goal_proprio", "is there without a goal; give its frame too")
-        moved = replace(
-            before,
-            history=np.concatenate([before.history[kept - self.keep :], self.history]),
-            past_blocks=self.past_blocks,
-            goal=before.goal if self.goal is None else self.goal,
-            goal_proprio=before.goal_proprio if self.goal is None else self.goal_proprio,
-            proprio=self.proprio,
-            views=before.views if drawn else self.explicit_views,
-        )
-        moved.check_rules()
-        return moved
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

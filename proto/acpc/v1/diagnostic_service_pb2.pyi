@@ -8,7 +8,6 @@ from acpc.v1 import receipt_pb2 as _receipt_pb2
 from acpc.v1 import tensor_pb2 as _tensor_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -65,74 +64,6 @@ NORM_L2: Norm.ValueType  # 1
 NORM_L1: Norm.ValueType  # 2
 """The weighted sum of absolute values."""
 Global___Norm: _TypeAlias = Norm  # noqa: Y015
-
-class _CoverageOutcome:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _CoverageOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoverageOutcome.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    COVERAGE_OUTCOME_UNSPECIFIED: _CoverageOutcome.ValueType  # 0
-    COVERAGE_OUTCOME_HOLDS: _CoverageOutcome.ValueType  # 1
-    """Shown: at least this share leaves the choice unchanged."""
-    COVERAGE_OUTCOME_FAILS: _CoverageOutcome.ValueType  # 2
-    """Refuted: a smaller share does."""
-    COVERAGE_OUTCOME_UNDECIDED: _CoverageOutcome.ValueType  # 3
-    """Neither."""
-
-class CoverageOutcome(_CoverageOutcome, metaclass=_CoverageOutcomeEnumTypeWrapper):
-    """What draws say of a statement."""
-
-COVERAGE_OUTCOME_UNSPECIFIED: CoverageOutcome.ValueType  # 0
-COVERAGE_OUTCOME_HOLDS: CoverageOutcome.ValueType  # 1
-"""Shown: at least this share leaves the choice unchanged."""
-COVERAGE_OUTCOME_FAILS: CoverageOutcome.ValueType  # 2
-"""Refuted: a smaller share does."""
-COVERAGE_OUTCOME_UNDECIDED: CoverageOutcome.ValueType  # 3
-"""Neither."""
-Global___CoverageOutcome: _TypeAlias = CoverageOutcome  # noqa: Y015
-
-class _CoverageStop:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
-
-class _CoverageStopEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CoverageStop.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
-    COVERAGE_STOP_UNSPECIFIED: _CoverageStop.ValueType  # 0
-    COVERAGE_STOP_DECIDED: _CoverageStop.ValueType  # 1
-    """The statement is shown or refuted."""
-    COVERAGE_STOP_EXACT: _CoverageStop.ValueType  # 2
-    """The perturbation is not random: one view stands for all draws."""
-    COVERAGE_STOP_MAX_DRAWS: _CoverageStop.ValueType  # 3
-    """max_draws were drawn."""
-    COVERAGE_STOP_OUT_OF_REACH: _CoverageStop.ValueType  # 4
-    """max_draws would not suffice even if no further draw changed the choice."""
-    COVERAGE_STOP_DEADLINE: _CoverageStop.ValueType  # 5
-    """The deadline, or time_limit."""
-    COVERAGE_STOP_BUSY: _CoverageStop.ValueType  # 6
-    """The server had no room for more draws."""
-    COVERAGE_STOP_SPENT: _CoverageStop.ValueType  # 7
-    """The session has had the pools that share the error."""
-
-class CoverageStop(_CoverageStop, metaclass=_CoverageStopEnumTypeWrapper):
-    """Why drawing ended."""
-
-COVERAGE_STOP_UNSPECIFIED: CoverageStop.ValueType  # 0
-COVERAGE_STOP_DECIDED: CoverageStop.ValueType  # 1
-"""The statement is shown or refuted."""
-COVERAGE_STOP_EXACT: CoverageStop.ValueType  # 2
-"""The perturbation is not random: one view stands for all draws."""
-COVERAGE_STOP_MAX_DRAWS: CoverageStop.ValueType  # 3
-"""max_draws were drawn."""
-COVERAGE_STOP_OUT_OF_REACH: CoverageStop.ValueType  # 4
-"""max_draws would not suffice even if no further draw changed the choice."""
-COVERAGE_STOP_DEADLINE: CoverageStop.ValueType  # 5
-"""The deadline, or time_limit."""
-COVERAGE_STOP_BUSY: CoverageStop.ValueType  # 6
-"""The server had no room for more draws."""
-COVERAGE_STOP_SPENT: CoverageStop.ValueType  # 7
-"""The session has had the pools that share the error."""
-Global___CoverageStop: _TypeAlias = CoverageStop  # noqa: Y015
 
 class _CemReturn:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -551,78 +482,6 @@ class Goal(_message.Message):
 Global___Goal: _TypeAlias = Goal  # noqa: Y015
 
 @_typing.final
-class CoverageGoal(_message.Message):
-    """What a statement about all draws of a perturbation has to say, and how long
-    the server may draw for it: "with this confidence at least this share of the
-    draws leaves the winner (the elite set) unchanged".
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CONFIDENCE_FIELD_NUMBER: _builtins.int
-    COVERAGE_FIELD_NUMBER: _builtins.int
-    MAX_DRAWS_FIELD_NUMBER: _builtins.int
-    ONE_LOOK_FIELD_NUMBER: _builtins.int
-    POOLS_FIELD_NUMBER: _builtins.int
-    TIME_LIMIT_FIELD_NUMBER: _builtins.int
-    confidence: _builtins.float
-    """Range: (0.5, 1); default 0.95."""
-    coverage: _builtins.float
-    """Share of the draws of a perturbation that leave the choice unchanged.
-    Range: (0.5, 1); default 0.98.
-    """
-    max_draws: _builtins.int
-    """Draws of each perturbation at most; times the perturbations at most 4096,
-    and enough to show the coverage where no draw changes the choice.
-    Range: 1 to 4096; default 1000.
-    """
-    one_look: _builtins.bool
-    """Draw max_draws and look once (exact Clopper-Pearson bounds), rather than
-    stop as soon as the statement can be made.
-    """
-    pools: _builtins.int
-    """Pools that share the error, each an equal part, so that the statements hold
-    for all of them together. Zero: CertifyPool has one; in a Plan session the
-    k-th pool has the share 6 / (pi^2 k^2), whatever their number.
-    Range: 0 to 10000; default 0.
-    """
-    @_builtins.property
-    def time_limit(self) -> _duration_pb2.Duration:
-        """Longest that the draws of one pool may take. Absent: as long as the call's
-        deadline leaves room to answer.
-        Range: (0, 300] seconds.
-        """
-
-    def __init__(
-        self,
-        *,
-        confidence: _builtins.float | None = ...,
-        coverage: _builtins.float | None = ...,
-        max_draws: _builtins.int | None = ...,
-        one_look: _builtins.bool = ...,
-        pools: _builtins.int = ...,
-        time_limit: _duration_pb2.Duration | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_coverage", b"_coverage", "_max_draws", b"_max_draws", "confidence", b"confidence", "coverage", b"coverage", "max_draws", b"max_draws", "time_limit", b"time_limit"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_coverage", b"_coverage", "_max_draws", b"_max_draws", "confidence", b"confidence", "coverage", b"coverage", "max_draws", b"max_draws", "one_look", b"one_look", "pools", b"pools", "time_limit", b"time_limit"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
-    _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
-    _WhichOneofReturnType__coverage: _TypeAlias = _typing.Literal["coverage"]  # noqa: Y015
-    _WhichOneofArgType__coverage: _TypeAlias = _typing.Literal["_coverage", b"_coverage"]  # noqa: Y015
-    _WhichOneofReturnType__max_draws: _TypeAlias = _typing.Literal["max_draws"]  # noqa: Y015
-    _WhichOneofArgType__max_draws: _TypeAlias = _typing.Literal["_max_draws", b"_max_draws"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__confidence) -> _WhichOneofReturnType__confidence | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage) -> _WhichOneofReturnType__coverage | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_draws) -> _WhichOneofReturnType__max_draws | None: ...
-
-Global___CoverageGoal: _TypeAlias = CoverageGoal  # noqa: Y015
-
-@_typing.final
 class CertifyPoolRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -639,7 +498,6 @@ class CertifyPoolRequest(_message.Message):
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
-    COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     PROPRIO_FIELD_NUMBER: _builtins.int
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
@@ -706,12 +564,6 @@ class CertifyPoolRequest(_message.Message):
         """
 
     @_builtins.property
-    def coverage_goal(self) -> Global___CoverageGoal:
-        """Also draw until a statement about all draws can be made. Needs
-        perturbations; absent: nothing is drawn but what they ask for.
-        """
-
-    @_builtins.property
     def proprio(self) -> _tensor_pb2.Tensor:
         """Normalised proprioception of the history's frames, float32 (h, width), for
         checkpoints whose frames come with it (ModelCard.proprio_dim).
@@ -751,7 +603,6 @@ class CertifyPoolRequest(_message.Message):
         endpoint_tolerance: _builtins.float = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
-        coverage_goal: Global___CoverageGoal | None = ...,
         proprio: _tensor_pb2.Tensor | None = ...,
         goal_proprio: _tensor_pb2.Tensor | None = ...,
         objective: Global___Objective | None = ...,
@@ -760,9 +611,9 @@ class CertifyPoolRequest(_message.Message):
         offsets: _tensor_pb2.Tensor | None = ...,
         infeasible: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "infeasible", b"infeasible", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "candidates", b"candidates", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "infeasible", b"infeasible", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "offsets", b"offsets", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
@@ -790,8 +641,9 @@ class CertifyPoolResponse(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
     CLEAN_GAPS_FIELD_NUMBER: _builtins.int
-    COVERAGE_FIELD_NUMBER: _builtins.int
     SOFTMAX_MEAN_FIELD_NUMBER: _builtins.int
+    TOP1_MAY_CHANGE_FIELD_NUMBER: _builtins.int
+    ELITE_MAY_CHANGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
@@ -831,16 +683,18 @@ class CertifyPoolResponse(_message.Message):
         """What the bounds are held against."""
 
     @_builtins.property
-    def coverage(self) -> _containers.RepeatedCompositeFieldContainer[Global___CoverageStatement]:
-        """One for each spec, with coverage_goal. The draws behind them are counted,
-        not answered one by one.
-        """
-
-    @_builtins.property
     def softmax_mean(self) -> _tensor_pb2.Tensor:
         """With temperature: the softmax mean of the clean costs, float64 (H, block
         width); over the elite set where elite_count is given.
         """
+
+    @_builtins.property
+    def top1_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
+        """One for each spec that is random: how often its draws may change the winner."""
+
+    @_builtins.property
+    def elite_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
+        """The same for the elite set; empty without elite_count."""
 
     def __init__(
         self,
@@ -856,170 +710,59 @@ class CertifyPoolResponse(_message.Message):
         receipt: _receipt_pb2.Receipt | None = ...,
         timing: _receipt_pb2.Timing | None = ...,
         clean_gaps: Global___CleanGaps | None = ...,
-        coverage: _abc.Iterable[Global___CoverageStatement] | None = ...,
         softmax_mean: _tensor_pb2.Tensor | None = ...,
+        top1_may_change: _abc.Iterable[Global___DrawsBound] | None = ...,
+        elite_may_change: _abc.Iterable[Global___DrawsBound] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "softmax_mean", b"softmax_mean", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "coverage", b"coverage", "elite_certified_fraction", b"elite_certified_fraction", "receipt", b"receipt", "request_id", b"request_id", "softmax_mean", b"softmax_mean", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "elite_certified_fraction", b"elite_certified_fraction", "elite_may_change", b"elite_may_change", "receipt", b"receipt", "request_id", b"request_id", "softmax_mean", b"softmax_mean", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "top1_may_change", b"top1_may_change", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CertifyPoolResponse: _TypeAlias = CertifyPoolResponse  # noqa: Y015
 
 @_typing.final
-class CoverageStatement(_message.Message):
-    """About all draws of one perturbation, from the draws that were made."""
+class DrawsBound(_message.Message):
+    """How large a share of all draws of a perturbation may change a choice, from
+    the draws of one answer: n independent ones, of which k are not certified.
+    The bound is the exact one of Clopper and Pearson, the 0.95 quantile of
+    Beta(k + 1, n - k), rounded up; 1 where k = n. It holds with a confidence of
+    95 % for this choice, history and perturbation, where none of them was chosen
+    after a look at these draws. It says nothing of other histories, pools or
+    perturbations, nor that the draws beyond do change the choice: they are the
+    ones that are not proven to leave it.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_INDEX_FIELD_NUMBER: _builtins.int
-    TOP1_FIELD_NUMBER: _builtins.int
-    ELITE_FIELD_NUMBER: _builtins.int
-    FIRST_DRAW_FIELD_NUMBER: _builtins.int
-    CONFIDENCE_FIELD_NUMBER: _builtins.int
-    COVERAGE_FIELD_NUMBER: _builtins.int
-    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
+    DRAWS_FIELD_NUMBER: _builtins.int
+    UNCERTIFIED_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
     spec_index: _builtins.int
     """Which spec of the request, from 0."""
-    first_draw: _builtins.int
-    """Index of the first draw; the others follow it, under the request's seed."""
-    confidence: _builtins.float
-    """Of this pool's statements, each by itself: one minus its share of the error."""
-    coverage: _builtins.float
-    """As asked for."""
-    assumptions: _builtins.str
-    """What the statement takes for granted, in words."""
-    @_builtins.property
-    def top1(self) -> Global___CoverageFinding:
-        """Of the winner."""
-
-    @_builtins.property
-    def elite(self) -> Global___CoverageFinding:
-        """Of the elite set; absent without elite_count."""
-
-    @_builtins.property
-    def step(self) -> Global___StepCoverage:
-        """Of all pools of the session so far; absent outside Plan."""
-
+    draws: _builtins.int
+    """Its draws n in this answer."""
+    uncertified: _builtins.int
+    """Those k whose choice is not certified."""
+    share: _builtins.float
+    """At most this share of all draws may change the choice, in (0, 1]."""
     def __init__(
         self,
         *,
         spec_index: _builtins.int = ...,
-        top1: Global___CoverageFinding | None = ...,
-        elite: Global___CoverageFinding | None = ...,
-        first_draw: _builtins.int = ...,
-        confidence: _builtins.float = ...,
-        coverage: _builtins.float = ...,
-        assumptions: _builtins.str = ...,
-        step: Global___StepCoverage | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["elite", b"elite", "step", b"step", "top1", b"top1"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "confidence", b"confidence", "coverage", b"coverage", "elite", b"elite", "first_draw", b"first_draw", "spec_index", b"spec_index", "step", b"step", "top1", b"top1"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CoverageStatement: _TypeAlias = CoverageStatement  # noqa: Y015
-
-@_typing.final
-class CoverageFinding(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    OUTCOME_FIELD_NUMBER: _builtins.int
-    DRAWS_FIELD_NUMBER: _builtins.int
-    CHANGED_FIELD_NUMBER: _builtins.int
-    CERTIFIED_FIELD_NUMBER: _builtins.int
-    NEAR_TIES_FIELD_NUMBER: _builtins.int
-    LOWER_FIELD_NUMBER: _builtins.int
-    UPPER_FIELD_NUMBER: _builtins.int
-    STOP_FIELD_NUMBER: _builtins.int
-    LOOKS_FIELD_NUMBER: _builtins.int
-    SENTENCE_FIELD_NUMBER: _builtins.int
-    outcome: Global___CoverageOutcome.ValueType
-    """Whether the statement holds."""
-    draws: _builtins.int
-    """Draws that were looked at."""
-    changed: _builtins.int
-    """Those under which the choice, computed again, is another one."""
-    certified: _builtins.int
-    """Those under which it provably is not (Prop. fixed-pool-certificates)."""
-    near_ties: _builtins.int
-    """Unchanged ones whose choice endpoint_tolerance, where zero a tie, leaves
-    open.
-    """
-    lower: _builtins.float
-    """At this confidence at least this share of draws leaves the choice unchanged."""
-    upper: _builtins.float
-    """At this confidence at most this share does."""
-    stop: Global___CoverageStop.ValueType
-    """Why drawing ended."""
-    looks: _builtins.int
-    """Times it was looked whether the statement can be made."""
-    sentence: _builtins.str
-    """The statement in words."""
-    def __init__(
-        self,
-        *,
-        outcome: Global___CoverageOutcome.ValueType = ...,
         draws: _builtins.int = ...,
-        changed: _builtins.int = ...,
-        certified: _builtins.int = ...,
-        near_ties: _builtins.int = ...,
-        lower: _builtins.float = ...,
-        upper: _builtins.float = ...,
-        stop: Global___CoverageStop.ValueType = ...,
-        looks: _builtins.int = ...,
-        sentence: _builtins.str = ...,
+        uncertified: _builtins.int = ...,
+        share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified", b"certified", "changed", b"changed", "draws", b"draws", "looks", b"looks", "lower", b"lower", "near_ties", b"near_ties", "outcome", b"outcome", "sentence", b"sentence", "stop", b"stop", "upper", b"upper"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draws", b"draws", "share", b"share", "spec_index", b"spec_index", "uncertified", b"uncertified"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___CoverageFinding: _TypeAlias = CoverageFinding  # noqa: Y015
-
-@_typing.final
-class StepCoverage(_message.Message):
-    """The statements of a session's pools taken together: with the confidence that
-    was asked for, all of them are right.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    POOL_FIELD_NUMBER: _builtins.int
-    CONFIDENCE_FIELD_NUMBER: _builtins.int
-    TOP1_FIELD_NUMBER: _builtins.int
-    ELITE_FIELD_NUMBER: _builtins.int
-    SENTENCE_FIELD_NUMBER: _builtins.int
-    pool: _builtins.int
-    """Which pool of the session this one is, from 1."""
-    confidence: _builtins.float
-    """Of all statements together, as asked for."""
-    top1: Global___CoverageOutcome.ValueType
-    """Holds where it holds in every pool so far, fails where it fails in one."""
-    elite: Global___CoverageOutcome.ValueType
-    """The same for the elite set; unspecified without elite_count."""
-    sentence: _builtins.str
-    """In words."""
-    def __init__(
-        self,
-        *,
-        pool: _builtins.int = ...,
-        confidence: _builtins.float = ...,
-        top1: Global___CoverageOutcome.ValueType = ...,
-        elite: Global___CoverageOutcome.ValueType = ...,
-        sentence: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confidence", b"confidence", "elite", b"elite", "pool", b"pool", "sentence", b"sentence", "top1", b"top1"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___StepCoverage: _TypeAlias = StepCoverage  # noqa: Y015
+Global___DrawsBound: _TypeAlias = DrawsBound  # noqa: Y015
 
 @_typing.final
 class CleanGaps(_message.Message):
@@ -1230,8 +973,6 @@ class CertifiedSeverity(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     TOP1_FIELD_NUMBER: _builtins.int
     ELITE_FIELD_NUMBER: _builtins.int
-    CONFIDENT_TOP1_FIELD_NUMBER: _builtins.int
-    CONFIDENT_ELITE_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """Field name of the kind in PerturbationSpec, for example "gaussian_noise";
     of a registered perturbation, the name it is registered under.
@@ -1240,38 +981,21 @@ class CertifiedSeverity(_message.Message):
     """Absent when even the mildest severity has an uncertified draw."""
     elite: _builtins.float
     """The same for the elite set."""
-    confident_top1: _builtins.float
-    """With coverage_goal, the largest severity up to which the statement about the
-    winner holds, all of them together at its confidence; absent: not even at
-    the mildest.
-    """
-    confident_elite: _builtins.float
-    """The same for the elite set."""
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
         top1: _builtins.float | None = ...,
         elite: _builtins.float | None = ...,
-        confident_top1: _builtins.float | None = ...,
-        confident_elite: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite", "_confident_top1", b"_confident_top1", "_elite", b"_elite", "_top1", b"_top1", "confident_elite", b"confident_elite", "confident_top1", b"confident_top1", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "_top1", b"_top1", "elite", b"elite", "top1", b"top1"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite", "_confident_top1", b"_confident_top1", "_elite", b"_elite", "_top1", b"_top1", "confident_elite", b"confident_elite", "confident_top1", b"confident_top1", "elite", b"elite", "kind", b"kind", "top1", b"top1"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_elite", b"_elite", "_top1", b"_top1", "elite", b"elite", "kind", b"kind", "top1", b"top1"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__confident_elite: _TypeAlias = _typing.Literal["confident_elite"]  # noqa: Y015
-    _WhichOneofArgType__confident_elite: _TypeAlias = _typing.Literal["_confident_elite", b"_confident_elite"]  # noqa: Y015
-    _WhichOneofReturnType__confident_top1: _TypeAlias = _typing.Literal["confident_top1"]  # noqa: Y015
-    _WhichOneofArgType__confident_top1: _TypeAlias = _typing.Literal["_confident_top1", b"_confident_top1"]  # noqa: Y015
     _WhichOneofReturnType__elite: _TypeAlias = _typing.Literal["elite"]  # noqa: Y015
     _WhichOneofArgType__elite: _TypeAlias = _typing.Literal["_elite", b"_elite"]  # noqa: Y015
     _WhichOneofReturnType__top1: _TypeAlias = _typing.Literal["top1"]  # noqa: Y015
     _WhichOneofArgType__top1: _TypeAlias = _typing.Literal["_top1", b"_top1"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__confident_elite) -> _WhichOneofReturnType__confident_elite | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__confident_top1) -> _WhichOneofReturnType__confident_top1 | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__elite) -> _WhichOneofReturnType__elite | None: ...
     @_typing.overload
@@ -1285,105 +1009,35 @@ class PlanRequest(_message.Message):
 
     START_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
-    FRAME_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def start(self) -> Global___PlanStart:
-        """First message of a stream."""
+        """First message of a stream, and again for each new moment of the planner:
+        pools that follow are of it.
+        """
 
     @_builtins.property
     def pool(self) -> Global___PlanPool:
         """A pool to certify."""
-
-    @_builtins.property
-    def frame(self) -> Global___PlanFrame:
-        """The planner's next moment; pools that follow are of it."""
 
     def __init__(
         self,
         *,
         start: Global___PlanStart | None = ...,
         pool: Global___PlanPool | None = ...,
-        frame: Global___PlanFrame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frame", b"frame", "message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "pool", b"pool", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "pool", "frame"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "pool"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
 
 @_typing.final
-class PlanFrame(_message.Message):
-    """Moves a session on, as a new one with the same start but for what is given
-    here, and with the same draws. It is answered as a start is.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    HISTORY_FIELD_NUMBER: _builtins.int
-    KEEP_FIELD_NUMBER: _builtins.int
-    PAST_BLOCKS_FIELD_NUMBER: _builtins.int
-    GOAL_FIELD_NUMBER: _builtins.int
-    EXPLICIT_VIEWS_FIELD_NUMBER: _builtins.int
-    PROPRIO_FIELD_NUMBER: _builtins.int
-    GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
-    keep: _builtins.int
-    """How many of the latest frames of the session stay, ahead of these; their
-    latents do, too. Range: 0 to 4294967295; default 0.
-    """
-    @_builtins.property
-    def history(self) -> _tensor_pb2.Tensor:
-        """Clean frames that follow the kept ones, uint8 (n, height, width, 3), n >= 1."""
-
-    @_builtins.property
-    def past_blocks(self) -> _tensor_pb2.Tensor:
-        """As in CertifyPoolRequest, float32 (h - 1, block width), h = keep + n."""
-
-    @_builtins.property
-    def goal(self) -> Global___Goal:
-        """Absent: the goal stays."""
-
-    @_builtins.property
-    def explicit_views(self) -> _tensor_pb2.Tensor:
-        """Where the start has explicit views: those of the new history, uint8
-        (views, h, height, width, 3).
-        """
-
-    @_builtins.property
-    def proprio(self) -> _tensor_pb2.Tensor:
-        """Where the start has it: that of all frames of the new history, float32
-        (h, width).
-        """
-
-    @_builtins.property
-    def goal_proprio(self) -> _tensor_pb2.Tensor:
-        """That of a goal frame that is given here, float32 (width)."""
-
-    def __init__(
-        self,
-        *,
-        history: _tensor_pb2.Tensor | None = ...,
-        keep: _builtins.int = ...,
-        past_blocks: _tensor_pb2.Tensor | None = ...,
-        goal: Global___Goal | None = ...,
-        explicit_views: _tensor_pb2.Tensor | None = ...,
-        proprio: _tensor_pb2.Tensor | None = ...,
-        goal_proprio: _tensor_pb2.Tensor | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "past_blocks", b"past_blocks", "proprio", b"proprio"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "keep", b"keep", "past_blocks", b"past_blocks", "proprio", b"proprio"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PlanFrame: _TypeAlias = PlanFrame  # noqa: Y015
-
-@_typing.final
 class PlanStart(_message.Message):
-    """First message of a Plan stream. The fields mean what they mean in
+    """A planner's moment. The fields mean what they mean in
     CertifyPoolRequest.
     """
 
@@ -1401,7 +1055,6 @@ class PlanStart(_message.Message):
     ENDPOINT_TOLERANCE_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
-    COVERAGE_GOAL_FIELD_NUMBER: _builtins.int
     PROPRIO_FIELD_NUMBER: _builtins.int
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
@@ -1454,10 +1107,6 @@ class PlanStart(_message.Message):
         """Length: 0 to 1024."""
 
     @_builtins.property
-    def coverage_goal(self) -> Global___CoverageGoal:
-        """Every pool has draws of its own."""
-
-    @_builtins.property
     def proprio(self) -> _tensor_pb2.Tensor:
         """Normalised proprioception of the history's frames, float32 (h, width), for
         checkpoints whose frames come with it (ModelCard.proprio_dim).
@@ -1486,16 +1135,15 @@ class PlanStart(_message.Message):
         endpoint_tolerance: _builtins.float = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
         numeric_mode: _receipt_pb2.NumericMode.ValueType = ...,
-        coverage_goal: Global___CoverageGoal | None = ...,
         proprio: _tensor_pb2.Tensor | None = ...,
         goal_proprio: _tensor_pb2.Tensor | None = ...,
         objective: Global___Objective | None = ...,
         kept_elites: _builtins.int = ...,
         temperature: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "coverage_goal", b"coverage_goal", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "temperature", b"temperature"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "coverage_goal", b"coverage_goal", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_temperature", b"_temperature", "checkpoint", b"checkpoint", "cost_reduction", b"cost_reduction", "elite_count", b"elite_count", "endpoint_tolerance", b"endpoint_tolerance", "explicit_views", b"explicit_views", "goal", b"goal", "goal_proprio", b"goal_proprio", "history", b"history", "kept_elites", b"kept_elites", "numeric_mode", b"numeric_mode", "objective", b"objective", "past_blocks", b"past_blocks", "perturbation", b"perturbation", "perturbations", b"perturbations", "proprio", b"proprio", "request_id", b"request_id", "temperature", b"temperature", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
     _WhichOneofArgType__temperature: _TypeAlias = _typing.Literal["_temperature", b"_temperature"]  # noqa: Y015
@@ -1607,7 +1255,7 @@ class PlanResponse(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def started(self) -> Global___PlanStarted:
-        """Answer to the start, and to a frame."""
+        """Answer to a start."""
 
     @_builtins.property
     def certificate(self) -> Global___PlanCertificate:
@@ -1852,6 +1500,7 @@ class PlanPairedResponse(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     CLEAN_GAPS_FIELD_NUMBER: _builtins.int
     CLEAN_CHOICES_FIELD_NUMBER: _builtins.int
+    PLAN_MAY_CHANGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     @_builtins.property
@@ -1878,6 +1527,10 @@ class PlanPairedResponse(_message.Message):
     def clean_choices(self) -> _containers.RepeatedCompositeFieldContainer[Global___PoolChoice]:
         """With `choices`, of the clean run: one for each CEM iteration, in order."""
 
+    @_builtins.property
+    def plan_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
+        """One for each spec that is random: how often its draws may change the plan."""
+
     def __init__(
         self,
         *,
@@ -1888,10 +1541,11 @@ class PlanPairedResponse(_message.Message):
         timing: _receipt_pb2.Timing | None = ...,
         clean_gaps: _abc.Iterable[Global___CleanGaps] | None = ...,
         clean_choices: _abc.Iterable[Global___PoolChoice] | None = ...,
+        plan_may_change: _abc.Iterable[Global___DrawsBound] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clean_plan", b"clean_plan", "receipt", b"receipt", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_choices", b"clean_choices", "clean_gaps", b"clean_gaps", "clean_plan", b"clean_plan", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clean_choices", b"clean_choices", "clean_gaps", b"clean_gaps", "clean_plan", b"clean_plan", "plan_may_change", b"plan_may_change", "receipt", b"receipt", "request_id", b"request_id", "timing", b"timing", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

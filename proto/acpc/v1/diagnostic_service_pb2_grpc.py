@@ -90,6 +90,7 @@ class DiagnosticServiceServicer(object):
 
     def Plan(self, request_iterator, context):
         """CertifyPool over a stream: history and goal once, then one pool a message.
+        Another start begins the planner's next moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

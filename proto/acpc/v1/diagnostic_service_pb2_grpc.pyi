@@ -42,7 +42,9 @@ class DiagnosticServiceStub:
     CertifyPool: _grpc.UnaryUnaryMultiCallable[_diagnostic_service_pb2.CertifyPoolRequest, _diagnostic_service_pb2.CertifyPoolResponse]
     """Can this visual change alter the planner's choice among these candidates?"""
     Plan: _grpc.StreamStreamMultiCallable[_diagnostic_service_pb2.PlanRequest, _diagnostic_service_pb2.PlanResponse]
-    """CertifyPool over a stream: history and goal once, then one pool a message."""
+    """CertifyPool over a stream: history and goal once, then one pool a message.
+    Another start begins the planner's next moment.
+    """
     PlanPaired: _grpc.UnaryUnaryMultiCallable[_diagnostic_service_pb2.PlanPairedRequest, _diagnostic_service_pb2.PlanPairedResponse]
     """A clean and a perturbed CEM run with common random numbers."""
 
@@ -60,7 +62,9 @@ class DiagnosticServiceAsyncStub(DiagnosticServiceStub):
     CertifyPool: _aio.UnaryUnaryMultiCallable[_diagnostic_service_pb2.CertifyPoolRequest, _diagnostic_service_pb2.CertifyPoolResponse]  # type: ignore[assignment]
     """Can this visual change alter the planner's choice among these candidates?"""
     Plan: _aio.StreamStreamMultiCallable[_diagnostic_service_pb2.PlanRequest, _diagnostic_service_pb2.PlanResponse]  # type: ignore[assignment]
-    """CertifyPool over a stream: history and goal once, then one pool a message."""
+    """CertifyPool over a stream: history and goal once, then one pool a message.
+    Another start begins the planner's next moment.
+    """
     PlanPaired: _aio.UnaryUnaryMultiCallable[_diagnostic_service_pb2.PlanPairedRequest, _diagnostic_service_pb2.PlanPairedResponse]  # type: ignore[assignment]
     """A clean and a perturbed CEM run with common random numbers."""
 
@@ -99,7 +103,9 @@ class DiagnosticServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_diagnostic_service_pb2.PlanRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_diagnostic_service_pb2.PlanResponse], _abc.AsyncIterator[_diagnostic_service_pb2.PlanResponse]]:
-        """CertifyPool over a stream: history and goal once, then one pool a message."""
+        """CertifyPool over a stream: history and goal once, then one pool a message.
+        Another start begins the planner's next moment.
+        """
 
     @_abc_1.abstractmethod
     def PlanPaired(

@@ -82,20 +82,11 @@ class FrameSources:
         if not isinstance(views, PerturbationSet):
             pixels = history[0].pixels
             return [[] if _same_frames(view, pixels) else self.frames(view) for view in views]
-        return self.draws(history, views, distinct_views(views))
-
-    def draws(
-        self, history: Sequence[FrameSource], views: PerturbationSet, which: Sequence[View]
-    ) -> list[list[FrameSource]]:
-        """Make sources per view of ``which``, as :meth:`views`; a draw may be any of the spec's.
-
-        There is one a frame where a perturbation sees each frame alone.
-        """
         keys = b"".join(frame.key for frame in history)
         whole = FrameSource(keys, history[0].pixels, slice(None))
         specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
-        for view in which:
+        for view in distinct_views(views):
             spec, by_frame, stochastic = specs[view.spec_index]
             parts = [] if spec.changes_nothing else history if by_frame else [whole]
             draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""

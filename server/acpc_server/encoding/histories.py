@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -15,10 +15,10 @@ from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
 from acpc_server.encoding.frame_sources import FrameSource, FrameSources
-from acpc_server.encoding.views import View, distinct_views
+from acpc_server.encoding.views import distinct_views
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
-from acpc_server.models import FrozenWorldModel, ModelCard, TakesProprio, with_proprio
+from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
 from acpc_server.numerics import input_size
 from acpc_server.perturb import PIECE_WORK
 from acpc_server.scheduling import Priority, RequestContext
@@ -78,14 +78,6 @@ class HistorySources:
     def frames(self) -> int:
         """Number of frames of all sources."""
         return sum(source.count for source in self.all)
-
-    def held(self, latents: EncodedHistories) -> dict[bytes, Tensor]:
-        """Return encoded latents by the keys of their sources."""
-        rows = zip(self.views, latents.views, strict=True)
-        frames = zip(self.clean, torch.split(latents.clean, 1), strict=True)
-        extra = zip(self.extra, latents.extra[:, None], strict=True)  # split gives none a piece
-        found = {source.key: one for source, one in itertools.chain(frames, extra)}
-        return found | {source.key: row[source.rows] for view, row in rows for source in view}
 
 
 class HistoryEncoder:
@@ -153,17 +145,15 @@ class HistoryEncoder:
         asked: Sequence[HistorySources],
         context: RequestContext,
         mode: NumericMode,
-        held: Mapping[bytes, Tensor] | None = None,
     ) -> list[EncodedHistories | AcpcError]:
         """Encode requests with frames of one size; an error in the answer is one request's alone.
 
         It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
-        for a plug-in perturbation that breaks its promise. ``held`` are known latents by key.
+        for a plug-in perturbation that breaks its promise.
         Raises Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        found: _Found = {**(held or {})}
-        wanted = [s for sources in asked for s in sources.all if s.key not in found]
-        found |= self._latents(model, wanted, context, mode)
+        wanted = [source for sources in asked for source in sources.all]
+        found = self._latents(model, wanted, context, mode)
         encoded = [_encoded(sources, found) for sources in asked]
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
@@ -174,30 +164,6 @@ class HistoryEncoder:
             found if isinstance(found, AcpcError) else found.with_slots(own)
             for found, own in zip(encoded, each, strict=True)
         ]
-
-    def encode_draws(
-        self,
-        model: FrozenWorldModel,
-        history: np.ndarray,
-        clean: Tensor,
-        views: PerturbationSet,
-        which: Sequence[View],
-        context: RequestContext,
-        mode: NumericMode,
-    ) -> Tensor:
-        """Encode some views (views, h, dim) of a history that has latents ``clean`` (h, dim).
-
-        ``which`` may be draws beyond those of ``views``. Raises as :meth:`encode`, or its answers.
-        """
-        maker = FrameSources(model.card, mode, self._engine.device)
-        sources = maker.draws(maker.frames(history), views, which)
-        each = [*itertools.chain(*sources)]
-        context.price(self.work(model, each)[0])
-        found = self._latents(model, each, context, mode)
-        drawn = torch.stack([_view_of(view, found, clean) for view in sources])
-        if isinstance(model, TakesProprio) and (slot := model.proprio_slot):
-            drawn = with_proprio(drawn, clean[:, -slot:].expand(len(drawn), -1, -1))
-        return drawn
 
     def _latents(
         self,

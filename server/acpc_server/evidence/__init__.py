@@ -1,8 +1,7 @@
-"""Tells how sure a score or a certificate is, by intervals, p-values and verdicts; and drift."""
+"""Tells how sure a score or a certificate is, by intervals, p-values and verdicts."""
 
 from acpc.evidence import CheckpointSample
 
-from acpc_server.evidence.coverage import CoverageSequence, CoverageTest, error_share
-from acpc_server.evidence.drift import DriftTerms, DriftWatch, Reference, clipped
+from acpc_server.evidence.draws import most_uncertified
 from acpc_server.evidence.judging import SPENDING, LookResult, judge, take_look
 from acpc_server.evidence.numbers import METHOD

@@ -16,7 +16,12 @@ from torch import Tensor
 from acpc_server.encoding import predictions_not_finite
 from acpc_server.engine import pool_rows_per_call
 from acpc_server.errors import AcpcError
-from acpc_server.interactive.certificates import certified_severities, certify_pools, ordered_gaps
+from acpc_server.interactive.certificates import (
+    certified_severities,
+    certify_pools,
+    may_change,
+    ordered_gaps,
+)
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
 from acpc_server.interactive.pieces import (
     Rolls,
@@ -34,24 +39,12 @@ from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
 from acpc_server.scheduling import RequestContext
 
 
-class MeasuredPool(NamedTuple):
-    """A pool with its certificates, and the moment, encoded."""
-
-    moment: EncodedMoment
-    candidates: np.ndarray  # action sequences, float32 (J, H, block width)
-    # Their clean rollouts (J, steps, dim), all steps of another cost and else the last; only of a
-    # moment with a coverage goal, which reads them again.
-    clean: Tensor | None
-    answer: PoolCertificate
-    cost: PoolCost | None  # None: the squared distance of the last step
-
-
 def certify_pool(
-    moment: Moment,
+    opened: Moment | EncodedMoment,
     candidates: np.ndarray,
     context: RequestContext,
     given: CandidatePool | None = None,
-) -> MeasuredPool:
+) -> PoolCertificate:
     """Bound and certify one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width). A moment without latents is
@@ -62,21 +55,26 @@ def certify_pool(
     FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded, ResourceExhausted,
     Unavailable: From the engine.
     """
+    moment = opened.asked if isinstance(opened, EncodedMoment) else opened
     check_pool(moment, candidates.shape)
     horizon, engine = candidates.shape[1], moment.engine
     weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
     pool = torch.from_numpy(candidates)
-    asked = _Request(moment, pool, weights, pool_cost(moment, pool, given))
-    alone = object() if asked.cost is not None or moment.temperature is not None else None
+    asked = _Request(opened, pool, weights, pool_cost(moment, pool, given))
+    alone = asked.cost is not None or moment.temperature is not None
     rows = (1 + moment.view_count) * len(pool)
     most = pool_rows_per_call(engine.device.type, moment.card, horizon)
     most = min(most, group_size(moment, 1, horizon))
     kind = (
         moment.mode, id(moment.checkpoint.model), moment.request.history.shape,
         candidates.shape, moment.reduction, moment.request.endpoint_tolerance,
-        moment.elite_count, moment.kept_elites, moment.weights, alone,
+        moment.elite_count, moment.kept_elites, moment.weights, id(asked) if alone else None,
     )  # fmt: skip
-    drawing = moment.price(context, pool_calls(moment, rows, horizon))
+    calls, drawing = pool_calls(moment, rows, horizon), 0.0
+    if isinstance(opened, Moment):
+        drawing = opened.price(context, calls)
+    else:
+        context.price(calls)
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
             "pool", kind, asked, _measure, context,
@@ -94,18 +92,20 @@ def certify_pool(
         top1_certified_fraction=sum(top1) / len(views),
         elite_certified_fraction=sum(elite) / len(views),
         certified_severities=certified_severities(moment.asked_views, top1=top1, elite=elite),
-        receipt=encoded.receipt(moment.selection, candidates, given),
+        receipt=moment.receipt(moment.selection, candidates, given),
         clean_gaps=measured.gaps,
         softmax_mean=_softmax_mean(moment, measured, pool),
+        top1_may_change=may_change(moment.asked_views, top1),
+        elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
     )
-    encoded.tally.count_pool(answer, encoded.moved, context)
-    return MeasuredPool(encoded, candidates, measured.clean, answer, asked.cost)
+    moment.tally.count_pool(answer, encoded.moved, encoded.motion, context)
+    return answer
 
 
 class _Request(NamedTuple):
     """One request of a device call that several share."""
 
-    moment: Moment
+    moment: Moment | EncodedMoment
     pool: Tensor  # candidates, float32 (J, H, block width)
     weights: Tensor  # of the horizon, float64 (H,)
     cost: PoolCost | None  # of a request that shares no call
@@ -125,7 +125,6 @@ class _Pool(NamedTuple):
     """A measured pool."""
 
     moment: EncodedMoment
-    clean: Tensor | None  # as of :class:`MeasuredPool`
     costs: np.ndarray  # clean, (J,)
     order: tuple[int, ...]  # candidates of lowest clean cost, at least the elites
     gaps: CleanGaps
@@ -153,7 +152,7 @@ def _measure_alike(
     moments: Sequence[EncodedMoment], asked: Sequence[_Request], context: RequestContext
 ) -> list[_Pool | AcpcError]:
     """Measure pools under as many views each; there is one where it is not rolled out whole."""
-    first, k = moments[0], moments[0].elite_count
+    first, k = moments[0].asked, moments[0].asked.elite_count
     _, pool, weights, cost = asked[0]
     rolls = Rolls.of(moments, [one.pool for one in asked])
     pieces = pieces_of(first, len(asked) * rolls.group, len(pool), pool.shape[1])
@@ -168,10 +167,7 @@ def _measure_alike(
     order = cost_bounds.elite_indices(costs, lowest)
     gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
     orders = map(tuple, order.tolist())
-    kept: list[Tensor] | list[None] = [None] * len(asked)
-    if rolls.kept:
-        kept = [*torch.cat([piece.clean for piece in found], dim=1)]
-    measured = map(_Pool, moments, kept, costs.numpy(), orders, gaps, certificates)
+    measured = map(_Pool, moments, costs.numpy(), orders, gaps, certificates)
     good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()
     return [
         one if whole else predictions_not_finite()

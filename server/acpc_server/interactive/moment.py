@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +12,9 @@ import torch
 from acpc.contract import (
     CandidatePool,
     CostReduction,
-    CoverageGoal,
     NumericMode,
-    PerturbationSet,
     PlannerMoment,
+    PlanStart,
     Receipt,
     Views,
 )
@@ -35,10 +33,9 @@ from acpc_server.encoding import (
 )
 from acpc_server.engine import CachedCheckpoint, DeviceClient, equal_rows
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.tally import Tally
 from acpc_server.models import ModelCard
-from acpc_server.numerics import Reduction, consistency
+from acpc_server.numerics import Reduction, consistency, linear_quantile
 from acpc_server.scheduling import RequestContext
 
 # Predicted steps of a job's plan: rpc limits those of the request.
@@ -49,8 +46,7 @@ NO_LIMIT = 2**63
 class Moment:
     """One moment of a planner, of which nothing may be encoded yet.
 
-    Elite count, weights, coverage goal, kept elites and temperature are those of its
-    :class:`PlanStart`, if it is one. The tally goes on when the moment is encoded.
+    What it asks of certificates is that of its :class:`PlanStart`, if it is one.
     """
 
     engine: DeviceClient
@@ -58,44 +54,56 @@ class Moment:
     request: PlannerMoment
     encoder: HistoryEncoder | None = None  # none where latents come from elsewhere
     max_predictions: int = NO_LIMIT  # steps that one pool, or one paired run, may take
-    drift: DriftMonitor | None = None
-    # Latents (n, dim) that need not be encoded, by the keys of their sources.
-    held: Mapping[bytes, Tensor] = field(default_factory=dict)
-    card: ModelCard = field(init=False)
-    mode: NumericMode = field(init=False)
-    reduction: Reduction = field(init=False)
-    elite_count: int = field(init=False)
-    weights: tuple[float, ...] = field(init=False)
-    coverage_goal: CoverageGoal | None = field(init=False)
-    kept_elites: int = field(init=False)
-    temperature: float | None = field(init=False)
-    tally: Tally = field(init=False)
 
-    def __post_init__(self) -> None:
-        request, checkpoint = self.request, self.checkpoint
-        chosen = {"elite_count": 0, "weights": (), "coverage_goal": None, "kept_elites": 0}
-        derived = {
-            "card": checkpoint.model.card,
-            "mode": request.numeric_mode or NumericMode.FP32,
-            "reduction": "mean" if request.cost_reduction is CostReduction.MEAN else "sum",
-            "tally": Tally(self.engine.metrics, checkpoint, self.asked_views, self.drift),
-            **{name: getattr(request, name, none) for name, none in chosen.items()},
-            "temperature": getattr(request, "temperature", None),
-        }
-        for name, value in derived.items():
-            object.__setattr__(self, name, value)
+    @property
+    def card(self) -> ModelCard:
+        """The card of the checkpoint's model."""
+        return self.checkpoint.model.card
+
+    @property
+    def mode(self) -> NumericMode:
+        """Arithmetic of the network."""
+        return self.request.numeric_mode or NumericMode.FP32
+
+    @property
+    def reduction(self) -> Reduction:
+        """How costs are reduced over latent coordinates."""
+        return "mean" if self.request.cost_reduction is CostReduction.MEAN else "sum"
+
+    @property
+    def _start(self) -> PlanStart | None:
+        return self.request if isinstance(self.request, PlanStart) else None
+
+    @property
+    def elite_count(self) -> int:
+        """Size of the elite set; 0: none."""
+        return self._start.elite_count if self._start else 0
+
+    @property
+    def kept_elites(self) -> int:
+        """Elites that the next pool keeps; 0: none."""
+        return self._start.kept_elites if self._start else 0
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Horizon weights of the summaries; empty: alike."""
+        return self._start.weights if self._start else ()
+
+    @property
+    def temperature(self) -> float | None:
+        """Of a softmax update; None: there is none."""
+        return self._start.temperature if self._start else None
+
+    @cached_property
+    def tally(self) -> Tally:
+        """Counts what is certified from this moment."""
+        return Tally(self.engine.metrics, self.checkpoint, self.asked_views)
 
     @property
     def asked_views(self) -> Views:
         """The other views of the history, as asked for."""
         assert self.request.views is not None  # noqa: S101 - checked
         return self.request.views
-
-    @property
-    def drawn_views(self) -> PerturbationSet:
-        """Those views, where the server draws them."""
-        assert isinstance(self.asked_views, PerturbationSet)  # noqa: S101 - a goal has them
-        return self.asked_views
 
     @property
     def view_count(self) -> int:
@@ -115,9 +123,6 @@ class Moment:
             "endpoint_tolerance": self.request.endpoint_tolerance,
             "weights": list(self.weights),
         }
-        if self.coverage_goal is not None:
-            seed = self.drawn_views.seed
-            chosen["coverage_goal"] = {**asdict(self.coverage_goal), "seed": seed}
         extras = {"kept_elites": self.kept_elites, "temperature": self.temperature}
         return chosen | {name: value for name, value in extras.items() if value}
 
@@ -144,25 +149,7 @@ class Moment:
     def with_latents(self, latents: EncodedHistories) -> EncodedMoment:
         """Take the latents of history, views and a goal's frame; FailedPrecondition: not finite."""
         check_predictions(latents.clean, latents.views, latents.extra)
-        views, rows = latents.views, view_rows(self.asked_views)
-        if (first := equal_rows(views)) is not None:
-            kept, distinct = np.unique(first.numpy(), return_inverse=True)
-            views = views[torch.from_numpy(kept)]
-            rows = [(view, int(distinct[row])) for view, row in rows]
-        facts = {one.name: getattr(self, one.name) for one in fields(self) if one.init}
-        goal = latents.extra[0] if self.goal_is_frame else torch.from_numpy(self.request.goal)
-        encoded = EncodedMoment(
-            **{**facts, "held": {}},
-            latents=latents,
-            clean=latents.clean,
-            views=views,
-            goal=goal,
-            view_rows=rows,
-        )
-        # One tally, and nothing computed twice.
-        known = {name: value for name, value in vars(self).items() if name not in facts}
-        vars(encoded).update(known)
-        return encoded
+        return EncodedMoment(self, latents)
 
     def check_work(self, what: str, candidates: int, steps_each: int, field: str) -> None:
         """Reject, with InvalidArgument, more predicted steps than one request may take."""
@@ -176,17 +163,10 @@ class Moment:
 
     def price(self, context: RequestContext, calls: float = 0.0) -> float:
         """Price what is to be encoded and so many calls; return the work of drawing its views."""
-        drawing = 0.0
-        if self.encoder is not None and not isinstance(self, EncodedMoment):
-            missing = (source for source in self.sources.all if source.key not in self.held)
-            encoding, drawing = self.encoder.work(self.checkpoint.model, missing)
-            calls += encoding
-        context.price(calls)
+        assert self.encoder is not None  # noqa: S101 - only where latents are not given
+        encoding, drawing = self.encoder.work(self.checkpoint.model, self.sources.all)
+        context.price(calls + encoding)
         return drawing
-
-    def slot(self, context: RequestContext) -> AbstractContextManager[None]:
-        """Take a slot to work on the moment; raises as :meth:`Slots.slot`."""
-        return self.engine.limiter.slot(context)
 
     def receipt(
         self,
@@ -216,15 +196,42 @@ class Moment:
         return views_digest(self.asked_views)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class EncodedMoment(Moment):
+@dataclass(frozen=True, eq=False)
+class EncodedMoment:
     """A moment with its latents, a few kilobytes a view."""
 
+    asked: Moment
     latents: EncodedHistories
-    clean: Tensor  # of the history, (h, dim)
-    views: Tensor  # of those of its views that differ, (views, h, dim)
-    goal: Tensor  # projected, (dim,)
-    view_rows: list[tuple[View, int]]  # every view asked for, and its row of ``views``
+
+    @property
+    def clean(self) -> Tensor:
+        """Latents of the history, (h, dim)."""
+        return self.latents.clean
+
+    @cached_property
+    def goal(self) -> Tensor:
+        """The projected goal, (dim,)."""
+        request = self.asked.request
+        return self.latents.extra[0] if self.asked.goal_is_frame else torch.from_numpy(request.goal)
+
+    @property
+    def views(self) -> Tensor:
+        """Latents of those of its views that differ, (views, h, dim)."""
+        return self._distinct[0]
+
+    @property
+    def view_rows(self) -> list[tuple[View, int]]:
+        """Every view asked for, and its row of ``views``."""
+        return self._distinct[1]
+
+    @cached_property
+    def _distinct(self) -> tuple[Tensor, list[tuple[View, int]]]:
+        views, rows = self.latents.views, view_rows(self.asked.asked_views)
+        if (first := equal_rows(views)) is not None:
+            kept, distinct = np.unique(first.numpy(), return_inverse=True)
+            views = views[torch.from_numpy(kept)]
+            rows = [(view, int(distinct[row])) for view, row in rows]
+        return views, rows
 
     @cached_property
     def moved(self) -> Tensor:
@@ -232,39 +239,40 @@ class EncodedMoment(Moment):
         rows = [row for _, row in self.view_rows]
         return consistency.encoder_shift(self.clean[None], self.views)[rows]
 
+    @cached_property
+    def motion(self) -> float:
+        """Median distance between consecutive latents of the history; 0 where it has one frame."""
+        if len(self.clean) < 2:
+            return 0.0
+        return linear_quantile(
+            consistency.encoder_shift(self.clean[1:, None], self.clean[:-1, None]), 0.5
+        )
+
     def rollout(self, histories: Tensor, pools: Tensor, context: RequestContext) -> Tensor:
         """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.
 
         Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
         """
-        model = self.checkpoint.model
-        latents = self.engine.rollout_pool(model, histories, self.past, pools, context, self.mode)
-        check_predictions(latents)
-        return latents
-
-    def draw(self, which: Sequence[View], context: RequestContext) -> Tensor:
-        """Encode draws of the perturbations, any index, as finite latents (views, h, dim)."""
-        model, history = self.checkpoint.model, self.request.history
-        encoder = HistoryEncoder(self.engine, len(which) * len(history))
-        drawn = self.clean, self.drawn_views, which
-        latents = encoder.encode_draws(model, history, *drawn, context, self.mode)
+        asked, model = self.asked, self.asked.checkpoint.model
+        latents = asked.engine.rollout_pool(
+            model, histories, asked.past, pools, context, asked.mode
+        )
         check_predictions(latents)
         return latents
 
 
 def encode_all(
-    moments: Sequence[Moment], context: RequestContext
+    moments: Sequence[Moment | EncodedMoment], context: RequestContext
 ) -> list[EncodedMoment | AcpcError]:
     """Encode moments of one checkpoint, mode and size of frames together, or return their errors.
 
     Those that have latents stay as they are. Raises as :meth:`HistoryEncoder.encode`.
     """
-    new = [moment for moment in moments if not isinstance(moment, EncodedMoment)]
+    new = [moment for moment in moments if isinstance(moment, Moment)]
     found: list[EncodedHistories | AcpcError] = []
     if new and (encoder := new[0].encoder) is not None:
-        held = {key: latents for moment in new for key, latents in moment.held.items()}
         sources = [moment.sources for moment in new]
-        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode, held)
+        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode)
     made = map(_encoded, new, found)
     return [one if isinstance(one, EncodedMoment) else next(made) for one in moments]
 

@@ -32,6 +32,7 @@ from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
     certify_pools,
+    may_change,
     ordered_gaps,
 )
 from acpc_server.interactive.moment import EncodedMoment, Moment
@@ -140,19 +141,21 @@ class PairedCem:
 
     def __init__(
         self,
-        moment: EncodedMoment,
+        encoded: EncodedMoment,
         budget: CemBudget,
         seed: int,
         returns: Returns,
         *,
         choices: bool = False,
     ) -> None:
+        moment = encoded.asked
         check_budget(moment, budget)
         self.budget = budget
         self.returns = returns
         self.choices = choices
         self.start: CemProposal = initial_proposal(budget.horizon, moment.card.action_block_dim)
         self._moment = moment
+        self._encoded = encoded
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
         self.leaders: list[Tensor] = []  # of the clean run's pools, (LEADERS or J, H, width) each
@@ -163,26 +166,26 @@ class PairedCem:
         Raises FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded,
         ResourceExhausted, Unavailable: From the engine.
         """
-        moment, budget = self._moment, self.budget
-        rows = (1 + 2 * len(moment.views)) * budget.candidates
+        moment, encoded, budget = self._moment, self._encoded, self.budget
+        rows = (1 + 2 * len(encoded.views)) * budget.candidates
         context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
-        with room_for(moment, rows, budget.horizon, context), moment.slot(context):
-            clean, runs = _Run(self), [_Run(self) for _ in moment.views]
+        with room_for(moment, rows, budget.horizon, context), moment.engine.limiter.slot(context):
+            clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
             size = group_size(moment, 2 * budget.candidates, budget.horizon)
             groups = [
-                _Group(moment.views[start : start + size], runs[start : start + size])
+                _Group(encoded.views[start : start + size], runs[start : start + size])
                 for start in range(0, len(runs), size)
             ]
             iterations = [
                 self._iterate(t, clean, groups, context) for t in range(budget.iterations)
             ]
             regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
+            views = tuple(
+                self._paired_plan(view, runs[row], regrets[row]) for view, row in encoded.view_rows
+            )
             plans = PairedPlans(
                 clean_plan=clean.plan.numpy(),
-                views=tuple(
-                    self._paired_plan(view, runs[row], regrets[row])
-                    for view, row in moment.view_rows
-                ),
+                views=views,
                 receipt=moment.receipt(
                     {
                         "budget": asdict(self.budget),
@@ -193,6 +196,7 @@ class PairedCem:
                 ),
                 clean_gaps=tuple(gaps for gaps, _ in iterations),
                 clean_choices=tuple(choice for _, choice in iterations if choice is not None),
+                plan_may_change=may_change(moment.asked_views, [one.certified for one in views]),
             )
             moment.tally.count_plans(plans, context)
             return plans
@@ -223,7 +227,7 @@ class PairedCem:
         self, t: int, clean: _Run, groups: Sequence[_Group], context: RequestContext
     ) -> tuple[CleanGaps, PoolChoice | None]:
         """Do one iteration of every run, in step, so that the device sees large batches."""
-        moment, pool = self._moment, clean.pool(t)
+        moment, encoded, pool = self._moment, self._encoded, clean.pool(t)
         pools = [  # of a group's views that of the clean run, then those of the runs apart
             torch.stack([pool] * len(group.runs) + [group.runs[row].pool(t) for row in group.apart])
             for group in groups
@@ -232,7 +236,7 @@ class PairedCem:
         costs: list[Tensor] = []
         seen: list[list[_Costs]] = [[] for _ in groups]
         for piece in pieces:
-            rollouts = moment.rollout(moment.clean[None], pool[None, piece], context)[0]
+            rollouts = encoded.rollout(encoded.clean[None], pool[None, piece], context)[0]
             costs.append(self._costs(rollouts, pool[piece]))
             for group, own, found in zip(groups, pools, seen, strict=True):
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
@@ -248,13 +252,13 @@ class PairedCem:
         self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
     ) -> _Costs:
         """Measure candidates of a group's pools, (n, J, H, width), and clean rollouts and costs."""
-        moment, count = self._moment, len(group.runs)
+        moment, encoded, count = self._moment, self._encoded, len(group.runs)
         histories = torch.cat([group.views, group.views[group.apart]])
-        rollouts = moment.rollout(histories, pools, context)
-        shared = share_clean(group.views, moment.clean, rollouts[:count], clean)
-        rolled = clean[None], shared[None], moment.goal[None]
+        rollouts = encoded.rollout(histories, pools, context)
+        shared = share_clean(group.views, encoded.clean, rollouts[:count], clean)
+        rolled = clean[None], shared[None], encoded.goal[None]
         measures = measure(moment, rolled, pool_cost(moment, pools[0]))
-        broken = broken_bounds(moment, clean, shared, self._weights, measures, costs)
+        broken = broken_bounds(encoded.goal, clean, shared, self._weights, measures, costs)
         own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
         return _Costs(measures, broken, own)
 
@@ -295,7 +299,7 @@ class PairedCem:
     def _costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
         """Compute the cost of every candidate of a pool, rolled out, (J, H, dim)."""
         moment = self._moment
-        return costs_of(moment, pool_cost(moment, pool), rollouts, moment.goal)
+        return costs_of(moment, pool_cost(moment, pool), rollouts, self._encoded.goal)
 
     def _certified(self, record: list[PairedIteration]) -> bool:
         """Apply Cor. adaptive-cem-alignment; to return the best candidate needs top-1 too."""
@@ -308,10 +312,10 @@ class PairedCem:
         """Compute (C_h(a~) - C_h(a))_+; equal plans are rolled out once, so theirs is exactly 0."""
         every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
-        moment = self._moment
+        moment, encoded = self._moment, self._encoded
         pieces = pieces_of(moment, 1, *distinct.shape[:2])
         found = [
-            self._costs(moment.rollout(moment.clean[None], pool[None], context)[0], pool)
+            self._costs(encoded.rollout(encoded.clean[None], pool[None], context)[0], pool)
             for pool in (distinct[piece] for piece in pieces)
         ]
         costs = torch.cat(found)[rows]  # (1 + views,)

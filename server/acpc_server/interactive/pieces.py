@@ -83,25 +83,12 @@ def chained(bounds: cost_bounds.PoolBounds, acpc: Tensor, weights: Tensor) -> Te
     return cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
 
 
-def within(moment: EncodedMoment, cost: PoolCost | None, costs: Tensor, bounds: Tensor) -> Tensor:
-    """Return how far the endpoint tolerance may move perturbed costs (..., J) with their bounds.
-
-    Of an objective the bounds themselves, which is more.
-    """
-    tolerance = moment.request.endpoint_tolerance
-    if cost is not None:
-        return bounds if tolerance else torch.zeros_like(bounds)
-    divisor = len(moment.goal) if moment.reduction == "mean" else 1
-    return tolerance * (2 * (costs * divisor).sqrt() + tolerance) / divisor
-
-
 def softmax_bounds(
     moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
-) -> list[SoftmaxBounds | None]:
-    """Bound the softmax mean of one pool under each view; None each where none is asked for."""
-    views = bounds.perturbed_costs.flatten(0, -2)
+) -> list[SoftmaxBounds] | None:
+    """Bound the softmax mean of one pool under each view; None where none is asked for."""
     if moment.temperature is None:
-        return [None] * len(views)
+        return None
     chosen = cost_bounds.elite_indices(bounds.clean_costs.flatten(), elites) if elites else None
     found = updates.softmax_update(bounds, pool, moment.temperature, chosen)
     columns = (
@@ -198,7 +185,6 @@ def shared_rows(pieces: Sequence[slice], pool: Float[Tensor, "j horizon width"])
 class Piece(NamedTuple):
     """Some candidates of each pool, measured."""
 
-    clean: Tensor  # rollouts that a coverage goal needs, (pools, J, steps, dim)
     costs: Tensor  # clean, (pools, J)
     finite: Tensor  # whether each pool's predictions are, (pools,)
     measures: list[Measures]  # of each group of views
@@ -208,25 +194,23 @@ class Piece(NamedTuple):
 class Rolls:
     """Rolls pools out, each from the histories of a moment."""
 
-    moment: EncodedMoment  # the first of them
+    moment: Moment  # the first of them
     histories: Tensor  # clean one first, (pools, histories, h, dim)
     past: Tensor  # the blocks before, (pools, h - 1, width)
     pools: Tensor  # candidates, (pools, J, H, width)
     goals: Tensor  # (pools, dim)
     group: int  # histories of a pool that are rolled out at a time
-    kept: bool  # whether any of the moments has a coverage goal, which reads clean rollouts again
 
     @staticmethod
     def of(moments: Sequence[EncodedMoment], pools: Sequence[Tensor]) -> Rolls:
         """Prepare the rollouts of pools of one shape."""
         histories = torch.stack([torch.cat([one.clean[None], one.views]) for one in moments])
-        past = torch.stack([one.past for one in moments])
+        past = torch.stack([one.asked.past for one in moments])
         goals = torch.stack([one.goal for one in moments])
         stacked = torch.stack([*pools])
-        most = group_size(moments[0], len(moments) * stacked.shape[1], stacked.shape[2])
+        most = group_size(moments[0].asked, len(moments) * stacked.shape[1], stacked.shape[2])
         group = min(most, histories.shape[1])
-        kept = any(one.coverage_goal is not None for one in moments)  # whichever came first
-        return Rolls(moments[0], histories, past, stacked, goals, group, kept)
+        return Rolls(moments[0].asked, histories, past, stacked, goals, group)
 
     def piece(self, rows: slice, cost: PoolCost | None, context: RequestContext) -> Piece:
         """Measure some candidates of every pool under all views, a group of views at a time."""
@@ -249,7 +233,4 @@ class Rolls:
             rollouts = share_clean(part[:, views], own, rollouts[:, views], clean)
             measures.append(measure(moment, (clean, rollouts, self.goals), cost))
         costs = costs_of(moment, cost, clean, self.goals)
-        read = clean if cost is not None else clean[..., -1:, :]
-        wanted = len(pools[0]) if self.kept else 0
-        # A copy: a part of the rollouts would keep them all.
-        return Piece(read[:, :wanted].clone(), costs, finite, measures)
+        return Piece(costs, finite, measures)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import torch
-from acpc.contract import MAX_HORIZON, PlanFrame, PlannerMoment, PlanStart, Proposal
-from torch import Tensor
+from acpc.contract import MAX_HORIZON, PlannerMoment, Proposal
 
 from acpc_server import numerics
 from acpc_server.encoding import (
     HistoryEncoder,
     check_block_width,
     check_history_frames,
-    check_latents,
 )
 from acpc_server.engine import CachedCheckpoint, DeviceClient, require_mode
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive.drift import DriftMonitor
 from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
 from acpc_server.interactive.pieces import check_held
 from acpc_server.models import check_proprio
@@ -30,34 +26,21 @@ MAX_PAIRS = 2**20
 
 
 class Planner:
-    """Prepares, encodes and moves moments.
+    """Prepares and encodes moments.
 
     Limits the frames of views that one moment may have encoded, and the predicted steps of one pool
-    or paired run in all; ``drift`` observes the moments of callers.
+    or paired run in all.
     """
 
-    def __init__(
-        self,
-        engine: DeviceClient,
-        *,
-        max_frames: int,
-        max_predictions: int,
-        drift: DriftMonitor | None = None,
-    ) -> None:
+    def __init__(self, engine: DeviceClient, *, max_frames: int, max_predictions: int) -> None:
         self._engine = engine
         self._encoder = HistoryEncoder(engine, max_frames)
         self._max_predictions = max_predictions
-        self._drift = drift
 
-    def prepare(
-        self,
-        checkpoint: CachedCheckpoint,
-        request: PlannerMoment,
-        held: Mapping[bytes, Tensor] | None = None,
-    ) -> Moment:
+    def prepare(self, checkpoint: CachedCheckpoint, request: PlannerMoment) -> Moment:
         """Check a moment, so that its pool can be checked before anything is computed.
 
-        ``held`` are latents that need not be encoded. InvalidArgument names a field that is wrong.
+        InvalidArgument names a field that is wrong.
         """
         moment = Moment(
             engine=self._engine,
@@ -65,8 +48,6 @@ class Planner:
             request=request,
             encoder=self._encoder,
             max_predictions=self._max_predictions,
-            drift=self._drift,
-            held=held or {},
         )
         require_mode(moment.mode, self._engine.device, checkpoint.model)
         _check_fit(moment)
@@ -81,21 +62,11 @@ class Planner:
         ResourceExhausted, Unavailable: From the engine.
         """
         moment.price(context)
-        with moment.slot(context):
+        with self._engine.limiter.slot(context):
             (encoded,) = encode_all([moment], context)
         if isinstance(encoded, AcpcError):
             raise encoded
         return encoded
-
-    def move(self, moment: EncodedMoment, frame: PlanFrame) -> Moment:
-        """Prepare the next moment, which keeps latents of the goal and of frames that stay.
-
-        Views of these frames are kept where each frame is drawn alone. Raises InvalidArgument: The
-        moment does not follow, or does not fit the checkpoint.
-        """
-        assert isinstance(moment.request, PlanStart)  # noqa: S101 - Plan alone moves
-        held = moment.sources.held(moment.latents)
-        return self.prepare(moment.checkpoint, frame.after(moment.request), held)
 
 
 def _check_fit(moment: Moment) -> None:
@@ -158,20 +129,6 @@ def check_pool(moment: Moment, shape: tuple[int, ...]) -> None:
         "candidates.shape",
     )
     check_held(moment, horizon, "candidates.shape")
-    if (goal := moment.coverage_goal) is not None:
-        kept = count * (horizon if moment.request.objective else 1)
-        what = f"the clean predictions of {count} candidates, which draws are compared with,"
-        check_latents(
-            moment.engine, moment.checkpoint.model, moment.mode, kept, "candidates.shape", what
-        )
-        drawn = goal.max_draws * len(moment.drawn_views.specs)
-        moment.check_work(
-            f"{count} candidates of {horizon} steps under the clean history, {views} views and up "
-            f"to {drawn} draws",
-            count,
-            (1 + views + drawn) * horizon,
-            "coverage_goal.max_draws",
-        )
     if k >= count:
         raise InvalidArgument(
             "elite_count",

@@ -1,4 +1,4 @@
-"""Counts what was certified from one moment, for the metrics and for statements about all pools."""
+"""Counts what was certified from one moment, for the metrics."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import TypeVar
 
 import torch
 from acpc.contract import (
-    CoverageOutcome,
-    CoverageStatement,
     PairedPlan,
     PairedPlans,
     PerturbationSet,
@@ -24,7 +22,6 @@ from prometheus_client import Histogram
 from torch import Tensor
 
 from acpc_server.engine import CachedCheckpoint
-from acpc_server.interactive.drift import DriftMonitor, Signals
 from acpc_server.numerics import cost_bounds
 from acpc_server.observe import Metrics, Shift
 from acpc_server.perturb import series_name
@@ -38,28 +35,22 @@ T = TypeVar("T", ViewCertificate, PairedPlan)
 class Tally:
     """Counts the certificates of one moment by checkpoint and perturbation."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        checkpoint: CachedCheckpoint,
-        views: Views,
-        drift: DriftMonitor | None = None,
-    ) -> None:
+    def __init__(self, metrics: Metrics, checkpoint: CachedCheckpoint, views: Views) -> None:
         names = [OWN_VIEWS]
         if isinstance(views, PerturbationSet):
             names = [series_name(spec) for spec in views.specs]
         self.shifts = tuple(metrics.shift(checkpoint.name, name) for name in names)
+        self._checkpoint = self.shifts[0].checkpoint
         self.pools = 0
-        # What all pools so far show of all draws, by perturbation and choice.
-        self.step: dict[tuple[int, str], CoverageOutcome] = {}
         self._metrics = metrics
-        self._digest = checkpoint.model.card.digest
-        self._drift = drift
 
-    def count_pool(self, answer: PoolCertificate, moved: Tensor, context: RequestContext) -> None:
+    def count_pool(
+        self, answer: PoolCertificate, moved: Tensor, motion: float, context: RequestContext
+    ) -> None:
         """Count a pool; where a caller sent it, record its certificates, margins and ACPC.
 
-        ``moved`` is how far each view of the answer moved the latents, (views,).
+        ``moved`` is how far each view of the answer moved the latents, (views,); ``motion`` that
+        from one clean frame to the next, 0 where none is known.
         """
         self.pools += 1
         if context.priority is not Priority.INTERACTIVE:
@@ -67,7 +58,9 @@ class Tally:
         metrics, gaps = self._metrics, answer.clean_gaps
         gap, elite_gap = (gaps.top1, gaps.elite) if gaps else (None, None)
         if self.pools == 1:
-            self._observe_views(answer, moved.tolist(), gap)
+            self._observe_views(answer, moved.tolist(), motion)
+        certified = [(view.elite or view.top1).certified for view in answer.views]
+        self._count_answer(all(certified))
         elites = sorted(answer.clean_elites)
         for shift, views in self._by_shift(answer.views):
             _observe(metrics.acpc.labels(*shift), [view.acpc_q90 for view in views])
@@ -81,33 +74,27 @@ class Tally:
             margins = _in_gaps([elite.margin for _, elite in pairs], elite_gap)
             _observe(metrics.margin.labels(*shift, "elite"), margins)
 
-    def count_statements(self, statements: Iterable[CoverageStatement]) -> None:
-        """Count statements about all draws."""
-        for statement in statements:
-            shift = self.shifts[statement.spec_index]
-            for name, finding in (("top1", statement.top1), ("elite", statement.elite)):
-                if finding is not None:
-                    outcome = finding.outcome.name.lower()
-                    self._metrics.statements.labels(*shift, name, outcome).inc()
-
     def count_plans(self, plans: PairedPlans, context: RequestContext) -> None:
         """Count the certificates of paired CEM runs, unless a study made them."""
         if context.priority is Priority.INTERACTIVE:
+            self._count_answer(all(view.certified for view in plans.views))
             for shift, views in self._by_shift(plans.views):
                 found = ((view.certified, view.first_divergence is not None) for view in views)
                 self._count(shift, "plan", found)
 
     def _observe_views(
-        self, answer: PoolCertificate, moved: Sequence[float], gap: float | None
+        self, answer: PoolCertificate, moved: Sequence[float], motion: float
     ) -> None:
-        """Record how far views moved the latents, and have the first draws watched for drift."""
+        """Record how far views moved the latents, by themselves and over the clean motion."""
         for view, distance in zip(answer.views, moved, strict=True):
             labels = self.shifts[view.spec_index]
             self._metrics.encoder_shift.labels(*labels).observe(distance)
-            if self._drift is not None and view.draw == 0:
-                used = 1 - view.top1.margin / gap if gap else math.inf
-                signals = Signals(distance, view.acpc_q90, used)
-                self._drift.observe(labels, self._digest, signals)
+            if motion:
+                self._metrics.relative_shift.labels(*labels).observe(distance / motion)
+
+    def _count_answer(self, certified: bool) -> None:
+        outcome = "certified" if certified else "denied"
+        self._metrics.planning_calls.labels(self._checkpoint, outcome).inc()
 
     def _by_shift(self, views: Sequence[T]) -> Iterator[tuple[Shift, list[T]]]:
         for index, group in groupby(views, attrgetter("spec_index")):

@@ -269,21 +269,6 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     return _certificate(bounds, elite_count)
 
 
-def open_choice(
-    costs: Float64[Tensor, "*views candidates"],
-    moved: Float64[Tensor, "*views candidates"],
-    elite_count: int,
-) -> Bool[Tensor, "*views"]:
-    """Tell whether the k lowest costs of a view may change, or tie, if each is off by ``moved``.
-
-    Computed costs are taken as they are: this counts near ties and proves nothing.
-    """
-    chosen = torch.zeros_like(costs, dtype=torch.bool)
-    chosen.scatter_(-1, elite_indices(costs, elite_count), True)
-    highest = (costs + moved).masked_fill(~chosen, -math.inf).amax(dim=-1)
-    return (costs - moved).masked_fill(chosen, math.inf).amin(dim=-1) <= highest
-
-
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     """Minimise (C_j - b_j) - (C_i + b_i) over pairs, which separates into one min and one max."""
     elite = elite_indices(bounds.clean_costs, elite_count)

@@ -36,6 +36,8 @@ OTHER = "other"
 LATENT_BUCKETS = tuple(
     mantissa * 10.0**exponent for exponent in range(-4, 3) for mantissa in (1, 2, 5)
 )
+# Distances in units of the clean motion, so close that a median is a fifth off at most.
+MOTION_BUCKETS = tuple(float(f"{0.01 * 1.5**step:.3g}") for step in range(24))
 # Parts of the clean gap; a margin is at most 1, and certifies above 0.
 MARGIN_BUCKETS = (
     *(-100.0, -30.0, -10.0, -3.0, -1.0, -0.3, -0.1, 0.0),
@@ -197,8 +199,6 @@ class Metrics:
         text = "Certificates by checkpoint, one a view; what was denied, by its reason."
         names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
         self.certificates = registry.counter("acpc_certificates", text, names)
-        text = "Statements about all draws of a perturbation, by what the draws say of them."
-        self.statements = registry.counter("acpc_coverage_statements", text, names)
         text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
         kinds = (*SHIFT_LABELS, "certificate")
         self.margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
@@ -208,14 +208,17 @@ class Metrics:
         self.encoder_shift = registry.histogram(
             "acpc_planning_encoder_shift", text, SHIFT_LABELS, LATENT_BUCKETS
         )
-        text = "Sessions that went into the reference of the drift test, or into the test."
-        names = (*SHIFT_LABELS, "part")
-        self.drift_observations = registry.counter("acpc_drift_observations", text, names)
-        text = "Logarithm of the evidence that sessions have drifted from their reference."
-        names = (*SHIFT_LABELS, "signal")
-        self.drift_evidence = registry.gauge("acpc_drift_log_evidence", text, names)
-        text = "1 while a signal of sessions is not as its reference, 0 otherwise."
-        self.drift_alarm = registry.gauge("acpc_drift_alarm", text, names)
+        text = (
+            "Distance of a view's latents from those of the history, over the median distance of "
+            "consecutive latents of the history, by planning session; not where it has one frame."
+        )
+        self.relative_shift = registry.histogram(
+            "acpc_planning_relative_shift", text, SHIFT_LABELS, MOTION_BUCKETS
+        )
+        text = "Pools and paired plans of callers; certified: no view can change what they chose."
+        self.planning_calls = registry.counter(
+            "acpc_planning_calls", text, ("checkpoint", "outcome")
+        )
 
     def _add_jobs(self, registry: _Registry) -> None:
         text = "Checkpoint jobs by state; finished ones since the server started."

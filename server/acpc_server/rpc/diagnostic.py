@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
 
 from acpc.contract import (
     OwnPool,
     PairedRequest,
     PairRequest,
-    PlanFrame,
     PlannerMoment,
     PlanStart,
     PoolRequest,
@@ -26,14 +22,12 @@ from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.interactive import (
     RETURNS,
     EncodedMoment,
-    MeasuredPool,
     Moment,
     PairComparer,
     PairedCem,
     Planner,
     certify_pool,
     check_budget,
-    cover_pool,
     draw_pool,
 )
 from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
@@ -85,43 +79,32 @@ class DiagnosticServicer:
 
     def CertifyPool(self, request: pb.CertifyPoolRequest, context: Call) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        requests = self._requests("CertifyPool", context)
-        with requests.admitted() as admitted:
+        with self._requests("CertifyPool", context).admitted() as admitted:
             asked = read(PoolRequest, request)
             identity, moment = request_id(asked), self._prepare(asked)
-            pool = certify_pool(moment, asked.candidates, admitted, asked)
-        answer = cover_pool(pool, admitted, _draws_of(requests))
-        return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
+            answer = certify_pool(moment, asked.candidates, admitted, asked)
+            return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
 
     def Plan(self, _messages: None, context: Call) -> Conversation:
-        """Open one session, then take pools and frames; one that is rejected ends the stream."""
+        """Take a start, then its pools, or the next start; one that is rejected ends the stream."""
         hint = "open a new stream for the next pools"
         limit = ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")
         return Conversation(self._planned(context), limit)
 
     def _planned(self, context: Call) -> Dialogue:
         requests = self._requests("Plan", context)
-        message = yield None
-        with requests.admitted() as admitted:
-            moment, started = self._start(message or pb.PlanRequest(), admitted)
-        message = yield pb.PlanResponse(started=started)
+        message = (yield None) or pb.PlanRequest()
+        moment: EncodedMoment | None = None
+        identity = ""
         while message is not None:
-            if message.WhichOneof("message") == "frame":
-                with requests.admitted() as admitted:
-                    moment = self._move(moment, message.frame, admitted)
-                    moved = _started(moment, started.request_id, admitted)
-                message = yield pb.PlanResponse(started=moved)
-                continue
+            answer = pb.PlanResponse()
             with requests.admitted() as admitted:
-                pool = _certify_next(moment, message, admitted)
-            answer = cover_pool(pool, admitted, _draws_of(requests))
-            answer = replace(answer, request_id=started.request_id, timing=_spent(admitted))
-            certificate = pb.PlanCertificate(
-                iteration=message.pool.iteration,
-                certificate=answer.to_message(),
-                candidates=write_tensor(pool.candidates) if _is_sampled(message) else None,
-            )
-            message = yield pb.PlanResponse(certificate=certificate)
+                if moment is None or message.WhichOneof("message") == "start":
+                    identity, moment = self._start(message, admitted)
+                    answer.started.CopyFrom(_started(moment.asked, identity, admitted))
+                else:
+                    answer.certificate.CopyFrom(_certify_next(moment, message, admitted, identity))
+            message = yield answer
         return None
 
     def PlanPaired(self, request: pb.PlanPairedRequest, context: Call) -> pb.PlanPairedResponse:
@@ -156,23 +139,12 @@ class DiagnosticServicer:
         require_views(asked.views)
         return self._planner.prepare(load(self._checkpoints, asked.checkpoint), asked)
 
-    def _start(
-        self, message: pb.PlanRequest, context: RequestContext
-    ) -> tuple[EncodedMoment, pb.PlanStarted]:
+    def _start(self, message: pb.PlanRequest, context: RequestContext) -> tuple[str, EncodedMoment]:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", "the first message of a stream is its start")
         with below("start"):
             asked = read(PlanStart, message.start)
-            identity = request_id(asked)
-            moment = self._planner.encode(self._prepare(asked), context)
-        return moment, _started(moment, identity, context)
-
-    def _move(
-        self, moment: EncodedMoment, frame: pb.PlanFrame, context: RequestContext
-    ) -> EncodedMoment:
-        with below("frame"):
-            moved = self._planner.move(moment, read(PlanFrame, frame))
-            return self._planner.encode(moved, context)
+            return request_id(asked), self._planner.encode(self._prepare(asked), context)
 
 
 def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanStarted:
@@ -183,38 +155,35 @@ def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanS
     )
 
 
-def _draws_of(requests: CallRequests) -> Callable[[float], AbstractContextManager[RequestContext]]:
-    """Admits batches of draws for a pool of an RPC."""
-    return partial(requests.admitted, method="draws")
-
-
-def _is_sampled(message: pb.PlanRequest) -> bool:
-    return message.pool.WhichOneof("pool") == "proposal"
-
-
 def _certify_next(
-    moment: EncodedMoment, message: pb.PlanRequest, context: RequestContext
-) -> MeasuredPool:
+    moment: EncodedMoment, message: pb.PlanRequest, context: RequestContext, identity: str
+) -> pb.PlanCertificate:
     if message.WhichOneof("message") != "pool":
-        raise InvalidArgument("pool", "every message after the start is a pool or a frame")
-    pool = message.pool
+        raise InvalidArgument("pool", "every message after the start is a pool, or another start")
+    pool, sampled = message.pool, None
     try:
         if pool.WhichOneof("pool") is None:
             raise InvalidArgument("candidates", "give candidates or a proposal")
-        if not _is_sampled(message):
+        if pool.WhichOneof("pool") == "candidates":
             own = read(OwnPool, pool)
-            return certify_pool(moment, own.candidates, context, own)
-        for name in ("offsets", "infeasible"):
-            if name in {field.name for field, _ in pool.ListFields()}:
-                raise InvalidArgument(name, "is of candidates that are sent; a proposal has none")
-        return certify_pool(
-            moment, draw_pool(moment, read(Proposal, pool.proposal, "proposal")), context
-        )
+            answer = certify_pool(moment, own.candidates, context, own)
+        else:
+            for name in ("offsets", "infeasible"):
+                if name in {field.name for field, _ in pool.ListFields()}:
+                    said = "is of candidates that are sent; a proposal has none"
+                    raise InvalidArgument(name, said)
+            sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
+            answer = certify_pool(moment, sampled, context)
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in (
             "candidates", "proposal", "offsets", "infeasible",
         )  # fmt: skip
         raise error.below("pool" if ours else "start") from error
+    return pb.PlanCertificate(
+        iteration=pool.iteration,
+        certificate=replace(answer, request_id=identity, timing=_spent(context)).to_message(),
+        candidates=None if sampled is None else write_tensor(sampled),
+    )
 
 
 def _spent(context: RequestContext) -> Timing:

@@ -357,20 +357,15 @@ class CallRequests:
         life.add_callback(lambda: self._current.cancel())  # noqa: PLW0108 - that of its time
 
     @contextmanager
-    def admitted(
-        self, seconds: float = MAX_REQUEST_SECONDS, method: str = ""
-    ) -> Iterator[RequestContext]:
-        """Count the next request while the block computes it, within at most so many seconds.
-
-        One of another ``method`` than the call's teaches nothing about the call's own method.
-        """
+    def admitted(self) -> Iterator[RequestContext]:
+        """Count the next request while the block computes it."""
         remaining = self._life.time_remaining()
-        seconds = seconds if remaining is None else min(remaining, seconds)
+        seconds = min(MAX_REQUEST_SECONDS, MAX_REQUEST_SECONDS if remaining is None else remaining)
         context = self._current = RequestContext(Priority.INTERACTIVE, seconds, caller=self._caller)
         if not self._life.is_active():
             context.cancel()
         context.check()
-        asked = method or self._method, context, self._max_wait_share
+        asked = self._method, context, self._max_wait_share
         with self._admission.request(*asked) as waits:
             self._max_wait_share = 1.0
             self._life.waits_for_others(waits)

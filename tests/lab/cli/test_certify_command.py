@@ -45,6 +45,8 @@ def test_a_row_per_shift_of_the_grid(
         ("gaussian_blur:15", "0/2", "-0.25", "2/2"),
     ]
     assert "elite" not in answer.stdout
+    bound = "at most 50 % of all draws may change it (0 of 2 not certified; 95 % confidence)"
+    assert f"winner, gaussian_noise:0.02: {bound}\n" in answer.stdout
     assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
     assert "clean gap that the bounds must not close: winner 1\n" in answer.stdout
     (sent,) = counterparty.requests["CertifyPool"]
@@ -129,7 +131,6 @@ def test_a_paired_run_has_a_row_per_view(
         (("--shift", "gaussian_noise:a,b"), "wanted gaussian"),
         (("--shift", "blur:15,1.5"), "wanted gaussian"),
         (("--require", "elite"), "--elites above 0"),
-        (("--require", "confident-top1"), "needs --confidence"),
         (("--cost", "max"), "wanted one of sum, mean"),
         (("--numeric-mode", "fp8"), "wanted one of fp32, tf32, bf16"),
         (("--weights", "1,x"), "wanted numbers like 1,2"),

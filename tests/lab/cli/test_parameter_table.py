@@ -81,8 +81,6 @@ VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]
 PLANNER = ["--cost", "mean", "--tolerance", 0.01, "--objective", "objective.json"]
 CEM = ["--candidates", 32, "--elites", 4, "--iterations", 3, "--horizon", 2, "--sampling-seed", 5,
        "--returns", "best"]  # fmt: skip
-COVERAGE = ["--confidence", 0.9, "--coverage", 0.95, "--max-draws", 200, "--one-look",
-            "--time-limit", 3]  # fmt: skip
 STUDY = [*DATASET[4:], "--numeric-mode", "bf16"]
 DRAWN = ["--shift", "blur:15", "--draws", 3, "--seed", 3, "--horizon", 4]
 ASKED: dict[str, tuple[str, list[list[Any]]]] = {
@@ -106,7 +104,7 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         "CertifyPool",
         [
             ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, "--elites", 2,
-             "--weights", "0.5,0.25,0.25", "--input", "pool.npz", *COVERAGE, "--kept-elites", 1,
+             "--weights", "0.5,0.25,0.25", "--input", "pool.npz", "--kept-elites", 1,
              "--temperature", 0.5],
             ["--checkpoint", "a", "--input", "pool-views.npz"],
         ],

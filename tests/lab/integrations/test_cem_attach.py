@@ -14,7 +14,6 @@ from acpc_lab.integrations import CemCertificates
 from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
 from public_library import public_solver
-from waiting import GENEROUS_SECONDS
 
 pytestmark = pytest.mark.usefixtures("release")
 OPENERS: dict[str, Opener] = {}  # a copy by pickle finds its opener by name
@@ -141,19 +140,6 @@ def test_a_copy_of_an_attached_solver_solves_for_itself(
     its.detach(other)
     original.solve(rows(3))
     assert len(asked(counterparty)) == (0 if copied is copy.copy else 3)
-
-
-def test_a_copy_made_within_an_episode_keeps_no_session(
-    hook: CemCertificates, counterparty: Counterparty
-) -> None:
-    original = hook.attach(solver(hook, environments=3, n_steps=1))
-    with hook:
-        original.solve(third())
-        its = copy.deepcopy(original)
-        its.solve(third())
-    assert asked(counterparty) == [2, 2]
-    assert counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS)
-    assert its.callbacks[0].certified(2)
 
 
 def test_mppi_has_no_callbacks_and_is_told_where_its_mean_is(hook: CemCertificates) -> None:

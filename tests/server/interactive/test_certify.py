@@ -37,7 +37,7 @@ from planning_world import (
 def answered(
     world: PlanningWorld, request: PlanStart, candidates: np.ndarray, **limits: int
 ) -> PoolCertificate:
-    return certify_pool(world.open(request, **limits), candidates, context()).answer
+    return certify_pool(world.open(request, **limits), candidates, context())
 
 
 def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
@@ -89,7 +89,7 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
 def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
     """Winner, elites, excess cost, fractions and bounds follow from the reported costs."""
     request = moment(seed, 1 + seed % 3)
-    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), context()).answer
+    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), context())
     costs = answer.clean_costs.tolist()
     assert answer.clean_elites == tuple(metrics.elites(costs, 4))
     assert answer.clean_winner == answer.clean_elites[0]
@@ -119,7 +119,7 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds:
     for seed in range(seeds):
         views = noise(*10.0 ** np.random.default_rng(seed).uniform(-4, -1, 3), draws=3, seed=seed)
         session = world.open(moment(seed, 1 + seed % 3, views=views), model=SEEDS[seed % 3])
-        answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), context()).answer
+        answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), context())
         for view in answer.views:
             assert view.elite is not None
             if view.top1.certified:
@@ -135,7 +135,7 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds:
 def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
     request = moment()
     session = world.open(request)
-    frame = certify_pool(session, pool(), context()).answer
+    frame = certify_pool(session, pool(), context())
     latent = answered(world, moment(goal=session.goal.numpy()), pool())
     np.testing.assert_allclose(latent.clean_costs, frame.clean_costs, rtol=1e-6)
     assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
@@ -174,9 +174,9 @@ def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
 def test_equal_candidates_are_won_by_the_first_and_never_certified(world: PlanningWorld) -> None:
     candidates = pool()
     session = world.open(moment(views=drawn(Identity())))
-    winner = certify_pool(session, candidates, context()).answer.clean_winner
+    winner = certify_pool(session, candidates, context()).clean_winner
     doubled = np.concatenate([candidates, candidates[winner : winner + 1]])
-    answer = certify_pool(session, doubled, context()).answer
+    answer = certify_pool(session, doubled, context())
     assert answer.clean_costs[winner] == answer.clean_costs[-1]
     assert answer.clean_winner == winner
     for view in answer.views:
@@ -281,7 +281,8 @@ def test_pools_that_do_not_fit_are_refused(
 
 def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
     session = world.open(moment())
-    session = replace(session, clean=torch.full_like(session.clean, float("inf")))
+    gone = replace(session.latents, clean=torch.full_like(session.clean, float("inf")))
+    session = replace(session, latents=gone)
     with pytest.raises(FailedPrecondition) as caught:
         certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"

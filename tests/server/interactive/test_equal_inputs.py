@@ -77,7 +77,7 @@ def test_equal_candidates_have_equal_answers(
     places = [*places, 7, 8]  # more candidates than elites, however often one is repeated
     candidates = pool(seed, candidates=9)[places]
     request = moment(seed, views=drawn(Identity(), GaussianNoise(sigma=0.05)))
-    answer = certify_pool(world.open(request), candidates, context()).answer
+    answer = certify_pool(world.open(request), candidates, context())
     first = np.array([places.index(place) for place in places])
     costs = answer.clean_costs.tolist()
     assert costs == answer.clean_costs[first].tolist()
@@ -111,7 +111,7 @@ def test_equal_views_have_equal_certificates(
     with pytest.MonkeyPatch.context() as patch:
         if not together:
             patch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 1)
-        answer = certify_pool(session, pool(), context()).answer
+        answer = certify_pool(session, pool(), context())
         plans = PairedCem(session, CemBudget(8, 3, 2, 2), 0, "mean").run(context())
     for place, view, plan in zip(order, answer.views, plans.views, strict=True):
         assert same_numbers(view, answer.views[order.index(place)])

@@ -12,7 +12,6 @@ import pytest
 import torch
 from acpc.contract import (
     CemBudget,
-    CoverageGoal,
     GaussianNoise,
     Identity,
     PairComparison,
@@ -64,10 +63,6 @@ def plan_whole(world: PlanningWorld) -> None:
     [
         pytest.param(certify, 9, "perturbations.draws", id="views"),  # (1 + 2) 3 + 1
         pytest.param(plan, 17, "budget.horizon", id="horizon"),
-        pytest.param(
-            lambda world: certify(world, coverage_goal=CoverageGoal(max_draws=200)),
-            15, "candidates.shape", id="coverage",
-        ),
         pytest.param(lambda world: compare(world, 6), 14, "perturbations.draws", id="pair"),
         pytest.param(
             lambda world: compare(world, 20, views=noise(0.1, draws=1)),
@@ -163,7 +158,7 @@ def test_few_hold_wide_predictions_however_many_ask(
     """Six pools at once, two of them in pieces at a time; narrow ones need no place."""
     planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
     request = moment(views=noise(0.1))
-    wanted = certify_pool(world.open(request), pool(), context()).answer
+    wanted = certify_pool(world.open(request), pool(), context())
     monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
     monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
     monkeypatch.setattr(world.engine, "places", places := Slots(2, "pieces"))
@@ -186,7 +181,7 @@ def test_few_hold_wide_predictions_however_many_ask(
 
     def ask() -> PoolCertificate:
         session = planner.prepare(world.checkpoint(), request)
-        return certify_pool(session, pool(), context()).answer
+        return certify_pool(session, pool(), context())
 
     with ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(ask) for _ in range(6)]

@@ -7,7 +7,6 @@ import torch
 from acpc.contract import (
     CandidatePool,
     CemBudget,
-    CoverageGoal,
     DistanceTerm,
     Norm,
     Objective,
@@ -21,21 +20,22 @@ ABSOLUTE = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.
 
 
 def test_the_default_objective_changes_no_bit(world: PlanningWorld) -> None:
-    plain = certify_pool(world.open(moment()), pool(), context()).answer
-    said = certify_pool(world.open(moment(objective=Objective())), pool(), context()).answer
+    plain = certify_pool(world.open(moment()), pool(), context())
+    said = certify_pool(world.open(moment(objective=Objective())), pool(), context())
     assert replace(said, timing=plain.timing) == plain
 
 
 def test_costs_are_those_of_the_rollouts(world: PlanningWorld) -> None:
-    session = world.open(moment(objective=ABSOLUTE, coverage_goal=CoverageGoal(max_draws=200)))
-    measured = certify_pool(session, pool(), context())
-    apart = (measured.clean.double() - session.goal.double()).abs().mean(dim=-1)  # (J, H)
+    session = world.open(moment(objective=ABSOLUTE))
+    answer = certify_pool(session, pool(), context())
+    clean = session.rollout(session.clean[None], torch.from_numpy(pool())[None], context())[0]
+    apart = (clean.double() - session.goal.double()).abs().mean(dim=-1)  # (J, H)
     expected = (apart * torch.tensor([0.2, 0.3, 0.5])).sum(dim=-1)
-    np.testing.assert_allclose(measured.answer.clean_costs, expected, rtol=1e-6)
-    for view in measured.answer.views:
-        assert (np.abs(view.perturbed_costs - measured.answer.clean_costs) <= view.bounds).all()
+    np.testing.assert_allclose(answer.clean_costs, expected, rtol=1e-6)
+    for view in answer.views:
+        assert (np.abs(view.perturbed_costs - answer.clean_costs) <= view.bounds).all()
         assert (view.bounds <= view.chained_bounds).all()
-    parameters = measured.answer.receipt.parameters
+    parameters = answer.receipt.parameters
     assert parameters["objective"]["terms"][0]["norm"] == "l1"
 
 
@@ -43,15 +43,15 @@ def test_offsets_and_infeasible_candidates_choose_and_are_in_the_receipt(
     world: PlanningWorld,
 ) -> None:
     candidates, session = pool(), world.open(moment())
-    plain = certify_pool(session, candidates, context()).answer
+    plain = certify_pool(session, candidates, context())
     out = CandidatePool(candidates=candidates, infeasible=(plain.clean_winner,))
-    without = certify_pool(session, candidates, context(), out).answer
+    without = certify_pool(session, candidates, context(), out)
     assert without.clean_costs[plain.clean_winner] == np.inf
     assert without.clean_winner == plain.clean_elites[1]
     lifted = np.zeros(len(candidates), np.float32)
     lifted[plain.clean_winner] = 100.0
     moved = CandidatePool(candidates=candidates, offsets=lifted)
-    dearer = certify_pool(session, candidates, context(), moved).answer
+    dearer = certify_pool(session, candidates, context(), moved)
     assert dearer.clean_winner == plain.clean_elites[1]
     digests = {a.receipt.anchors_digest for a in (plain, without, dearer)}
     assert len(digests) == 3
@@ -60,8 +60,8 @@ def test_offsets_and_infeasible_candidates_choose_and_are_in_the_receipt(
 def test_updates_of_other_planners_are_answered(world: PlanningWorld) -> None:
     candidates = pool()
     request = moment(kept_elites=2, temperature=0.5)
-    answer = certify_pool(world.open(request), candidates, context()).answer
-    plain = certify_pool(world.open(moment()), candidates, context()).answer
+    answer = certify_pool(world.open(request), candidates, context())
+    plain = certify_pool(world.open(moment()), candidates, context())
     for view, same in zip(answer.views, plain.views, strict=True):
         assert view.top1 == same.top1
         assert view.elite == same.elite

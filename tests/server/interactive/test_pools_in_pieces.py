@@ -1,7 +1,6 @@
 """Pools whose predictions are not held at once are answered as if they were."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,7 @@ from acpc.arrays import NDArray
 from acpc.contract import (
     CandidatePool,
     CemBudget,
-    CoverageGoal,
     DistanceTerm,
-    GaussianNoise,
     Norm,
     Objective,
     PlanStart,
@@ -21,19 +18,16 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
-from acpc_server.interactive import PairedCem, certify_pool, cover_pool
+from acpc_server.interactive import PairedCem, certify_pool
 from acpc_server.interactive.pieces import (
-    Rolls,
     bounds_of,
     join_costs,
     join_measures,
     measure,
-    pool_cost,
     shared_rows,
 )
 from acpc_server.numerics.cost_bounds import PoolBounds
-from acpc_server.scheduling import Priority, RequestContext
-from planning_world import DIM, PlanningWorld, context, drawn, moment, noise, pool
+from planning_world import DIM, PlanningWorld, context, moment, noise, pool
 
 CALL, CANDIDATES, HORIZON = 28, 16, 3
 SUMS = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.3, 0.5)),), (0.1,))
@@ -74,9 +68,7 @@ def certified(
     world: PlanningWorld, request: PlanStart, candidates: NDArray[np.float32],
     said: CandidatePool | None = None,
 ) -> PoolCertificate:  # fmt: skip
-    return replace(
-        certify_pool(world.open(request), candidates, context(), said).answer, timing=None
-    )
+    return replace(certify_pool(world.open(request), candidates, context(), said), timing=None)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +123,10 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
     latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
     clean, views, goal = latents[:1], latents[None, 1:], session.goal[None]
-    whole = measure(session, (clean, views, goal), None)
-    parts = [measure(session, (clean[:, each], views[:, :, each], goal), None) for each in pieces]
+    whole = measure(session.asked, (clean, views, goal), None)
+    parts = [
+        measure(session.asked, (clean[:, each], views[:, :, each], goal), None) for each in pieces
+    ]
     joined = join_measures(parts, rows)
     assert torch.equal(joined.steps, whole.steps[:, :, rows])
     assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])
@@ -150,78 +144,6 @@ def test_a_prediction_that_is_not_finite_is_told_of_in_whichever_piece(
     hold(2)  # the first group of views, or the last piece
     with pytest.raises(FailedPrecondition):
         certify_pool(session, candidates, context())
-
-
-@pytest.mark.parametrize("changed", [{}, {"objective": SUMS}], ids=["endpoints", "objective"])
-def test_draws_of_a_coverage_goal(
-    world: PlanningWorld, hold: Hold, held: list[int], changed: dict[str, object]
-) -> None:
-    goal = CoverageGoal(coverage=0.8, max_draws=40)
-    views = drawn(GaussianNoise(0.05), draws=1)
-    request = moment(views=views, coverage_goal=goal, **changed)
-
-    @contextmanager
-    def admit(_: float) -> Iterator[RequestContext]:
-        yield RequestContext(Priority.INTERACTIVE, 60.0)
-
-    def covered() -> PoolCertificate:
-        session, asked = world.open(request), context()
-        return cover_pool(certify_pool(session, pool(), asked), asked, admit)
-
-    whole = covered()
-    held.clear()
-    hold(CALL)
-    cut = covered()
-    assert max(held) <= CALL * HORIZON * DIM
-    for one, other in zip(whole.coverage, cut.coverage, strict=True):
-        assert (one.top1.draws, one.top1.changed) == (other.top1.draws, other.top1.changed)
-        assert one.top1.outcome is other.top1.outcome
-
-
-@pytest.mark.parametrize(
-    ("changed", "steps"),
-    [
-        pytest.param({}, 0, id="nothing"),
-        pytest.param({"coverage_goal": CoverageGoal()}, 1, id="endpoints"),
-        pytest.param({"coverage_goal": CoverageGoal(), "objective": SUMS}, HORIZON, id="steps"),
-    ],
-)
-def test_a_piece_keeps_of_its_rollouts_what_draws_are_compared_with(
-    world: PlanningWorld, changed: dict[str, object], steps: int
-) -> None:
-    """Not even as the storage behind a part of them."""
-    session, cost = world.open(moment(views=VIEWS, **changed)), None
-    candidates = torch.from_numpy(pool())
-    if "objective" in changed:
-        cost = pool_cost(session, candidates)
-    rolls = Rolls.of([session], [candidates])
-    kept = rolls.piece(slice(0, CANDIDATES), cost, context()).clean
-    assert kept.untyped_storage().nbytes() == 4 * steps * CANDIDATES * DIM
-    whole = session.rollout(session.clean[None], candidates[None], context())
-    if steps:
-        torch.testing.assert_close(kept, whole[:, :, -steps:], rtol=1e-4, atol=1e-5)
-
-
-def test_draws_are_judged_by_the_last_piece_too(world: PlanningWorld, hold: Hold) -> None:
-    """The best candidates come last, where every draw that changes the choice is seen."""
-    views = drawn(GaussianNoise(0.005), draws=1)
-    goal = CoverageGoal(coverage=0.5, max_draws=12, one_look=True)
-    costs = certified(world, moment(views=views), pool()).clean_costs
-    candidates = pool()[np.argsort(-costs)]
-
-    @contextmanager
-    def admit(_: float) -> Iterator[RequestContext]:
-        yield context()
-
-    def covered() -> list[tuple[object, ...]]:
-        session = world.open(moment(views=views, coverage_goal=goal))
-        measured = certify_pool(session, candidates, context())
-        found = cover_pool(measured, context(), admit).coverage[0]
-        return [(one.draws, one.changed, one.certified) for one in (found.top1, found.elite)]
-
-    whole = covered()
-    hold(4)  # a history and four candidates at a time
-    assert covered() == whole
 
 
 def test_broken_bounds_of_paired_plans_are_summed_over_pieces(

@@ -1,11 +1,11 @@
 """What live planning tells the metrics, by checkpoint and perturbation."""
 
-from contextlib import nullcontext
+import math
+from dataclasses import replace
 
 import pytest
-from acpc.contract import CoverageGoal, GaussianNoise, Identity, Perturbation, Registered
+from acpc.contract import GaussianNoise, Identity, Perturbation, Registered
 from acpc_server.interactive.certify import certify_pool
-from acpc_server.interactive.coverage import cover_pool
 from acpc_server.interactive.tally import Tally
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
@@ -23,7 +23,7 @@ def read(metrics: Metrics, name: str, spec: object, **labels: str) -> float | No
 
 def test_a_session_is_recorded_as_it_was_answered(own_world: PlanningWorld) -> None:
     session = own_world.open(moment(views=drawn(Identity(), NOISE, draws=2)))
-    answers = [certify_pool(session, pool(seed), context()).answer for seed in range(3)]
+    answers = [certify_pool(session, pool(seed), context()) for seed in range(3)]
     metrics = own_world.engine.metrics
     views = [view for answer in answers for view in answer.views if view.spec_index == 1]
     assert read(metrics, "acpc_planning_acpc_count", NOISE) == len(views) == 6
@@ -52,18 +52,30 @@ def test_a_session_is_recorded_as_it_was_answered(own_world: PlanningWorld) -> N
         assert read(metrics, "acpc_certificates_total", Identity(), **granted) == 6
 
 
-def test_statements_about_all_draws_are_counted(own_world: PlanningWorld) -> None:
-    goal = CoverageGoal(coverage=0.7, max_draws=10)
-    session = own_world.open(moment(views=drawn(Identity(), NOISE), coverage_goal=goal))
-    asked = context()
-    measured = certify_pool(session, pool(), asked)
-    answer = cover_pool(measured, asked, lambda _: nullcontext(context()))
-    for spec, statement in zip((Identity(), NOISE), answer.coverage, strict=True):
-        for certificate in ("top1", "elite"):
-            found = getattr(statement, certificate).outcome.name.lower()
-            labels = {"certificate": certificate, "outcome": found}
-            series = "acpc_coverage_statements_total"
-            assert read(own_world.engine.metrics, series, spec, **labels) == 1
+def test_shifts_are_told_in_units_of_the_clean_motion(own_world: PlanningWorld) -> None:
+    """Of a history with motion; one frame has none, and nor have frames that are all alike."""
+    metrics, moving = own_world.engine.metrics, moment(views=drawn(NOISE, draws=2))
+    still = replace(moving, history=moving.history[[0, 0, 0]])
+    for request in (still, moving):
+        session = own_world.open(request)
+        certify_pool(session, pool(), context())
+    apart = [math.dist(*session.clean[i : i + 2].double().tolist()) for i in (0, 1)]
+    moved = consistency.encoder_shift(session.clean, session.views)
+    assert read(metrics, "acpc_planning_relative_shift_count", NOISE) == 2
+    total = read(metrics, "acpc_planning_relative_shift_sum", NOISE)
+    assert total == pytest.approx(float(moved.sum()) / (sum(apart) / 2))
+
+
+def test_an_answer_is_certified_where_all_of_its_views_are(own_world: PlanningWorld) -> None:
+    metrics, counted = own_world.engine.metrics, {"certified": 0, "denied": 0}
+    for views in (drawn(Identity()), drawn(Identity(), GaussianNoise(0.5))):
+        answer = certify_pool(own_world.open(moment(views=views)), pool(), context())
+        whole = all(view.elite is not None and view.elite.certified for view in answer.views)
+        counted["certified" if whole else "denied"] += 1
+    assert counted == {"certified": 1, "denied": 1}
+    for outcome, count in counted.items():
+        labels = {"checkpoint": "m0", "outcome": outcome}
+        assert metrics.registry.get_sample_value("acpc_planning_calls_total", labels) == count
 
 
 def test_what_a_job_computes_is_not_live(own_world: PlanningWorld) -> None:
