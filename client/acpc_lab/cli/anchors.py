@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from acpc.contract import CreateRequest
-from acpc.datasets import FORMATS, recognise
 from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
@@ -162,7 +161,9 @@ def _anchors(
     on_read: Callable[[int, int], object],
 ) -> AbstractContextManager[AnchorArrays]:
     """The anchors to upload: drawn from a dataset, or arrays as they are."""
-    from acpc_lab.datasets import drawn_from  # noqa: PLC0415  slow to import
+    from acpc.datasets import FORMATS, recognise  # noqa: PLC0415  slow to import
+
+    from acpc_lab.datasets import drawn_from  # noqa: PLC0415
 
     found = format or recognise(path)
     if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):

@@ -60,10 +60,6 @@ class PageParts:
         list[str] | None,
         typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
     ] = None
-    certified: Annotated[
-        Path | None,
-        typer.Option(help="CSV with the certified fraction of each checkpoint under each shift."),
-    ] = None
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
     ] = False
@@ -132,17 +128,12 @@ def report(
 
         acpc report noise.sweep --output noise.html --follow
     """
-    from acpc_lab import report as reports  # noqa: PLC0415  slow
-    from acpc_lab.factors import read_certified  # noqa: PLC0415
-
     for path in (output, figures):
         require_folder(path)
 
     def read() -> Sources:
         found = _read(sources, title, shift, labels, server)
         data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-        if shown.certified is not None:
-            data = reports.with_certified(data, read_certified(shown.certified))
         return found._replace(data=data)
 
     with reported():

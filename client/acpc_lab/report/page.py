@@ -12,7 +12,6 @@ from typing import Any
 from acpc_lab import plotting
 from acpc_lab.extras import load
 from acpc_lab.plotting import data_uri, style_sheet
-from acpc_lab.report.factors import factor_section
 from acpc_lab.report.figures import MANY_TASKS, Plate, abreast, plates
 from acpc_lab.report.headline import headline, tallies
 from acpc_lab.report.limits import limit_table
@@ -56,9 +55,7 @@ def render(data: ReportData) -> str:
         standings=standings(data),
         columns=columns,
         rows=rows,
-        plates=[drawn for drawn in figures if drawn.plate.key != "factors"],
-        by_factor=[drawn for drawn in figures if drawn.plate.key == "factors"],
-        section=factor_section(data),
+        plates=figures,
         focus=worst,
         checks=checks(data),
         protocol=protocol_rows(data),
@@ -87,9 +84,8 @@ class PlateSet:
 
     @property
     def folded(self) -> bool:
-        """Whether there are so many panels that they are shown when asked for; factors never."""
-        most = max(len(panels) for _, panels in self.rows)
-        return self.plate.key != "factors" and most > _MANY_PANELS
+        """Whether there are so many panels that they are shown when asked for."""
+        return max(len(panels) for _, panels in self.rows) > _MANY_PANELS
 
 
 def _abreast(count: int) -> str:

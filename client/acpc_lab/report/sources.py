@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,7 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
-from acpc_lab.factors import CertifiedShare
-from acpc_lab.report.model import Measurement, ReportData, Share, dotted, some
+from acpc_lab.report.model import Measurement, ReportData, dotted, some
 from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, again, read_spec, recipe
 
 if TYPE_CHECKING:
@@ -224,22 +223,6 @@ def _under_way(results: SweepResults) -> Iterator[str]:
         if found:
             names = [f"{_called(results, cell)} under {cell.shift}" for cell in found]
             yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
-
-
-def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:
-    """The data with the certified fraction of each measurement that has one of the same weights."""
-    known = {(it.checkpoint, it.shift): it for it in shares}
-    cells, others = [], set()
-    for cell in data.cells:
-        share = known.get((cell.name, cell.shift))
-        if share and cell.score and share.checkpoint_digest != cell.score.receipt.checkpoint_digest:
-            others.add(cell.name)
-            share = None
-        found = Share(share.certified, share.anchors, f"; {share.source}") if share else None
-        cells.append(dataclasses.replace(cell, certified=found))
-    named = ", ".join(sorted(others))
-    note = f"Certified fractions of {named} are of other weights, and are left out."
-    return data.with_(cells=tuple(cells), notes=(*data.notes, *([note] if others else [])))
 
 
 def server_of(results: SweepResults) -> tuple[str | None, Access]:

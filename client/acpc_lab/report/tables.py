@@ -94,12 +94,10 @@ class Grid:
 
 def grids(data: ReportData) -> list[Grid]:
     """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
-    # Factors have a section of their own.
-    shown = [cell for cell in data.cells if cell.place is None]
-    shown.sort(key=lambda cell: cell.is_reference)
+    shown = sorted(data.cells, key=lambda cell: cell.is_reference)
     shifts = list(dict.fromkeys(cell.shift for cell in shown))
     if not data.has_levels:
-        return [_grid("", "checkpoint", shifts, shown)] if len(data.cells) > 1 and shown else []
+        return [_grid("", "checkpoint", shifts, shown)] if len(data.cells) > 1 else []
     columns = [f"{level:g}" for level in data.levels]
     columns += ["none"] if any(cell.level is None for cell in data.cells) else []
     several = len(data.tasks) > 1

@@ -11,7 +11,6 @@ from typing import IO, Any
 import numpy as np
 from acpc.arrays import NDArray
 from acpc.contract import SMALL_ARRAYS
-from acpc.datasets import unread
 from acpc_client import AnchorArrays
 from acpc_client.errors import ArgumentError
 
@@ -46,6 +45,8 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         wanted = f"{', '.join(_NEEDED)} and optionally {', '.join(_OPTIONAL)} and history"
         if "frames" in missing and path.suffix == ".npz":
+            from acpc.datasets import unread  # noqa: PLC0415 - slow to import
+
             wanted += f"; or, where {unread(path.name, 'npz')}"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:

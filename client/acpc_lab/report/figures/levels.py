@@ -1,4 +1,4 @@
-"""Draws numbers over a level, of augmentation or of a factor of variation, with the thresholds."""
+"""Draws numbers over the augmentation level, with the thresholds."""
 
 from __future__ import annotations
 
@@ -35,10 +35,6 @@ _LEVELS_CAPTION = (
     "Relative IR (lower is better) and SR (higher is better) over the {level}. The line joins the "
     "means of the training runs, the marks are the single runs. Dotted: the thresholds."
 )
-_FACTORS_CAPTION = (
-    "Relative IR (lower is better), SR {and_certified}(higher is better) over the level of each "
-    "factor, a line for each checkpoint. Dotted: the thresholds."
-)
 _THRESHOLD = Key("threshold", "soft", "dots")
 
 
@@ -61,11 +57,6 @@ _IR = Scale(
     "relative IR", lambda c: c.value("ir_relative"), lambda c: c.interval("ir_relative"), "ir"
 )
 _SR = Scale("SR", lambda c: c.value("sr"), lambda c: c.interval("sr"), "sr")
-_CERTIFIED = Scale(
-    "certified",
-    lambda c: None if c.certified is None else c.certified.rate,
-    lambda c: None if c.certified is None else c.certified.interval(),
-)
 _SUCCESS = Scale(
     "success (%)",
     lambda c: None if c.success is None else 100 * c.success,
@@ -183,39 +174,5 @@ def levels(data: ReportData, shift: str) -> Plate:
         panels=tuple(panels),
         legend=(*hues.marks(shown), Key("mean of runs", "ink"), _THRESHOLD),
         size=(2.9, 1.15 * len(rows) + 0.35),
-        rows=len(rows),
-    )
-
-
-def factors(data: ReportData) -> Plate:
-    """One panel per factor: a line per checkpoint over its levels."""
-    hues = Hues(data)
-    placed = [(*cell.place, cell) for cell in data.cells if cell.place and cell.score]
-    shown = [cell for _, _, cell in placed]
-    certified = any(cell.certified is not None for cell in shown)
-    rows = (_IR, _SR, _CERTIFIED) if certified else (_IR, _SR)
-    panels = []
-    for factor in dict.fromkeys(factor for factor, _, _ in placed):
-        here = sorted([(x, c) for f, x, c in placed if f == factor], key=lambda item: item[0])
-        names = dict.fromkeys(cell.name for f, _, cell in placed if f == factor)
-        lines = [[(level, cell) for level, cell in here if cell.name == name] for name in names]
-        coloured = [(hues.role(line[0][1]), line) for line in lines]
-        panel = _Panel(factor, "level", rows, coloured, hues, factor=True)
-        words = "; ".join(
-            f"{cell.name} at {level:.2g}: relative IR {_mean([cell], 'ir_relative')}, "
-            f"SR {_mean([cell], 'sr')}"
-            for line in lines
-            for level, cell in line
-        )
-        words = f"Relative IR and SR over the level of {factor}: {words}."
-        panels.append(Panel(factor, panel.draw, words))
-    return Plate(
-        key="factors",
-        shift="",
-        title="Factor by factor",
-        caption=_FACTORS_CAPTION.format(and_certified="and certified fraction " * certified),
-        panels=tuple(panels),
-        legend=(*hues.legend(shown), *hues.marks(shown), _THRESHOLD),
-        size=(2.5, 1.1 * len(rows) + 0.35),
         rows=len(rows),
     )
