@@ -134,7 +134,6 @@ class ReportData:
         notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
         family_wise: How verdicts are corrected for the number of measurements.
-        refresh: Seconds after which the page loads itself again; 0: never.
     """
 
     title: str
@@ -148,7 +147,6 @@ class ReportData:
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()
     family_wise: FamilyWise = FamilyWise.HOLM
-    refresh: int = 0
 
     def __post_init__(self) -> None:
         known = iter(self.family.each())

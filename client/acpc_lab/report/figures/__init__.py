@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from acpc_lab.report.figures.distributions import distributions, steps
 from acpc_lab.report.figures.levels import levels
-from acpc_lab.report.figures.limits import limits
-from acpc_lab.report.figures.plane import plane
-from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
+from acpc_lab.report.figures.plane import limits, plane
+from acpc_lab.report.figures.plate import Key, Plate
 from acpc_lab.report.model import ReportData
 
 
