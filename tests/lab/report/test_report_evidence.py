@@ -149,8 +149,7 @@ def test_references_come_last_in_tables_and_what_matters_first(data: ReportData)
 def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
     few, many = (single(anchors_to_decide=count).cells[0] for count in (240, 29264))
     (said,) = (line for line in claims(ReportData("two", (few, many))) if "probably" in line)
-    assert " 240 anchors would probably decide half of" in said
-    assert said.endswith("more than 1,000 all of them.")
+    assert " More than 1,000 anchors would probably decide all" in said
     (alone,) = (line for line in claims(ReportData("one", (many,))) if "probably" in line)
     assert " More than 1,000 anchors would probably decide the one" in alone
 
@@ -209,12 +208,6 @@ def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> N
 def test_a_single_measurement_says_it_in_a_sentence(changes: dict[str, object], words: str) -> None:
     said = headline(single(**changes))
     assert said.lines[0] == words
-    assert [figure.interval for figure in said.figures] == [
-        "0.100 to 0.150", "0.930 to 0.990", "\N{MINUS SIGN}0.02 to +0.04"
-    ]  # fmt: skip
-    assert [figure.standing.symbol for figure in said.figures] == ["●", "◐", "◐"]
-    sure_of_sr = headline(single(sr=Interval(0.96, 0.99, "made up")))
-    assert sure_of_sr.figures[1].standing.symbol == "●"
 
 
 @pytest.mark.process

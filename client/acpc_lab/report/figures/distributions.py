@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc_client import AnchorValues, CheckpointScore
+from acpc_client import AnchorValues
 
-from acpc_lab.plotting import INK, RULE, logarithmic
+from acpc_lab.plotting import RULE, logarithmic
 from acpc_lab.report.figures.plate import (
     DOTTED,
     Hues,
@@ -33,14 +33,6 @@ _BANDS = 3
 _QUANTILES = (0.1, 0.5, 0.9)
 
 
-def _lone_references(cells: Sequence[Measurement]) -> list[CheckpointScore]:
-    """References of the cells that are not cells themselves, each once."""
-    scores = [cell.score for cell in cells if cell.score]
-    digests = {score.receipt.checkpoint_digest for score in scores}
-    found = {s.receipt.reference_digest: s.reference for s in reversed(scores) if s.reference}
-    return [side for digest, side in reversed(found.items()) if digest not in digests]
-
-
 def distributions(data: ReportData, shift: str) -> Plate:
     """One panel per task, a curve per checkpoint."""
     hues = Hues(data)
@@ -51,7 +43,6 @@ def distributions(data: ReportData, shift: str) -> Plate:
         draw = partial(_draw_anchors, cells=cells, hues=hues, title=heading, log=log)
         panels.append(Panel(heading, draw))
         shown += cells
-    lone = any(_lone_references([c for c in shown if c.task == task]) for task in data.tasks)
     return Plate(
         key="distributions",
         shift=shift,
@@ -63,11 +54,7 @@ def distributions(data: ReportData, shift: str) -> Plate:
         "checkpoint meets the SR threshold when it lies below the dotted line. Both in units of "
         "clean one-step motion.",
         panels=tuple(panels),
-        legend=(
-            *hues.legend(shown),
-            *((Key("reference", INK, "dashes"),) if lone else ()),
-            *hues.marks(shown),
-        ),
+        legend=(*hues.legend(shown), *hues.marks(shown)),
         size=(3.1, 3.1),
         rows=2,
     )
@@ -77,10 +64,9 @@ def _draw_anchors(
     axes: Sequence[Axes], cells: list[Measurement], hues: Hues, title: str, *, log: bool
 ) -> None:
     top, bottom = axes
-    for side in _lone_references(cells):
-        _curves(axes, side.anchor_values, INK, _DASHES)
     for cell in cells:
-        _curves(axes, cell.values, hues.colour(cell))
+        if cell.values is not None:
+            _curves(axes, cell.values, hues.colour(cell))
     _thresholds(top, bottom, cells)
     if log:
         low, high = _reach(cells)
@@ -104,14 +90,7 @@ def _marks(top: Axes, bottom: Axes, cell: Measurement, hues: Hues) -> None:
     mark(bottom, (cell.wanted, 1 - sr), cell, hues, across=across, upwards=upwards)
 
 
-def _curves(
-    axes: Sequence[Axes],
-    values: AnchorValues | None,
-    colour: str,
-    line: str | tuple[float, tuple[float, float]] = "-",
-) -> None:
-    if values is None:
-        return
+def _curves(axes: Sequence[Axes], values: AnchorValues, colour: str) -> None:
     radius = np.sort(values.radius)
     distance = np.sort(values.different_state_distance[~np.isnan(values.different_state_distance)])
     # Height i / (n - 1): where the quantile of the protocol, linearly interpolated, lies.
@@ -119,7 +98,7 @@ def _curves(
     steps = np.arange(1, len(distance) + 1) / max(1, len(distance))
     drawn = ((radius, heights, "default"), (distance, steps, "steps-post"))
     for axis, (x, y, style) in zip(axes, drawn, strict=True):
-        axis.plot(x, y, color=colour, linewidth=0.9, drawstyle=style, linestyle=line)
+        axis.plot(x, y, color=colour, linewidth=0.9, drawstyle=style)
 
 
 def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
@@ -138,7 +117,7 @@ def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
 
 def _reach(cells: Sequence[Measurement]) -> tuple[float, float]:
     """The smallest and the largest radius or distance that is drawn; 0 where nothing is."""
-    known = [it.values for it in cells] + [it.anchor_values for it in _lone_references(cells)]
+    known = [cell.values for cell in cells]
     both = [of for it in known if it for of in (it.radius, it.different_state_distance)]
     drawn = np.concatenate([*both, []])
     return (float(np.nanmin(drawn)), float(np.nanmax(drawn))) if len(drawn) else (0.0, 0.0)

@@ -23,7 +23,7 @@ _LOWEST = -2.0
 
 def plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
-    hues = Hues(data, tasks=True)
+    hues = Hues(data)
     shown = [cell for cell in data.cells if (cell.value("ir_relative") or 0) > 0]
     found = [cell.value("ir_relative") for cell in shown] + [1.0]
     wide = max(found) / min(found) > _LOG_BEYOND

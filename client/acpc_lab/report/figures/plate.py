@@ -67,23 +67,15 @@ class Hues:
     """The colour and the marker of every cell, the same in every figure.
 
     Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
-    ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart or,
-    with ``tasks``, tasks where there are several; where there are more than markers, they are dots.
+    ink; otherwise every checkpoint has a colour of its own. Markers tell tasks apart.
     """
 
-    def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
+    def __init__(self, data: ReportData) -> None:
         self._data = data
         raised = [level for level in data.levels if level > 0]
         self._levels = dict(zip(raised, spread(len(raised)), strict=True))
         others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
         self._names = {name: hue(index) for index, name in enumerate(others)}
-        self._tasks = tasks and len(data.tasks) > 1
-        marked = dict.fromkeys(map(self._marked, data.cells))
-        shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
-        self._marks = dict(zip(marked, shapes, strict=False))
-
-    def _marked(self, cell: Measurement) -> str:
-        return cell.task if self._tasks else f"run {cell.run}"
 
     def colour(self, cell: Measurement) -> str:
         """Colour of a cell."""
@@ -91,9 +83,10 @@ class Hues:
             return self._names.get(cell.name, INK)
         return SOFT if cell.level is None else self._levels.get(cell.level, INK)
 
-    def marker(self, cell: Measurement) -> str:
-        """Marker of a cell's training run or task."""
-        return self._marks[self._marked(cell)]
+    def marker(self, task: str) -> str:
+        """Marker of a task; where there are more than markers, all are dots."""
+        tasks = self._data.tasks
+        return MARKERS[tasks.index(task) if len(tasks) <= len(MARKERS) else 0]
 
     def legend(self, cells: Iterable[Measurement], *, mark: str = "line") -> tuple[Key, ...]:
         """An entry per level or checkpoint among ``cells``; levels of one colour share theirs."""
@@ -119,12 +112,11 @@ class Hues:
 
     def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
         """Makes the legend of the shapes and fillings of the marks of ``cells``."""
-        shown = dict.fromkeys(map(self._marked, cells))
-        differ = len({self._marks[name] for name in shown}) > 1
+        shapes = {self.marker(cell.task): cell.task for cell in cells}
         half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
         sure = f"{self._data.verdict_words} sure"
         return (
-            *(Key(name, mark=self._marks[name]) for name in shown if differ),
+            *(Key(task, mark=shape) for shape, task in shapes.items() if len(shapes) > 1),
             Key(f"filled: passes, {sure}", mark="swatch"),
             Key(half, mark="swatch", fill="left"),
             Key(f"hollow: fails, {sure}", mark="swatch", fill="none"),
@@ -178,7 +170,7 @@ def mark(
     axis.plot(
         *place,
         linestyle="none",
-        marker=hues.marker(cell),
+        marker=hues.marker(cell.task),
         markersize=4.2,
         color=colour,
         fillstyle="full" if fill == "none" else fill,
