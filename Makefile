@@ -11,7 +11,7 @@ LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
-ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,parquet,tsne,hub,lint,docs,dev]'
+ALL := '.[lab,server,postgres,tracing,hdf5,lance,parquet,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
 # tests, which now and then leave a core idle, have half as many processes more.
