@@ -66,7 +66,7 @@ _ENDS = {
     "videos": {".mp4", ".avi", ".mkv", ".mov", ".webm"},
     "frames": {".png", ".jpg", ".jpeg"},
 }
-_MOST_FILES = 1000
+_LOOKED_AT = 1000
 
 
 def recognise(path: Path) -> str:
@@ -102,7 +102,7 @@ def _by_ends(path: Path) -> str:
     for _ in range(2):
         if found and found[0].is_dir():
             with os.scandir(found[0]) as entries:
-                found = [Path(entry.path) for entry in islice(entries, _MOST_FILES)]
+                found = [Path(entry.path) for entry in islice(entries, _LOOKED_AT)]
             found.sort(key=lambda one: (one.is_file(), one.name))
     ends = {one.suffix.lower() for one in found}
     return next((format for format, known in _ENDS.items() if ends & known), "")
