@@ -29,7 +29,6 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
-from acpc_server.preview_command import preview_shifts
 from acpc_server.pull_command import pull
 from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped, supervise
@@ -42,7 +41,6 @@ app.command()(hosts)
 app.command("dev-certificates")(dev_certificates)
 app.command("import")(import_run)
 app.command()(pull)
-app.command("preview-shifts")(preview_shifts)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
