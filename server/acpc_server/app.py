@@ -16,7 +16,6 @@ from acpc import tracing
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
-from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
@@ -89,7 +88,7 @@ class Server:
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
-        self.access = AccessControl(options.access_options(settings), self.metrics)
+        self.access = options.access_control(settings, self.metrics)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )

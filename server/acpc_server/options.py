@@ -9,7 +9,6 @@ import structlog
 
 from acpc_server.access import (
     AccessControl,
-    AccessOptions,
     TlsFiles,
     is_local,
     read_secret,
@@ -105,19 +104,19 @@ def health_ingress() -> Ingress:
     return Ingress(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
 
 
-def access_options(settings: Settings) -> AccessOptions:
-    """Collect how callers are identified; FailedPrecondition when anyone could use the server."""
+def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
+    """Identify callers as the settings say; FailedPrecondition when anyone could use the server."""
     tls = None
     if settings.tls_certificate and settings.tls_key:
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-    options = AccessOptions(settings.keys_file, tls)
+    access = AccessControl(metrics, keys_file=settings.keys_file, tls=tls)
     require_guarded(
         settings.host,
-        authenticated=options.authenticated,
+        authenticated=access.authenticated,
         encrypted=tls is not None,
         insecure=settings.insecure,
     )
-    return options
+    return access
 
 
 def listen(door: Door, settings: Settings, access: AccessControl) -> int:

@@ -289,7 +289,7 @@ def test_client_certificates_and_changes_of_each_file(world: ServedWorld, tmp_pa
         # A certificate that cannot be used leaves the old one, and the log says so.
         certificate.write_bytes(later.issue("localhost").pem)
         server.wait_for_log(
-            lambda line: line["event"] == "reload_failed" and "belong together" in line["error"]
+            lambda line: line["event"] == "reload_failed" and "and its key" in line["error"]
         )
         assert asked(server, root, planner) == "OK"
         key.chmod(0o644)

@@ -1,6 +1,6 @@
 """Identifies callers, and decides what they may do."""
 
-from acpc_server.access.control import AccessControl, AccessOptions
+from acpc_server.access.control import AccessControl
 from acpc_server.access.files import read_secret
 from acpc_server.access.keys import create_key, read_keys, revoke_key, set_certificate_role
 from acpc_server.access.roles import (

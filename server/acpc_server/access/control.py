@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,11 +17,8 @@ from acpc_server.errors import Unauthenticated
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.access")
-AUTHORIZATION = "authorization"
 # What names a certificate, the first of these that it has, as gRPC calls them.
 CERTIFICATE_NAMES = ("peer_spiffe_id", "peer_dns", "x509_common_name")
-SPIFFE = "spiffe://"
-MAX_NAME = 256
 # Lines of rejected callers are at least so far apart.
 LOG_SECONDS = 1.0
 POLL_SECONDS = 2.0
@@ -30,41 +26,28 @@ Metadata = Iterable[tuple[str, str | bytes]]
 AuthContext = Mapping[str, Sequence[bytes]]
 
 
-@dataclass(frozen=True)
-class AccessOptions:
-    """Access settings; without any, every caller may do everything."""
-
-    keys_file: Path | None = None
-    tls: TlsFiles | None = None
-
-    @property
-    def authenticated(self) -> bool:
-        """Whether callers must say who they are."""
-        return self.keys_file is not None or (
-            self.tls is not None and self.tls.client_ca is not None
-        )
-
-
 class AccessControl:
-    """Identifies callers.
+    """Identifies callers; without a key file and an authority, every caller may do everything.
 
     Its files are read when it is made, which raises FailedPrecondition, and again when they change
     or :meth:`reload` is called; one that cannot be used then leaves what was read before.
     """
 
     def __init__(
-        self, options: AccessOptions, metrics: Metrics, clock: Callable[[], float] = time.time
+        self, metrics: Metrics, *, keys_file: Path | None = None, tls: TlsFiles | None = None
     ) -> None:
-        self._options = options
-        self._clock = clock
         self._denied = metrics.access_denied
         self._next_line, self._unlogged = 0.0, 0
-        self._tls: Reloaded[grpc.ServerCertificateConfiguration] | None = None
         self._keys: Reloaded[KeyFile] | None = None
-        if (tls := options.tls) is not None:
-            self._tls = Reloaded("tls", tls.paths, tls.load, metrics)
-        if (path := options.keys_file) is not None:
-            self._keys = Reloaded("keys", [path], partial(read_keys, path), metrics)
+        self._tls: Reloaded[grpc.ServerCertificateConfiguration] | None = None
+        if keys_file is not None:
+            self._keys = Reloaded("keys", [keys_file], partial(read_keys, keys_file), metrics)
+        if tls is not None:
+            paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path]
+            self._tls = Reloaded("tls", paths, partial(tls.load, metrics), metrics)
+        self._certified = tls is not None and tls.client_ca is not None
+        self.authenticated = self._certified or keys_file is not None
+        """Whether callers must say who they are."""
         self._forced = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="access-reload", daemon=True)
@@ -100,8 +83,9 @@ class AccessControl:
         """
         if (state := self._tls) is None:
             return None
-        asks = self._options.tls is not None and self._options.tls.client_ca is not None
-        return grpc.dynamic_ssl_server_credentials(state.value, lambda: state.value, asks)
+        return grpc.dynamic_ssl_server_credentials(
+            state.value, lambda: state.value, self._certified
+        )
 
     def identify(
         self, method: str, metadata: Metadata, auth_context: AuthContext, peer: str = ""
@@ -111,12 +95,12 @@ class AccessControl:
         ``auth_context`` is what TLS knows of the connection; ``peer`` is for the log. A key counts
         before a certificate. Raises Unauthenticated: There are no credentials that count.
         """
-        if not self._options.authenticated:
+        if not self.authenticated:
             return LOCAL
         if needed_role(method) is None:
             return ANYONE
         try:
-            given = [value for key, value in metadata if key == AUTHORIZATION]
+            given = [value for key, value in metadata if key == "authorization"]
             return self._of_key(given) if given else self._of_certificate(auth_context)
         except Unauthenticated as error:
             self._log_denied(error.reason, method, peer)
@@ -142,7 +126,7 @@ class AccessControl:
         if key is None:
             # The same for an id that never was, one that was revoked, and a wrong secret.
             raise _bad("the API key is not valid")
-        if key.expires is not None and self._clock() >= key.expires.timestamp():
+        if key.expires is not None and time.time() >= key.expires.timestamp():
             raise Unauthenticated(
                 "the API key has expired; get a new one", reason="EXPIRED_CREDENTIALS"
             )
@@ -158,8 +142,8 @@ class AccessControl:
             )
         name = auth_context[kind][0].decode(errors="replace")
         # What an authority checks as a host's or a person's name must not pass for a SPIFFE id.
-        posing = name.startswith(SPIFFE) and kind != CERTIFICATE_NAMES[0]
-        if posing or not name.isprintable() or len(name) > MAX_NAME:
+        posing = name.startswith("spiffe://") and kind != CERTIFICATE_NAMES[0]
+        if posing or not name.isprintable() or len(name) > 256:
             raise _bad("the name of the client certificate cannot be a caller's")
         roles = self._keys.value.certificates if self._keys else {}
         return Principal(name, roles.get(name, Role.COMPUTE))

@@ -1,4 +1,4 @@
-"""Reads the files that say who may call: rejects exposed ones, reads changed ones again."""
+"""Reads the files that say who may call: rejects exposed secrets, reads changed ones again."""
 
 import os
 import shlex
@@ -15,43 +15,27 @@ log = structlog.get_logger("acpc.access")
 Value = TypeVar("Value")
 
 
-def read_public(path: Path) -> bytes:
-    """Read a file that decides who may call; FailedPrecondition if everyone may write it."""
-    data, status = _read(path)
-    if status.st_mode & 0o002:
-        raise _exposed(path, status, "decides who may call and can be changed by anyone", "o-w")
-    return data
-
-
 def read_secret(path: Path) -> bytes:
     """Read a file that holds a secret; FailedPrecondition if others than its owner can.
 
     A group may read the file when root owns it and this process is not root: so do Kubernetes
     (``fsGroup``) and Debian (``ssl-cert``) hand a secret to one service.
     """
-    data, status = _read(path)
-    group, others = status.st_mode & 0o070, status.st_mode & 0o007
-    handed = status.st_uid == 0 != os.geteuid() and group == 0o040
-    if others or (group and not handed):
-        raise _exposed(path, status, "holds a secret that others can read or change", "600")
-    return data
-
-
-def _read(path: Path) -> tuple[bytes, os.stat_result]:
     try:
         with path.open("rb") as file:
-            return file.read(), os.fstat(file.fileno())
+            data, status = file.read(), os.fstat(file.fileno())
     except (OSError, ValueError) as error:  # of a name that no file can have
         why = getattr(error, "strerror", None) or error
         raise FailedPrecondition(f"cannot read {path} ({why})") from error
-
-
-def _exposed(path: Path, status: os.stat_result, what: str, mode: str) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"{path} {what} (mode {status.st_mode & 0o777:04o}); run: "
-        f"chmod {mode} {shlex.quote(str(path))}",
-        reason="FILE_EXPOSED",
-    )
+    group, others = status.st_mode & 0o070, status.st_mode & 0o007
+    handed = status.st_uid == 0 != os.geteuid() and group == 0o040
+    if others or (group and not handed):
+        raise FailedPrecondition(
+            f"{path} holds a secret that others can read or change (mode "
+            f"{status.st_mode & 0o777:04o}); run: chmod 600 {shlex.quote(str(path))}",
+            reason="FILE_EXPOSED",
+        )
+    return data
 
 
 class Reloaded(Generic[Value]):
@@ -66,30 +50,28 @@ class Reloaded(Generic[Value]):
         self._what = what
         self._files = files
         self._load = load
-        self._reloads = metrics.access_reloads
-        self._stale = metrics.access_stale.labels(what)
-        self._seen = self._stamps()
+        self._metrics = metrics
+        self._seen = [_stamp(path) for path in files]
         self.value = load()
+        metrics.access_stale.labels(what).set(0)
 
     def refresh(self, *, force: bool) -> None:
         """Read the files again when one has changed, or when forced."""
-        stamps = self._stamps()
+        stamps = [_stamp(path) for path in self._files]
         if stamps == self._seen and not force:
             return
         self._seen = stamps
-        self._stale.set(1)  # and stays so if the files cannot be used, or their reader has a bug
+        stale = self._metrics.access_stale.labels(self._what)
+        stale.set(1)  # and stays so if the files cannot be used, or their reader has a bug
         try:
             self.value = self._load()
         except AcpcError as error:
             log.error("reload_failed", what=self._what, error=error.message)
-            self._reloads.labels(self._what, "failed").inc()
+            self._metrics.access_reloads.labels(self._what, "failed").inc()
             return
         log.info("reloaded", what=self._what)
-        self._stale.set(0)
-        self._reloads.labels(self._what, "succeeded").inc()
-
-    def _stamps(self) -> list[tuple[int, ...]]:
-        return [_stamp(path) for path in self._files]
+        stale.set(0)
+        self._metrics.access_reloads.labels(self._what, "succeeded").inc()
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

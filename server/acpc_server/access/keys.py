@@ -3,7 +3,6 @@
 import fcntl
 import hashlib
 import hmac
-import json
 import os
 import re
 import secrets
@@ -14,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints, ValidationError
 
 from acpc_server.access.files import read_secret
 from acpc_server.access.roles import Role
@@ -27,11 +26,7 @@ _NO_DIGEST = "0" * 64
 Name = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,256}$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ApiKey(_Strict):
+class ApiKey(BaseModel, extra="forbid", frozen=True):
     """A key as the file holds it.
 
     The secret is 256 random bits, so a plain sha256 of it can neither be guessed nor looked up; a
@@ -46,7 +41,7 @@ class ApiKey(_Strict):
     expires: AwareDatetime | None = None
 
 
-class KeyFile(_Strict):
+class KeyFile(BaseModel, extra="forbid", frozen=True):
     """The keys of one state of the file, in the order they were made.
 
     ``certificates`` has the roles of client certificates whose role is not the usual one.
@@ -133,37 +128,28 @@ def _changing(path: Path) -> Iterator[dict[str, Any]]:
     owner.
     """
     path = Path(os.path.realpath(path))
+    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise FailedPrecondition(f"cannot open {path.parent} ({error.strerror})") from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        content = (read_keys(path) if os.path.lexists(path) else KeyFile()).model_dump()
-        content["keys"] = list(content["keys"])
-        content["certificates"] = dict(content["certificates"])
-        yield content
-        try:
-            _write(path, KeyFile(**content))
-        except ValidationError as error:
-            raise FailedPrecondition(_explained(error)) from error
-        os.fsync(folder)  # a key that was revoked does not come back with the power
-    finally:
-        os.close(folder)
-
-
-def _write(path: Path, content: KeyFile) -> None:
-    written = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
+        was = read_keys(path) if os.path.lexists(path) else KeyFile()
+        yield (content := was.model_dump(mode="json"))
+        text = KeyFile.model_validate(content).model_dump_json(indent=2)
         with os.fdopen(os.open(written, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             if path.exists():  # root's revocation must not take the file from the server
-                was = path.stat()
-                os.fchown(file.fileno(), was.st_uid, was.st_gid)
-            file.write(json.dumps(content.model_dump(mode="json"), indent=2) + "\n")
+                os.fchown(file.fileno(), path.stat().st_uid, path.stat().st_gid)
+            file.write(text + "\n")
             file.flush()
             os.fsync(file.fileno())
         written.replace(path)
+        os.fsync(folder)  # a key that was revoked does not come back with the power
+    except ValidationError as error:
+        raise FailedPrecondition(_explained(error)) from error
     except OSError as error:
         raise FailedPrecondition(f"cannot write {path} ({error.strerror})") from error
     finally:
         written.unlink(missing_ok=True)
+        os.close(folder)

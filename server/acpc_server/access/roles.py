@@ -15,11 +15,6 @@ class Role(enum.StrEnum):
     COMPUTE = "compute"
     ADMIN = "admin"
 
-    def includes(self, other: "Role") -> bool:
-        """Whether a caller of this role may do what ``other`` allows."""
-        order = list(Role)
-        return order.index(self) >= order.index(other)
-
 
 @dataclass(frozen=True)
 class Principal:
@@ -40,7 +35,8 @@ class Principal:
 
     def has(self, role: Role) -> bool:
         """Whether it may do what a role allows."""
-        return self.role is not None and self.role.includes(role)
+        order = list(Role)
+        return self.role is not None and order.index(self.role) >= order.index(role)
 
 
 LOCAL = Principal("local")
@@ -90,7 +86,6 @@ CHANGES = {
 }
 """Methods that change what others may use, each with the field of its request that names it: the
 log has a line ``access`` for each call."""
-MAX_SUBJECT = 200
 
 
 def needed_role(method: str) -> Role | None:
@@ -114,8 +109,8 @@ def require_owner(principal: Principal, owner: str, what: str) -> None:
     """Raise PermissionDenied unless a caller may end or delete what ``owner`` has made."""
     if principal.name != owner and not principal.has(Role.ADMIN):
         raise PermissionDenied(
-            f"{what} was made by {owner or 'a caller without a name'}; to end what others have "
-            f"made needs the role {Role.ADMIN}, and {principal.name} has {principal.role}",
+            f"{what} was made by {owner or 'a caller without a name'}: to end it needs the role "
+            f"{Role.ADMIN}; {principal.name} has {principal.role}",
             reason="ROLE_MISSING",
         )
 
@@ -123,4 +118,4 @@ def require_owner(principal: Principal, owner: str, what: str) -> None:
 def subject(method: str, request: Message) -> str:
     """Return the operation, anchor set or checkpoint that a request of ``CHANGES`` names."""
     value = getattr(request, CHANGES[method])
-    return str(getattr(value, "name", value))[:MAX_SUBJECT]
+    return str(getattr(value, "name", value))[:200]

@@ -1,15 +1,18 @@
 """The port: its certificate, and where it may listen without one."""
 
 import ipaddress
+import re
 import socket
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 
-from acpc_server.access.files import read_public, read_secret
+from acpc_server.access.files import read_secret
 from acpc_server.errors import FailedPrecondition
+from acpc_server.observe import Metrics
 
 
 @dataclass(frozen=True)
@@ -20,30 +23,33 @@ class TlsFiles:
     key: Path
     client_ca: Path | None = None  # None: clients need no certificate
 
-    @property
-    def paths(self) -> list[Path]:
-        """All that are given."""
-        return [path for path in (self.certificate, self.key, self.client_ca) if path]
-
-    def load(self) -> grpc.ServerCertificateConfiguration:
+    def load(self, metrics: Metrics) -> grpc.ServerCertificateConfiguration:
         """Read them; FailedPrecondition when one cannot be used, or the two are no pair."""
-        chain, key = read_public(self.certificate), read_secret(self.key)
-        roots = read_public(self.client_ca) if self.client_ca else None
+        key = read_secret(self.key)
         tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC says nothing of unusable files
+        what = f"{self.certificate} and {self.key} are not a certificate and its key"
         try:
+            chain = self.certificate.read_bytes()
             tried.load_cert_chain(self.certificate, self.key, password="")
-        except (ssl.SSLError, OSError) as error:
-            raise FailedPrecondition(
-                f"{self.certificate} and {self.key} are not a PEM certificate and its key without "
-                f"a password ({error}); give the two that belong together"
-            ) from error
-        try:
+            what = f"{self.client_ca} has no certificate of an authority"
+            roots = self.client_ca.read_bytes() if self.client_ca else None
             tried.load_verify_locations(self.client_ca or self.certificate)
-        except (ssl.SSLError, OSError) as error:
-            raise FailedPrecondition(
-                f"{self.client_ca}: no PEM certificate of an authority ({error})"
-            ) from error
+        except OSError as error:  # an SSLError is one
+            raise FailedPrecondition(f"{what}, as PEM without a password ({error})") from error
+        metrics.certificate_expiry.labels("server").set(end_of(chain))
         return grpc.ssl_server_certificate_configuration([(key, chain)], roots)
+
+
+def end_of(chain: bytes) -> float:
+    """Return when the first certificate of a PEM chain ends, in seconds since 1970."""
+    pem = re.search(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", chain, re.DOTALL)
+    der = ssl.PEM_cert_to_DER_cert(pem[0].decode() if pem else "")
+    # RFC 5280, 4.1.2.5: Validity is a sequence of two times, of two or four digits for the year.
+    time = rb"(?:\x17\x0d\d{12}|\x18\x0f\d{14})Z"
+    found = re.search(rb"\x30.%b(%b)" % (time, time), der, re.DOTALL)
+    text = found[1][2:].decode() if found else ""
+    year = "%y" if len(text) == 13 else "%Y"
+    return datetime.strptime(text, f"{year}%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def is_local(host: str) -> bool:
@@ -55,19 +61,12 @@ def is_local(host: str) -> bool:
         return True
     bare = host.removeprefix("[").removesuffix("]")
     try:
-        return _is_loopback(bare)
-    except ValueError:
-        pass
-    try:
         found = {str(entry[4][0]) for entry in socket.getaddrinfo(bare, None)} if bare else set()
     except (OSError, UnicodeError):
         return False
-    return bool(found) and all(_is_loopback(address) for address in found)
-
-
-def _is_loopback(address: str) -> bool:
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback
+    addresses = [ipaddress.ip_address(address.partition("%")[0]) for address in found]
+    plain = [getattr(address, "ipv4_mapped", None) or address for address in addresses]
+    return bool(plain) and all(address.is_loopback for address in plain)
 
 
 def require_guarded(host: str, *, authenticated: bool, encrypted: bool, insecure: bool) -> None:
@@ -77,17 +76,12 @@ def require_guarded(host: str, *, authenticated: bool, encrypted: bool, insecure
     """
     if insecure or is_local(host) or (authenticated and encrypted):
         return
-    if not authenticated:
-        raise FailedPrecondition(
-            f"--host {host} can be reached from other machines, and no caller would have to say "
-            "who it is. Listen on this machine alone (--host 127.0.0.1), or set access up "
-            "(docs/access.md: --keys-file or --tls-client-ca, --tls-certificate and --tls-key), "
-            "or accept that everyone who reaches the port may do everything (--insecure)",
-            reason="UNGUARDED",
-        )
+    why, way = "no caller would have to say who it is", "--keys-file or --tls-client-ca"
+    if authenticated:
+        why, way = "keys would be sent in the clear", "--tls-certificate and --tls-key"
     raise FailedPrecondition(
-        f"--host {host} can be reached from other machines, and callers would send keys in the "
-        "clear. Give --tls-certificate and --tls-key, or listen on this machine alone (--host "
-        "127.0.0.1) behind something that speaks TLS, or accept it (--insecure)",
+        f"--host {host} can be reached from other machines, and {why}: set access up ({way}; "
+        "docs/access.md), listen on this machine alone (--host 127.0.0.1), or accept that whoever "
+        "reaches the port may do everything, or overhear it (--insecure)",
         reason="UNGUARDED",
     )

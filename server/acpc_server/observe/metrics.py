@@ -176,6 +176,10 @@ class Metrics:
         self.access_reloads = registry.counter("acpc_access_reloads", text, ("what", "result"))
         text = "1 while what is in force is older than its files, which cannot be used."
         self.access_stale = registry.gauge("acpc_access_stale", text, ("what",))
+        text = "When the certificate the server shows ends, in seconds since 1970."
+        self.certificate_expiry = registry.gauge(
+            "acpc_certificate_expiry_timestamp_seconds", text, ("certificate",)
+        )
 
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."

@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from acpc_server.access import (
     LOCAL,
     AccessControl,
-    AccessOptions,
     Role,
     TlsFiles,
     create_key,
@@ -24,8 +24,8 @@ GET = "/google.longrunning.Operations/GetOperation"
 ROOT = Authority()
 
 
-def control(**options: object) -> AccessControl:
-    return AccessControl(AccessOptions(**options), Metrics())
+def control(**options: Any) -> AccessControl:  # noqa: ANN401
+    return AccessControl(Metrics(), **options)
 
 
 def bearer(text: str) -> list[tuple[str, str | bytes]]:
@@ -141,7 +141,7 @@ def admitted(access: AccessControl, text: str) -> bool:
 def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
     first = create_key(keys, "ci", Role.READ)
     metrics = Metrics()
-    access = AccessControl(AccessOptions(keys_file=keys), metrics)
+    access = AccessControl(metrics, keys_file=keys)
     access.start()
     try:
         second = create_key(keys, "later", Role.READ)
@@ -182,7 +182,7 @@ def test_a_removed_file_revokes_nothing(keys: Path) -> None:
 def test_guesses_cannot_fill_the_log(keys: Path) -> None:
     create_key(keys, "ci", Role.READ)
     metrics = Metrics()
-    access = AccessControl(AccessOptions(keys_file=keys), metrics)
+    access = AccessControl(metrics, keys_file=keys)
     with structlog.testing.capture_logs() as lines:
         for number in range(1000):
             assert not admitted(access, f"acpc_{number:012x}_{'0' * 64}")
@@ -197,10 +197,10 @@ def test_guesses_cannot_fill_the_log(keys: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("server.pem", b"no certificate", "not a PEM certificate and its key"),
-        ("server.key", b"no key", "not a PEM certificate and its key"),
-        ("server.key", None, "not a PEM certificate and its key"),
-        ("ca.pem", b"no authority", "no PEM certificate of an authority"),
+        ("server.pem", b"no certificate", "are not a certificate and its key"),
+        ("server.key", b"no key", "are not a certificate and its key"),
+        ("server.key", None, "are not a certificate and its key"),
+        ("ca.pem", b"no authority", "has no certificate of an authority"),
     ],
 )
 def test_files_that_are_no_certificates_are_named(
@@ -214,3 +214,16 @@ def test_files_that_are_no_certificates_are_named(
     with pytest.raises(FailedPrecondition, match=expected) as caught:
         control(tls=files)
     assert name in caught.value.message
+
+
+@pytest.mark.parametrize("year", [2049, 2050, 2070])
+def test_the_end_of_the_certificate_is_told(tmp_path: Path, year: int) -> None:
+    """From 2050 on certificates write the year with four digits."""
+    until = datetime(year, 1, 2, 3, 4, 5, tzinfo=UTC)
+    certificate, key = ROOT.issue("localhost", until=until).write(tmp_path, "server")
+    metrics = Metrics()
+    AccessControl(metrics, tls=TlsFiles(certificate, key))
+    told = metrics.registry.get_sample_value(
+        "acpc_certificate_expiry_timestamp_seconds", {"certificate": "server"}
+    )
+    assert told == until.timestamp()
