@@ -237,7 +237,8 @@ class Record:
         """Return how many jobs wait for a host, and for how many seconds the oldest."""
         jobs = self._jobs.c
         waits = jobs.status == sa.literal_column("'ENQUEUED'")
-        query: sa.Select[Any] = sa.select(sa.func.count(), sa.func.min(jobs.created_at))
+        columns: list[Any] = [sa.func.count(), sa.func.min(jobs.created_at)]
+        query = sa.select(*columns)
         ((waiting, oldest),) = self._ask(query.where(waits, *self._in_flight))
         return waiting, _seconds_since(oldest) if waiting else 0.0
 
