@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import anchor_wire
 import grpc
 import pytest
 import wire
@@ -112,6 +113,20 @@ def test_an_owner_and_an_administrator_may_end_it(
     stub.DeleteOperation(operations_pb2.DeleteOperationRequest(name=made), **root)
     gone = anchors.DeleteAnchorSetRequest(digest=victims.given)
     AnchorServiceStub(channel).DeleteAnchorSet(gone, **root)
+
+
+def test_an_upload_is_continued_by_its_caller_alone(channel: grpc.Channel, keys: Keys) -> None:
+    stub = AnchorServiceStub(channel)
+    begun = [anchor_wire.header("one-name"), anchor_wire.shard(0, 4)]
+    victim, adversary = (
+        {"metadata": sent(keys, name), "timeout": GENEROUS_SECONDS}
+        for name in ("victim", "adversary")
+    )
+    assert stub.UploadAnchors(iter(begun), **victim).next_offset == 4
+    refused = wire.refusal(lambda: stub.UploadAnchors(iter(begun), **adversary))
+    assert refused.code == "ALREADY_EXISTS"
+    wanted = anchors.GetUploadRequest(request_id="one-name")
+    assert stub.GetUpload(wanted, **victim).next_offset == 4
 
 
 @pytest.mark.parametrize(
