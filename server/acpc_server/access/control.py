@@ -83,9 +83,15 @@ class AccessControl:
         """
         if (state := self._tls) is None:
             return None
-        return grpc.dynamic_ssl_server_credentials(
-            state.value, lambda: state.value, self._certified
-        )
+        shown = state.value
+
+        def changed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal shown
+            # gRPC, which calls this by one thread at a time, takes each for good: once.
+            given, shown = shown, state.value
+            return None if given is shown else shown
+
+        return grpc.dynamic_ssl_server_credentials(shown, changed, self._certified)  # type: ignore[arg-type]
 
     def identify(
         self, method: str, metadata: Metadata, auth_context: AuthContext, peer: str = ""

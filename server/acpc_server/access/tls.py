@@ -31,12 +31,13 @@ class TlsFiles:
         try:
             chain = self.certificate.read_bytes()
             tried.load_cert_chain(self.certificate, self.key, password="")
+            ends = end_of(chain)
             what = f"{self.client_ca} has no certificate of an authority"
             roots = self.client_ca.read_bytes() if self.client_ca else None
             tried.load_verify_locations(self.client_ca or self.certificate)
-        except OSError as error:  # an SSLError is one
+        except (OSError, ValueError) as error:  # an SSLError is the former
             raise FailedPrecondition(f"{what}, as PEM without a password ({error})") from error
-        metrics.certificate_expiry.labels("server").set(end_of(chain))
+        metrics.certificate_expiry.labels("server").set(ends)
         return grpc.ssl_server_certificate_configuration([(key, chain)], roots)
 
 
