@@ -158,10 +158,9 @@ class AnchorStore:
         return AnchorSet(**given)
 
     def owner(self, digest: str) -> str:
-        """Return who uploaded a set first; '' where that is not known. Raises as ``find``."""
+        """Return who uploaded a set first; '' where that is not known. Raises as ``get``."""
         with contextlib.suppress(FailedPrecondition):  # one that is damaged can be deleted
-            stored = read_stored(self._sets / self.find(digest))
-            return stored.info.owner if stored else ""
+            return self.get(digest).info.owner
         return ""
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
