@@ -4,9 +4,9 @@
 
 A host is a process with the server's own lease, queue and runner and their defaults; in place of a
 device its steps wait. Where more hosts would keep these cores busy when idle, only that is told.
-Two tenants have nine tenths and one tenth of a backlog, whose rows are copied from two submitted
-jobs. Hosts and record share this machine, so that what a host or a job costs each of them is
-counted in statements and processor time; a rate holds for this machine.
+The rows of a backlog are copied from one submitted job. Hosts and record share this machine, so
+that what a host or a job costs each of them is counted in statements and processor time; a rate
+holds for this machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import common
 import psycopg
 import structlog
 from acpc.contract import Unavailable
-from acpc_server.jobs import JobOptions, JobService, Json, LeaseTerms, Owner
+from acpc_server.jobs import JobOptions, JobService, Json, LeaseTerms
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import RequestContext
 from psycopg.rows import dict_row
@@ -42,8 +42,6 @@ from postgres_server import PostgresServer, find_programs
 from waiting import wait_until
 
 STEPS = 10
-TENANTS = {"north": 0.9, "south": 0.1}
-LATECOMER = Owner("west")
 SUBMISSIONS = 20
 AT_A_TIME = 10
 RAMP_SECONDS = 10.0
@@ -84,7 +82,7 @@ def host(url: str, folder: Path, pipe: Connection) -> None:
     """A host of the fleet, until its pipe is closed."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     folder.mkdir()
-    options = JobOptions(url, folder, folder.name, max_queued=10**6, max_queued_per_tenant=10**6)
+    options = JobOptions(url, folder, folder.name, max_queued=10**6)
     service = JobService([Waiting()], Metrics(), options)
     service.start()
     pipe.send(None)
@@ -110,7 +108,7 @@ class Spent:
     record_seconds: float
     hosts_seconds: float
     steps: int
-    jobs: Mapping[str, int]  # ended, by tenant
+    jobs: int  # ended
 
 
 def _with_children(pid: int) -> float:
@@ -160,12 +158,10 @@ class Fleet:
         cursor = self.connection.execute(query.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
-    def submit(
-        self, host: int, plan: CountingPlan, request: str, owner: Owner
-    ) -> tuple[str, float]:
+    def submit(self, host: int, plan: CountingPlan, request: str) -> tuple[str, float]:
         """The id of a job that a host is given, and the seconds that took."""
         pipe = self._hosts[host][1]
-        pipe.send((plan, request, owner))
+        pipe.send((plan, request))
         found: tuple[str, float] = pipe.recv()
         return found
 
@@ -173,19 +169,13 @@ class Fleet:
         """What was spent until now."""
         (row,) = self.ask(
             "SELECT sum(calls)::bigint AS statements, (SELECT count(*) FROM "
-            "dbos.operation_outputs) AS steps FROM pg_stat_statements(false) WHERE dbid = "
+            "dbos.operation_outputs) AS steps, (SELECT count(*) FROM dbos.workflow_status WHERE "
+            "status = 'SUCCESS') AS jobs FROM pg_stat_statements(false) WHERE dbid = "
             "(SELECT oid FROM pg_database WHERE datname = current_database())"
         )
-        ended = self.ask(
-            "SELECT queue_partition_key AS tenant, count(*) AS jobs FROM dbos.workflow_status "
-            "WHERE status = 'SUCCESS' GROUP BY 1"
-        )
         hosts = [sum(common.processor_seconds(process.pid)) for process, _ in self._hosts]
-        jobs = {each["tenant"]: each["jobs"] for each in ended}
         record = _with_children(self._postgres.pid)
-        return Spent(
-            time.monotonic(), record_seconds=record, hosts_seconds=sum(hosts), jobs=jobs, **row
-        )
+        return Spent(time.monotonic(), record_seconds=record, hosts_seconds=sum(hosts), **row)
 
     def heaviest(self) -> dict[str, float]:
         """Shares of PostgreSQL's time of the four heaviest statements since the last call."""
@@ -198,13 +188,12 @@ class Fleet:
         return {" ".join(row["query"].split()): row["share"] for row in rows}
 
     def backlog(self, jobs: int, plan: CountingPlan) -> list[float]:
-        """Queues jobs of the two tenants; seconds that some more submissions take, each."""
-        for tenant, share in TENANTS.items():
-            job_id, _ = self.submit(0, plan, f"first of {jobs}", Owner(tenant))
-            self.ask(COPY, int(jobs * share) - 1, job_id, job_id)
+        """Queues jobs; seconds that some more submissions take, each."""
+        job_id, _ = self.submit(0, plan, f"first of {jobs}")
+        self.ask(COPY, jobs - 1, job_id, job_id)
         self.ask("ANALYZE dbos.workflow_status")
         numbers = range(SUBMISSIONS)
-        return [self.submit(0, plan, f"{jobs} {n}", Owner("north"))[1] for n in numbers]
+        return [self.submit(0, plan, f"{jobs} {n}")[1] for n in numbers]
 
     def unfinished(self) -> int:
         """How many jobs wait or run."""
@@ -215,14 +204,6 @@ class Fleet:
         """Forgets the jobs that wait, and lets the others end."""
         self.ask("DELETE FROM dbos.workflow_status WHERE status = 'ENQUEUED'")
         wait_until(lambda: not self.unfinished(), pause=1.0)
-
-    def first_start(self, plan: CountingPlan) -> float:
-        """Seconds until a tenant's first job runs while others have a backlog."""
-        began = time.monotonic()
-        job_id, _ = self.submit(0, plan, f"{began}", LATECOMER)
-        query = "SELECT status FROM dbos.workflow_status WHERE workflow_uuid = %s"
-        wait_until(lambda: self.ask(query, job_id)[0]["status"] != "ENQUEUED", pause=0.05)
-        return time.monotonic() - began
 
     def find_dead(self) -> dict[str, float]:
         """Kills a host that runs jobs; seconds until the record says that it holds none."""
@@ -311,8 +292,7 @@ def working(
         after = fleet.spent()
     lasted = after.moment - before.moment
     jobs = (after.steps - before.steps) / STEPS
-    ended = {t: after.jobs.get(t, 0) - before.jobs.get(t, 0) for t in TENANTS}
-    bound = len(TENANTS) * count / (STEPS * plan.seconds)
+    bound = count / (STEPS * plan.seconds)
     spent = {
         "statements": after.statements - before.statements,
         "record_ms": 1000 * (after.record_seconds - before.record_seconds),
@@ -328,8 +308,7 @@ def working(
         "heaviest": fleet.heaviest(),
         "waits": waits.shares(),
         "connections": waits.connections,
-        "ended": ended,
-        "small_tenant_share": ended["south"] / max(1, sum(ended.values())),
+        "ended": after.jobs - before.jobs,
     }
 
 
@@ -341,8 +320,6 @@ def at(
     begun = time.monotonic()
     with closing(Fleet(postgres, folder, count)) as fleet:
         started = time.monotonic() - begun
-        # One tenant's job, so that every host looks at the tenants' queue from now on.
-        fleet.submit(0, counting_plan(1, checkpoint="1"), "known", LATECOMER)
         time.sleep(given.settle)
         report: Json = {"started_seconds": started, "idle": idle(fleet, count, given.seconds)}
         report["backlog"] = {}
@@ -352,8 +329,7 @@ def at(
             time.sleep(RAMP_SECONDS)
             found = working(fleet, count, given.seconds, plan, report["idle"])
             report["backlog"][f"{jobs}"] = found | {
-                "submission_ms": 1000 * statistics.median(submitting),
-                "late_tenant_started_seconds": fleet.first_start(plan),
+                "submission_ms": 1000 * statistics.median(submitting)
             }
             print(count, jobs, report["backlog"][f"{jobs}"], file=sys.stderr, flush=True)
         report["dead_host"] = fleet.find_dead()
@@ -367,7 +343,7 @@ def drained(fleet: Fleet) -> Json:
     begun, before = time.monotonic(), fleet.spent()
     while fleet.unfinished():
         time.sleep(5.0)
-    jobs = sum(fleet.spent().jobs.values()) - sum(before.jobs.values())
+    jobs = fleet.spent().jobs - before.jobs
     query = (
         "SELECT count(*) AS jobs FROM (SELECT count(*) AS steps FROM dbos.operation_outputs "
         "GROUP BY workflow_uuid) each WHERE steps = %s"

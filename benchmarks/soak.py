@@ -1,4 +1,4 @@
-"""Mixed load of two tenants on a server that is restarted and killed: failures, memory, latencies.
+"""Mixed load of two callers on a server that is restarted and killed: failures, memory, latencies.
 
     python benchmarks/soak.py [--minutes 60] [--pause 0.05] [--out build/benchmarks/soak.json]
 
@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,12 +39,12 @@ from acpc_client import (
     ScoreProtocol,
 )
 from acpc_client.errors import AcpcError
+from acpc_server.access import Role, create_key
 from cases import Cases, Names
 from fuzzer import FAULTS, send
 from load import quantiles
 from served_world import write_world
 from server_process import ServerProcess, free_port
-from tenants import Tenants, make_tenants
 from watching import holdings
 
 RESTART_SECONDS = 120.0
@@ -249,11 +249,13 @@ def slope(seconds: list[float], held: list[int]) -> float:
     return round(float(np.polyfit(seconds[half:], held[half:], 1)[0]) * 3600, 1)
 
 
-def soak(server: ServerProcess, tenants: Tenants, seconds: float, pause: float) -> dict[str, Any]:
+def soak(
+    server: ServerProcess, keys: Sequence[str], seconds: float, pause: float
+) -> dict[str, Any]:
     """The whole run on a server that has been started."""
     tally, pace, bugs = Tally(), Pace(pause), list[str]()
-    clients = [AcpcClient(server.address, token=key) for key in tenants.keys.values()]
-    key = tenants.metadata("adversary")
+    clients = [AcpcClient(server.address, token=key) for key in keys]
+    key = (("authorization", f"Bearer {keys[0]}"),)
     threads = [threading.Thread(target=hostile, args=(server.address, key, tally, pace))]
     for seed, client in enumerate(clients):
         for kind, call in Work(client, seed + 1).kinds().items():
@@ -305,16 +307,17 @@ def soak(server: ServerProcess, tenants: Tenants, seconds: float, pause: float) 
 def report(minutes: float = 60.0, pause: float = 0.05) -> dict[str, Any]:
     """The whole run; a caller pauses for some seconds after each call."""
     with tempfile.TemporaryDirectory() as folder:
-        world, tenants = write_world(Path(folder)), make_tenants(Path(folder))
+        world, file = write_world(Path(folder)), Path(folder) / "keys.json"
+        keys = [create_key(file, name, Role.COMPUTE) for name in ("adversary", "victim")]
         with ServerProcess(
             world.checkpoint_root,
             world.dataset_root,
             world.state_dir,
             port=free_port(),
             latent_cache_mib=CACHE_MIB,
-            keys_file=tenants.keys_file,
+            keys_file=file,
         ) as server:
-            return soak(server, tenants, 60 * minutes, pause)
+            return soak(server, keys, 60 * minutes, pause)
 
 
 if __name__ == "__main__":

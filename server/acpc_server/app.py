@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -16,7 +16,6 @@ from acpc import tracing
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
-from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
@@ -66,8 +65,7 @@ TIDY_SECONDS = 3600.0
 class Server:
     """The service of one process.
 
-    Its ``port`` is known after :meth:`start`, -1 where it has sockets alone; its ``metrics_port``
-    is None when it is off.
+    Its ``port`` is known after :meth:`start`; its ``metrics_port`` is None when it is off.
     """
 
     def __init__(
@@ -87,11 +85,10 @@ class Server:
         self._others_ready = False
         self._settings = settings
         self.port = 0
-        self._socket_names = ExitStack()
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
-        self.access = AccessControl(options.access_options(settings), self.metrics)
+        self.access = options.access_control(settings, self.metrics)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
@@ -238,7 +235,6 @@ class Server:
             except tracing.NotInstalled as error:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         options.warn_of_exposure(settings)
-        self._audit = options.open_audit_file(settings, self.metrics)
         if settings.examine_device:
             turn_off_failing(self._engine)
         self._preload([name for name in settings.preload.split(",") if name])
@@ -254,7 +250,7 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = options.listen(self._door, settings, self.access, self._socket_names)
+        self.port = options.listen(self._door, settings, self.access)
         self.access.start()
         self._door.start()
         self._watchdog.start()
@@ -263,7 +259,6 @@ class Server:
             "worker_serving" if self._shares_port else "serving",
             host=settings.host,
             port=self.port,
-            sockets=settings.listen,
             metrics_port=self.metrics_port,
             device=device_name(self._device),
             version=CODE_VERSION,
@@ -306,15 +301,12 @@ class Server:
         self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()
-        self._socket_names.close()
         self._door.stop(seconds)
         self._http.stop()
         self.access.stop()
         self._jobs.stop()
         self._engine.close()
         tracing.stop()
-        if self._audit is not None:
-            self._audit.close()
         log.info("stopped")
 
 

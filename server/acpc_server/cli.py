@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
@@ -38,7 +37,6 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(health)
 app.command()(doctor)
 app.command()(hosts)
-app.command("dev-certificates")(dev_certificates)
 app.command("import")(import_run)
 app.command()(pull)
 app.add_typer(keys, name="keys")

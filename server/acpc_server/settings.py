@@ -19,7 +19,7 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from acpc_server.setting_types import File, Folder, Host, Sockets, sqlite_url
+from acpc_server.setting_types import File, Folder, Host, sqlite_url
 
 MEBIBYTE = 1024 * 1024
 MILLION = 10**6
@@ -49,15 +49,9 @@ class Settings(BaseSettings):
     """this server's name among those that share a job record; default is a name kept in the
     state folder"""
     host: Host = "127.0.0.1"
-    """address gRPC listens on"""
-    port: int = Field(50051, ge=-1, le=65535)
-    """port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen"""
-    listen: Sockets = Field((), validate_default=True)
-    """Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be given again"""
-    socket_mode: str = Field("660", pattern="^0?[0-7]{3}$")
-    """who may open these sockets, as chmod takes it"""
-    socket_group: str = ""
-    """group of these sockets; default is that of the server's process"""
+    """address gRPC listens on, or a Unix socket, as unix:/run/acpc/acpc.sock, without a port"""
+    port: int = Field(50051, ge=0, le=65535)
+    """port gRPC listens on; 0 picks one"""
     metrics_host: Host = "127.0.0.1"
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
@@ -70,10 +64,6 @@ class Settings(BaseSettings):
     """PEM private key"""
     tls_client_ca: File | None = Field(None, validate_default=True)
     """PEM authorities of client certificates; every client then needs one"""
-    tls_crl: File | None = Field(None, validate_default=True)
-    """PEM revocation lists of the authorities of --tls-client-ca"""
-    access_file: File | None = None
-    """YAML file of tenants, callers, token issuers and quotas"""
     keys_file: Path | None = None
     """file of API keys, made by acpc-server keys create"""
     insecure: bool = False
@@ -108,6 +98,8 @@ class Settings(BaseSettings):
     ones are closed"""
     max_calls: int = Field(1024, ge=8)
     """calls under way at a time, waiting ones too"""
+    max_calls_per_caller: int = Field(0, ge=0)
+    """those of one caller; 0: as many as leave the others their share"""
     max_streams: Count = 64
     """streams open at a time"""
     max_waits: Count = 512
@@ -139,13 +131,9 @@ class Settings(BaseSettings):
     max_parameters_millions: Count = 1000
     """largest network the server makes, millions of parameters"""
     job_concurrency: int = Field(1, ge=1, le=64)
-    """checkpoint jobs of one tenant run at a time"""
-    max_running_jobs: int = Field(8, ge=1, le=32)
-    """checkpoint jobs of all authenticated tenants run at a time"""
+    """jobs run at a time"""
     max_queued_jobs: Count = 10_000
     """jobs that may wait in the job record; more are rejected"""
-    max_queued_jobs_per_tenant: Count = 2_000
-    """those of one authenticated tenant"""
     job_heartbeat_seconds: Positive = 5.0
     """time between two heartbeats on a shared job record, seconds"""
     job_lease_seconds: float = Field(20.0, gt=0, le=86_400, validate_default=True)
@@ -157,8 +145,6 @@ class Settings(BaseSettings):
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
-    anchor_tenant_mib: int = Field(0, ge=0)
-    """bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"""
     anchor_set_mib: Count = 32_768
     """bytes of one anchor set on disk, MiB"""
     anchor_set_count: Count = 100_000
@@ -177,12 +163,6 @@ class Settings(BaseSettings):
     otlp_endpoint: str = ""
     """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
     extra tracing"""
-    audit_file: Path | None = None
-    """file that gets the audit lines as well, as JSON; default is none"""
-    audit_file_mib: Count = 100
-    """size at which that file is renamed and a new one begun, MiB"""
-    audit_files: Count = 10
-    """renamed ones that are kept"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged"""
     log_format: Literal["json", "console"] = "json"
@@ -208,13 +188,6 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
 
-    @field_validator("listen")
-    @classmethod
-    def _listen(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if not value and info.data.get("port") == -1:
-            raise ValueError("without a port there must be a socket: unix:/run/acpc/acpc.sock")
-        return value
-
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
@@ -230,8 +203,6 @@ class Settings(BaseSettings):
         names = [name.strip() for name in value.split(",")] if value else []
         if names and info.data.get("device", "auto") != "auto":
             raise ValueError("give --device or --devices, not both")
-        if value and info.data.get("listen"):
-            raise ValueError("workers share a port, not a socket: leave --listen out")
         for name in names:
             kind, _, nth = name.partition(":")
             if name != "cpu" and not (kind in ACCELERATORS and re.fullmatch("0|[1-9][0-9]*", nth)):
@@ -270,21 +241,11 @@ class Settings(BaseSettings):
             raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
         return value
 
-    @field_validator("tls_client_ca", "tls_crl")
+    @field_validator("tls_client_ca")
     @classmethod
-    def _tls_more(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        needs, why = {
-            "tls_client_ca": (
-                "tls_certificate",
-                "client certificates need TLS: --tls-certificate and --tls-key",
-            ),
-            "tls_crl": (
-                "tls_client_ca",
-                "a revocation list is of client certificates: give --tls-client-ca",
-            ),
-        }[str(info.field_name)]
-        if value is not None and info.data.get(needs, value) is None:
-            raise ValueError(why)
+    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("tls_certificate", value) is None:
+            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
         return value
 
     @property
@@ -310,7 +271,7 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     Raises pydantic.ValidationError: A value, or an unknown key of the file;
     tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
-    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    given = {name: value for name, value in flags.items() if value is not None}
     if file is None:
         return Settings(**given)
 

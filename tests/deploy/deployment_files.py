@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GUIDE = {page.name: page.read_text() for page in sorted((ROOT / "docs/operate").glob("*.md"))}
-OVERRIDES = tuple(DEPLOY / f"compose.{name}.yml" for name in ("gpu", "access", "socket", "traces"))
+OVERRIDES = tuple(DEPLOY / f"compose.{name}.yml" for name in ("gpu", "access", "traces"))
 COMPOSE = (ROOT / "docker-compose.yml", *OVERRIDES)
 # Compose's mark of a list that replaces the one of the file before.
 yaml.SafeLoader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))

@@ -79,9 +79,7 @@ class Site:
         self._folder, self._authority = folder, Authority()
         self.certify(days=10)
         keys = folder / "keys.json"
-        self._key = create_key(
-            keys, principal="lab", roles=frozenset(Role), tenant="", expires=None
-        )
+        self._key = create_key(keys, "lab", Role.ADMIN)
         path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
         self.metrics_port = free_port()
         self._flags = {

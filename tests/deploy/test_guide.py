@@ -96,7 +96,7 @@ def test_every_flag_of_the_server_in_the_guide_is_a_setting() -> None:
 
 
 def test_every_log_event_of_the_server_is_in_the_guide() -> None:
-    pattern = re.compile(r'\b(?:audit_)?log\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"')
+    pattern = re.compile(r'\b(?:access_)?log\.(?:debug|info|warning|error|exception)\(\s*"(\w+)"')
     sources = (ROOT / "server" / "acpc_server").rglob("*.py")
     texts = [path.read_text() for path in sources]
     logged = {event for text in texts for event in pattern.findall(text)}

@@ -165,9 +165,8 @@ def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) ->
             assert obstacle in last, "it names the flag to change"
 
 
-@pytest.mark.parametrize("command", [["hosts", "--state-dir"], ["dev-certificates"]])
-def test_a_path_that_cannot_be_is_one_line(run: Run, command: list[str]) -> None:
-    refused = run(*command, "x" * 300)
+def test_a_path_that_cannot_be_is_one_line(run: Run) -> None:
+    refused = run("hosts", "--state-dir", "x" * 300)
     assert refused.returncode == 1
     assert refused.stderr.startswith("FAILED_PRECONDITION: xxx")
     assert "File name too long" in refused.stderr

@@ -80,7 +80,7 @@ class Lease:
         hosts: Those of the record.
         running: This host's runs.
         terms: Heartbeat and lease.
-        on_queued: Called with the queued jobs by tenant, and the age of the oldest.
+        on_queued: Called with how many jobs are queued, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
     """
 
@@ -90,7 +90,7 @@ class Lease:
         running: RunningJobs,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[Mapping[str, int], float], None],
+        on_queued: Callable[[int, float], None],
         on_evicted: Callable[[], None],
     ) -> None:
         self._record = hosts.record
@@ -150,7 +150,7 @@ class Lease:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._on_queued({}, 0.0)
+        self._on_queued(0, 0.0)
 
     def leave(self) -> None:
         """Give the name up, so that other hosts take over this one's jobs without waiting."""

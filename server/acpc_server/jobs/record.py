@@ -14,7 +14,6 @@ import sqlite3
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +25,15 @@ from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, Workflo
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json, Owner
+from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
 
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
 QUEUE = "acpc-score"
-"""The queue of the tenant "": jobs run in the order of their submission."""
-TENANT_QUEUE = "acpc-tenants"
-"""The other tenants' queue, in which each has a partition of its own, named as it is."""
+"""Its jobs run in the order of their submission."""
+EARLIER_QUEUE = "acpc-tenants"
+"""Where an earlier release put the jobs of tenants; those that are left still run."""
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -94,7 +93,7 @@ class Record:
         self.url = connection_url(url)
         self.postgres = self.url.get_backend_name() == "postgresql"
         schema = "dbos" if self.postgres else None
-        columns = ("workflow_uuid", "name", "status", "queue_name", "queue_partition_key", "inputs")
+        columns = ("workflow_uuid", "name", "status", "queue_name", "inputs")
         self._jobs = sa.table(
             "workflow_status",
             *map(sa.column, (*columns, "created_at")),
@@ -157,20 +156,19 @@ class Record:
             yield
 
     def enqueue(
-        self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: Owner
+        self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: str
     ) -> None:
         """Queue a job; one that has this id already is left as it is, whatever its kind."""
         options: EnqueueOptions = {
             "workflow_name": kind,
             "workflow_id": job_id,
-            "queue_name": TENANT_QUEUE if owner.tenant else QUEUE,
+            "queue_name": QUEUE,
             "app_version": WORKFLOW_VERSION,
-            "attributes": {**labels, "caller": owner.caller},
+            "attributes": {**labels, "caller": owner},
         }
-        if owner.tenant:
-            options["queue_partition_key"] = owner.tenant
         with suppress(dbos_error.DBOSConflictingWorkflowError):
-            self._dbos.enqueue(options, spec, stamp, *astuple(owner))
+            # The empty one was the tenant; hosts of an earlier release read it.
+            self._dbos.enqueue(options, spec, stamp, "", owner)
 
     def get(self, job_id: str) -> JobRow | None:
         """Return a job with its result."""
@@ -207,7 +205,7 @@ class Record:
 
     def held(self, executor_id: str | None = None) -> dict[str, str]:
         """Return ids of the jobs that a host, or any, has taken up, with the host's executor id."""
-        queues = [QUEUE, TENANT_QUEUE]
+        queues = [QUEUE, EARLIER_QUEUE]
         found = self._listed(status="PENDING", queue_name=queues, executor_id=executor_id)
         return {status.workflow_id: status.executor_id or "" for status in found}
 
@@ -235,24 +233,21 @@ class Record:
         """Remove jobs and their steps from the record."""
         self._dbos.delete_workflows(list(job_ids))
 
-    def queued(self) -> tuple[dict[str, int], float]:
-        """Return the jobs that wait for a host, by tenant, and the seconds of the oldest."""
-        jobs, count = self._jobs.c, sa.func.count()
-        columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
+    def queued(self) -> tuple[int, float]:
+        """Return how many jobs wait for a host, and for how many seconds the oldest."""
+        jobs = self._jobs.c
         waits = jobs.status == sa.literal_column("'ENQUEUED'")
-        query = sa.select(*columns).where(waits, *self._in_flight)
-        found = self._ask(query.group_by(jobs.queue_partition_key))
-        waited = [_seconds_since(oldest) for _, _, oldest in found]
-        return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
+        columns: list[Any] = [sa.func.count(), sa.func.min(jobs.created_at)]
+        query = sa.select(*columns)
+        ((waiting, oldest),) = self._ask(query.where(waits, *self._in_flight))
+        return waiting, _seconds_since(oldest) if waiting else 0.0
 
-    def named(self, text: str, tenant: str | None) -> bool:
-        """Tell whether a job that has not ended, of a tenant or of any, has a text in its spec."""
+    def named(self, text: str) -> bool:
+        """Tell whether a job that has not ended has a text in its spec."""
         jobs, inputs = self._jobs.c, self._inputs.c
         joined = self._jobs.outerjoin(self._inputs, jobs.workflow_uuid == inputs.workflow_uuid)
         spec = sa.func.coalesce(inputs.inputs, jobs.inputs)  # where older releases of DBOS keep it
         query = sa.select(jobs.workflow_uuid).select_from(joined).where(*self._in_flight)
-        if tenant is not None:
-            query = query.where(jobs.queue_partition_key.is_not_distinct_from(tenant or None))
         return bool(self._ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
 
     @cached_property
@@ -260,26 +255,18 @@ class Record:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
         status, queue = self._jobs.c.status, self._jobs.c.queue_name
         in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-        return [queue.in_([QUEUE, TENANT_QUEUE]), in_flight]
+        return [queue.in_([QUEUE, EARLIER_QUEUE]), in_flight]
 
     def page(
-        self,
-        kinds: Collection[str],
-        wanted: JobFilter,
-        tenant: str,
-        *,
-        offset: int,
-        limit: int,
+        self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
     ) -> list[str]:
-        """Return ids of a tenant's jobs that pass a filter, newest first.
+        """Return ids of jobs that pass a filter, newest first.
 
         They are of ``kinds`` unless the filter names one.
         """
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
-        key = jobs.queue_partition_key
-        owned = key == tenant if tenant else key.is_(None)
-        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named), owned)
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
         if wanted.state is not None:
             statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))
@@ -321,7 +308,7 @@ def _row(status: WorkflowStatus) -> JobRow:
     recorded, _, *owner = arguments.get("args", [{}, ""])
     return JobRow(
         job_id=status.workflow_id,
-        owner=Owner(*owner),
+        owner=owner[-1] if owner else "",  # behind the tenant of an earlier release
         kind=status.name,
         recorded=recorded,
         state=state,

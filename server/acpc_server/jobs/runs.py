@@ -29,7 +29,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.jobs import runner
-from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Part, Progress
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part, Progress
 from acpc_server.jobs.record import RECORD_ERRORS, first_line
 from acpc_server.jobs.runner import Withdrawn
 from acpc_server.observe import Metrics
@@ -60,8 +60,8 @@ class StepFailed(BaseException):
 class JobRun:
     """One run of one job in this process."""
 
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: Owner, metrics: Metrics) -> None:
-        self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
+    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: str, metrics: Metrics) -> None:
+        self.context = RequestContext(Priority.JOB, caller=owner)
         self.kind = kind
         self._spec = spec
         self._shards = metrics.job_shards.labels(kind.name)
@@ -121,11 +121,11 @@ class JobRun:
         self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
-def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: Owner) -> dict[str, str]:
+def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: str) -> dict[str, str]:
     """Return the fields that every log line of a job has."""
-    named = {"checkpoint": kind.labels(spec).get("checkpoint", ""), "tenant": owner.tenant}
+    named = {"checkpoint": kind.labels(spec).get("checkpoint", "")}
     trace = tracing.here()[3:35]  # of a traceparent
-    origin = {"principal": owner.caller, "trace_id": trace}
+    origin = {"principal": owner, "trace_id": trace}
     return {"job": job_id, "kind": kind.name, **named, **{k: v for k, v in origin.items() if v}}
 
 
@@ -176,7 +176,7 @@ class RunningJobs:
         self._closed = threading.Event()
         self._pause = FIRST_PAUSE_SECONDS
 
-    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: str) -> Json:
         """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             read = _readable(kind, spec)

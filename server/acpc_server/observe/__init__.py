@@ -1,6 +1,5 @@
 """Metrics, logs and probes. Imports no other room of the server."""
 
-from acpc_server.observe.audit_file import AuditFile
 from acpc_server.observe.health import ServerHealth
 from acpc_server.observe.http import HttpEndpoint
 from acpc_server.observe.logs import WRITING, configure_logs

@@ -127,7 +127,7 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
     # Whoever wants fewer lines still wants to know who changed what.
-    logging.getLogger("acpc.audit").setLevel(logging.INFO)
+    logging.getLogger("acpc.access").setLevel(logging.INFO)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[

@@ -208,8 +208,7 @@ class _Handler(ABC):
         try:
             call.admit(self.door.admit)
             # Until its answer has left: one that is not taken holds memory.
-            caller, quota = call.caller, call.principal.quota
-            call.life.when_over(self.ingress.limits.enter(caller, *self.counted, quota=quota))
+            call.life.when_over(self.ingress.limits.enter(call.caller, *self.counted))
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
@@ -267,7 +266,6 @@ class _Unary(_Handler):
         call.record.note(message)
         with call.observed(message):
             answer: Message = self.behaviour(message, call)
-            call.record.note(answer)
             data = answer.SerializeToString()
             call.record.end("OK")
             return data
@@ -326,8 +324,6 @@ class _Stream(_Handler):
     def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
         with call.observed():
             answer = talk.send(None if data is None else self.method.parse(data))
-            if answer is not None:
-                call.record.note(answer)
             if talk.over:
                 call.record.end("OK")
             return None if answer is None else answer.SerializeToString()

@@ -1,4 +1,4 @@
-"""Records a call: its series, its span, its lines in the log and in the audit log."""
+"""Records a call: its series, its span and its lines in the log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from acpc_server.access import AUDITED, Principal, subject
+from acpc_server.access import CHANGES, Principal, subject
 from acpc_server.errors import InvalidArgument
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
-audit_log = structlog.get_logger("acpc.audit")
+access_log = structlog.get_logger("acpc.access")
 REQUEST_ID_HEADER = "x-request-id"
 # Seconds by which a caller may see its deadline before the server does.
 DEADLINE_SLACK = 0.05
@@ -46,7 +46,7 @@ class ServedMethod:
         service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{service}/{self.name}"
         self.streams: bool = descriptor.client_streaming
-        self.audited = self.path in AUDITED
+        self.changes = self.path in CHANGES
         self.probes = service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self.labels = (self.kind, service, self.name)
@@ -71,7 +71,7 @@ class ServedMethod:
 
 
 class CallRecord:
-    """Metrics, log line, audit line and span of one call.
+    """Metrics, log lines and span of one call.
 
     ``budget`` is the seconds the caller allowed, or None; ``principal`` is set once the caller is
     known, and stays when the credentials end.
@@ -90,7 +90,7 @@ class CallRecord:
         self._method = method
         self._began = time.monotonic()
         self._id = ""
-        self._subject: dict[str, str] = {}
+        self._subject = ""
         self._lock = threading.Lock()
         method.started.inc()
 
@@ -109,10 +109,10 @@ class CallRecord:
             # Log lines that people read must not be written by callers.
             self._id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
 
-    def note(self, message: Message) -> None:
-        """Remember for the audit log what a request or an answer is about."""
-        if self._method.audited:
-            self._subject.update(subject(message))
+    def note(self, request: Message) -> None:
+        """Remember for the log what a request that changes something is about."""
+        if self._method.changes:
+            self._subject = subject(self._method.path, request)
 
     def answered(self, began: float) -> None:
         """Record that a message of a stream, taken at a moment of ``time.monotonic``, is done."""
@@ -126,7 +126,7 @@ class CallRecord:
         if ends:
             self._write(code, time.monotonic() - self._began)
         elif code == "OK":  # the caller had left, and what it asked for was done all the same
-            self._audit(code)
+            self._log_access(code)
 
     def _write(self, code: str, seconds: float) -> None:
         method, budget = self._method, self.budget
@@ -137,7 +137,7 @@ class CallRecord:
         if self.span is not tracing.OFF:
             self.span.describe(**{"acpc.request_id": self.request_id})
         self.span.end(code)
-        self._audit(code)
+        self._log_access(code)
         if method.probes:
             return
         name = self.principal.name if self.principal else "unknown"
@@ -147,11 +147,11 @@ class CallRecord:
             whose = self._whose(code, self.principal)
             log.info("rpc", **whose, service=service, method=name, seconds=round(seconds, 6))
 
-    def _audit(self, code: str) -> None:
-        """Log who had what changed; a call of an unknown caller changed nothing."""
-        if self._method.audited and self.principal:
+    def _log_access(self, code: str) -> None:
+        """Log who had what changed, and who was denied it; those unknown have a line already."""
+        if self.principal and (self._method.changes or code == "PERMISSION_DENIED"):
             whose = self._whose(code, self.principal)
-            audit_log.info("audit", **whose, method=self._method.path, subject=self._subject)
+            access_log.info("access", **whose, method=self._method.path, subject=self._subject)
 
     def _whose(self, code: str, principal: Principal) -> dict[str, str]:
         trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
@@ -160,7 +160,6 @@ class CallRecord:
             "code": code,
             "peer": self.peer,
             "principal": principal.name,
-            "tenant": principal.tenant,
             "credential": principal.credential,
             "user_agent": self._agent,
             **trace,

@@ -2,7 +2,6 @@
 
 from acpc_server.scheduling.admission import AdmissionController, CallRequests
 from acpc_server.scheduling.callers import (
-    NO_QUOTA,
     RETRY_SECONDS,
     CallerLimits,
     Pace,

@@ -80,4 +80,4 @@ def test_a_service_whose_queue_has_no_thread_says_so(desk: Desk) -> None:
     wait_until(lambda: service.trouble() == "")
     with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
         record.execute("DELETE FROM queues")  # on which DBOS ends the queue's thread
-    wait_until(lambda: "acpc-score" in service.trouble())
+    wait_until(lambda: "the job queue has ended" in service.trouble())

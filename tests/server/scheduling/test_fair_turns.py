@@ -126,7 +126,7 @@ def test_short_calls_are_shared_by_all(caller_queue: CallerQueue) -> None:
     assert len(caller_queue.queue.take()) == 5
 
 
-def test_jobs_of_several_tenants_take_turns(caller_queue: CallerQueue) -> None:
+def test_jobs_of_several_callers_take_turns(caller_queue: CallerQueue) -> None:
     chunks = [caller_queue.put(caller, priority=JOB) for caller in "aaab"]
     order = [caller_queue.queue.take()[0] for _ in chunks]
     assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
