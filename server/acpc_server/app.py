@@ -71,20 +71,13 @@ class Server:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        on_leave: Callable[[int], None] = lambda _: None,
-        *,
-        shares_port: bool = False,
+        self, settings: Settings, on_leave: Callable[[int], None] = lambda _: None
     ) -> None:
         """Build every part; nothing listens yet.
 
-        ``on_leave`` is called with an exit code when this server must stop by itself, and
-        ``shares_port`` lets others of the same user listen on the port too.
+        ``on_leave`` is called with an exit code when this server must stop by itself.
         """
         self._on_leave = on_leave
-        self._shares_port = shares_port
-        self._others_ready = False
         self._settings = settings
         self.port = 0
         self._socket_names = ExitStack()
@@ -168,14 +161,9 @@ class Server:
         self._on_leave(exit_code)
         self._engine.owner.fail(self.health.sickness)
 
-    def know_others(self, *, ready: bool) -> None:
-        """Note whether another worker behind the port takes calls: a probe may reach either."""
-        self._others_ready = ready
-        self._tell_health()
-
     def _tell_health(self) -> None:
         """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
-        ready = dict.fromkeys(("", *SERVICES), self.health.ready or self._others_ready)
+        ready = dict.fromkeys(("", *SERVICES), self.health.ready)
         self._probes.tell({**ready, LIVENESS: self.health.live})
         self.metrics.ready.set(self.health.ready)
 
@@ -189,7 +177,7 @@ class Server:
             WorkerPool(settings.rpc_threads),
             shared := options.ingress(settings),
             admit=self.access.identify,
-            options=options.channel_options(settings, shares_port=self._shares_port),
+            options=options.channel_options(settings),
         )
         diagnostic = rpc.DiagnosticServicer(
             self._admission,
@@ -261,7 +249,7 @@ class Server:
         self._watchdog.start()
         self.health.clear("starting")
         log.info(
-            "worker_serving" if self._shares_port else "serving",
+            "serving",
             host=settings.host,
             port=self.port,
             sockets=settings.listen,

@@ -31,7 +31,6 @@ PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",
     "socket_mode": "600",
-    "devices": "cuda:0,cuda:1",
     "jobs_url": "sqlite:////elsewhere/jobs.sqlite",
     "host": "0.0.0.0",  # noqa: S104
 }
@@ -128,7 +127,9 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
     usual = getattr(Settings(**needed), name)
     assert wanted != usual
     text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
-    if name in (unset := ("jobs_url", "executor_id", "devices", "listen")):
+    if name == "share_port":
+        monkeypatch.setenv("ACPC_JOBS_URL", "postgresql://host/jobs")
+    if name in (unset := ("jobs_url", "executor_id", "listen")):
         assert getattr(parse({**needed, name: text}), name) == wanted
     monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
@@ -215,7 +216,6 @@ BAD = {
     "port": "65536",
     "metrics_port": "-2",
     "device": "tpu",
-    "devices": "cuda",
     "rpc_threads": "3",
     "max_queue": "many",
     "checkpoint_budget_mib": "1.5",
@@ -250,12 +250,16 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
 @pytest.mark.parametrize(
     ("changed", "more", "why"),
     [
-        ({"devices": "cuda:0,cuda:0"}, [], "cuda:0 is named twice; a device has one worker"),
+        ({"share_port": "True"}, [], "--share-port (ACPC_SHARE_PORT): give all one"),
+        (
+            {"share_port": "True", "jobs_url": "postgresql://h/d", "anchor_dir": None},
+            [],
+            "--anchor-dir (ACPC_ANCHOR_DIR): give all that share the port one, or",
+        ),
         *(
             ({name: "inf"}, [], f"{name.upper()}): Input should be less than or equal to")
             for name in ("job_lease_seconds", "job_retention_days", "anchor_keep_days")
         ),
-        ({"devices": "cuda:0,cuda:00"}, [], "found 'cuda:00'"),
         ({"tls_certificate": None}, [], "TLS needs both"),
         ({"tls_key": None}, [], "TLS needs both"),
         ({}, ["--max-qeue", "3"], "--max-qeue"),

@@ -3,6 +3,5 @@
 from acpc_server.observe.audit_file import AuditFile
 from acpc_server.observe.health import ServerHealth
 from acpc_server.observe.http import HttpEndpoint
-from acpc_server.observe.logs import WRITING, configure_logs
-from acpc_server.observe.merged import WorkerSeries
+from acpc_server.observe.logs import configure_logs
 from acpc_server.observe.metrics import Metrics, Shift
