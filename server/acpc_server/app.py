@@ -31,11 +31,11 @@ from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobService
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.scheduling import AdmissionController, Resource, WorkerPool, memory_short
+from acpc_server.scheduling import AdmissionController, Resource, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
-from acpc_server.watchdog import DEVICE_FAILED, SELF_TEST_FAILED, Check, Watchdog, threads_short
+from acpc_server.watchdog import DEVICE_FAILED, Watchdog
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
@@ -49,8 +49,6 @@ SERVICES = (
 # is not.
 LIVENESS = "liveness"
 EVICTED = 1
-# How often the device is asked for a product of known result.
-CANARY_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
@@ -117,7 +115,9 @@ class Server:
         )
         self._probes = rpc.HealthService()
         self._door = self._build(scoring, studies, readers)
-        self._watchdog = self._build_watchdog()
+        self._watchdog = Watchdog(
+            lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
+        )
 
     def _start_engine(self) -> DeviceClient:
         settings = self._settings
@@ -130,7 +130,7 @@ class Server:
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
             graph_after=settings.graph_pools_after,
-            on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
+            on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later
         )
         engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
         # The device's thread keeps its count. Any other thread that made a team of its own would
@@ -138,27 +138,10 @@ class Server:
         torch.set_num_threads(1)
         return engine
 
-    def _build_watchdog(self) -> Watchdog:
-        settings, owner = self._settings, self._engine.owner
-        looks = {
-            "device": lambda: owner.trouble(CANARY_SECONDS),
-            "threads": threads_short,
-            "memory": lambda: memory_short(options.message_memory(settings)),
-            "jobs": self._jobs.trouble,
-            "door": self._door.trouble,
-        }
-        seconds, longest = settings.self_test_seconds, settings.device_call_seconds
-        checks = [
-            Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
-            for name, look in looks.items()
-        ]
-        hung = Check("device_call", lambda: owner.call, longest, DEVICE_FAILED, each_alone=True)
-        return Watchdog([hung, *checks], self.health, self._fail)
-
-    def _fail(self, exit_code: int) -> None:
+    def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""
         self._jobs.drain()
-        self._on_leave(exit_code)
+        self._on_leave(DEVICE_FAILED)
         self._engine.owner.fail(self.health.sickness)
 
     def _tell_health(self) -> None:

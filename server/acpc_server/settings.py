@@ -89,9 +89,6 @@ class Settings(BaseSettings):
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
-    self_test_seconds: Positive = 30.0
-    """time the server may be short of memory or threads, or a part of it dead, before it exits,
-    seconds"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
     rpc_threads: int = Field(64, ge=4, le=1024)

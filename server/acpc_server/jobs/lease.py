@@ -105,7 +105,6 @@ class Lease:
         self._strays = Sightings()
         self._reported = ""
         self.away = self.full = False  # whether the record could not be reached, or written
-        self.looked = math.inf  # when it last looked, by the monotonic clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
@@ -164,16 +163,16 @@ class Lease:
     def _keep(self) -> None:
         due = count_due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
-            self.looked = time.monotonic()
+            looked = time.monotonic()
             try:
-                if self.away or self.looked >= count_due:
+                if self.away or looked >= count_due:
                     self._on_queued(*self._record.queued())
-                    took = time.monotonic() - self.looked
+                    took = time.monotonic() - looked
                     pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
-                    self.away, count_due = False, self.looked + pause
+                    self.away, count_due = False, looked + pause
                 self._look_after_own()
-                if self.looked >= due and self._beat():
-                    self.full, due = False, self.looked + self._terms.heartbeat
+                if looked >= due and self._beat():
+                    self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
             except RECORD_ERRORS as error:
                 self.full = no_room(error)

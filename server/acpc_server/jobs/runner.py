@@ -6,7 +6,7 @@ resumes what this host left unfinished.
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
@@ -39,7 +39,6 @@ POSTGRES_QUEUE_SECONDS = 1.5
 RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
 IDLE_TRANSACTION_SECONDS = 60
-THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the queue's name
 
 Runner = Callable[[str, str, Json, str, Owner], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
@@ -157,12 +156,6 @@ def serve_tenants(record: Record, concurrency: int, total: int) -> None:
         worker_concurrency=max(concurrency, total),
         partition_worker_concurrency=concurrency,
     )
-
-
-def stopped_queues(queues: Collection[str]) -> list[str]:
-    """Return queues of which no job starts here any more: DBOS's thread for them has ended."""
-    alive = {thread.name for thread in threading.enumerate()}
-    return [queue for queue in queues if THREAD + queue not in alive]
 
 
 def tenants_known() -> bool:

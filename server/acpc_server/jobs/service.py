@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json, Owner
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
-from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs, about
 from acpc_server.observe import Metrics
 
@@ -39,8 +38,6 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
-# Longer than a look at a database that is away takes.
-SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -121,20 +118,6 @@ class JobService:
             raise
         self._lease.start()
         self._retention.start()
-
-    def trouble(self) -> str:
-        """Return why no job starts or is watched although the server runs; '' when all is well.
-
-        Looks at threads only, not at the database.
-        """
-        queues = (QUEUE, TENANT_QUEUE) if self._tenants_served else (QUEUE,)
-        stopped = runner.stopped_queues(queues)
-        if stopped:
-            return f"the thread of the job queue {stopped[0]} has ended"
-        silent = time.monotonic() - self._lease.looked
-        if silent > SILENT_SECONDS:
-            return f"the thread that looks after jobs has done nothing for {silent:.0f} s"
-        return ""
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
