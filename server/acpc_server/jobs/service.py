@@ -84,7 +84,7 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days, record.now)
+        self._retention = Retention(record, self._kinds, options.retention_days)
         self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import structlog
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
 from acpc_server.data.anchor_sets.files import (
@@ -45,13 +44,10 @@ from acpc_server.errors import (
 )
 from acpc_server.observe import Metrics
 
-log = structlog.get_logger("acpc.anchors")
 HEADER, TENANTS = "header.json", "tenants"
 BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
-# At a start, a clock that is further ahead of the last use of any set is taken to be wrong.
-UNUSED_SECONDS = 30 * 86_400.0
 LATEST = "latest"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEGINNING = re.compile(r"[0-9a-f]{8,63}")
@@ -79,15 +75,6 @@ class AnchorStore:
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
-        # Read once: a clock that is set forward later expires nothing early.
-        now = time.time()
-        newest = max(
-            (kept.used_time for one in self._everyone() for kept in one.list()), default=now
-        )
-        if now - newest > UNUSED_SECONDS:
-            log.warning("clock_ahead", seconds=now - newest)
-            now = newest  # sets age from here on
-        self._began = now - time.monotonic()
         self._usage.measure()
 
     def of(self, tenant: str, max_bytes: int | None = None) -> AnchorStore:
@@ -279,7 +266,7 @@ class AnchorStore:
 
         A set is kept while ``in_use`` says that anybody's job names it.
         """
-        now = min(time.time(), self._began + time.monotonic())
+        now = time.time()
         for one in self._everyone():
             one._tidy_own(in_use, now)
         self._usage.measure()
