@@ -194,6 +194,6 @@ def test_an_sqlite_without_the_clock_that_dbos_asks_for_is_rejected(
     with monkeypatch.context() as older:
         older.setattr(sys, "version_info", (3, 12))
         older.setattr(sqlite3, "sqlite_version_info", (3, 41, 2))
-        with pytest.raises(FailedPrecondition, match="needs SQLite 3.42"):
+        with pytest.raises(FailedPrecondition, match=r"needs SQLite 3\.42"):
             record.open()
     record.close()
