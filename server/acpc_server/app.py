@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import structlog
 import torch
-from acpc import tracing
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
@@ -30,7 +29,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobService
-from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
+from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, start_traces, stop_traces
 from acpc_server.scheduling import AdmissionController, Resource, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
@@ -200,15 +199,10 @@ class Server:
     def start(self) -> None:
         """Resume jobs, then listen.
 
-        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used, or traces
-        are asked for without the libraries they need.
+        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used.
         """
         settings = self._settings
-        if settings.otlp_endpoint:
-            try:
-                tracing.start(settings.otlp_endpoint, "acpc-server")
-            except tracing.NotInstalled as error:
-                raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
+        start_traces()
         options.warn_of_exposure(settings)
         self._audit = options.open_audit_file(settings, self.metrics)
         if settings.examine_device:
@@ -284,7 +278,7 @@ class Server:
         self.access.stop()
         self._jobs.stop()
         self._engine.close()
-        tracing.stop()
+        stop_traces()
         if self._audit is not None:
             self._audit.close()
         log.info("stopped")

@@ -30,7 +30,7 @@ GROUPS = {
     "anchor_dir": "Anchor sets",
     "drift_alpha": "Drift of live planning",
     "lame_duck_seconds": "Stopping",
-    "otlp_endpoint": "Telling",
+    "audit_file": "Telling",
 }
 
 Config = Annotated[

@@ -181,9 +181,6 @@ class Settings(BaseSettings):
     notice"""
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """time open calls get to finish when the server stops, seconds"""
-    otlp_endpoint: str = ""
-    """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
-    extra tracing"""
     audit_file: Path | None = None
     """file that gets the audit lines as well, as JSON; default is none"""
     audit_file_mib: Count = 100

@@ -159,7 +159,6 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
     file.write_text("max_queue = 7\nport = 1\nlisten = ['unix:/run/a.sock']\n")
     monkeypatch.setenv("ACPC_PORT", "2")
     monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
-    monkeypatch.setenv("ACPC_OTLP_ENDPOINT", "https://cret@collector:4317")
     given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
     arguments = [*flags(given), "--config", str(file), "--print-config"]
     shown = CliRunner().invoke(app, ["serve", *arguments])
@@ -172,12 +171,11 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
         f"max_queue = 7  # file {file}",
         f'listen = ["unix:/run/a.sock"]  # file {file}',
         'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
-        'otlp_endpoint = "https://***@collector:4317"  # environment ACPC_OTLP_ENDPOINT',
         "reflection = true  # default",
         "# tls_key: not set",
     ):
         assert line in lines
-    for name in ("ACPC_PORT", "acpc_jobs_url", "ACPC_OTLP_ENDPOINT"):
+    for name in ("ACPC_PORT", "acpc_jobs_url"):
         monkeypatch.delenv(name)
     file.write_text(shown.stdout)
     again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from acpc import tracing
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -191,12 +190,11 @@ class Record:
         with self.engine.begin() as connection:
             return list(connection.execute(query).all())
 
-    def origin(self, job_id: str) -> tuple[float | None, str]:
-        """Return a job's trace, and the seconds since its submission unless it has run before."""
+    def waited(self, job_id: str) -> float | None:
+        """Return the seconds since a job's submission; None when it has run before."""
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
-        trace = (status.attributes or {}).get(tracing.HEADER, "")
-        return _seconds_since(status.created_at) if first else None, trace
+        return _seconds_since(status.created_at) if first else None
 
     def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
         """Return ids of jobs that ended before a moment, at most ``limit``."""

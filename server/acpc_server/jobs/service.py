@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from acpc import tracing
 from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -178,8 +177,6 @@ class JobService:
         job = self._find(job_id, owner.tenant) if request_id else None
         if job is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
-            if tracing.active():
-                labels = {**labels, tracing.HEADER: tracing.here()}
             # Counting and adding are one act, in this process and on the record.
             with self._submitting, self._reached(), self._record.alone():
                 self._require_room(owner, max_queued)
@@ -226,13 +223,12 @@ class JobService:
 
     def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
         try:
-            waited, trace = self._record.origin(job_id)
-        except SQLAlchemyError:  # neither is worth a job
-            waited, trace = None, ""
+            waited = self._record.waited(job_id)
+        except SQLAlchemyError:  # it is not worth a job
+            waited = None
         if waited is not None:
             self._metrics.first_step.observe(waited)
-        with tracing.span(f"job {kind}", trace, job=job_id):
-            return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
+        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
     def _release(self, job_id: str) -> None:
         self._record.requeue(job_id, self._executor_id)
