@@ -10,7 +10,6 @@ import sys
 from typing import NoReturn
 
 from acpc_server.app import Server, SignalEvent, wait_for_signal
-from acpc_server.engine import keep_freed_memory
 from acpc_server.observe import configure_logs
 from acpc_server.options import raise_open_files
 from acpc_server.settings import Settings
@@ -25,7 +24,6 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
 
     Raises FailedPrecondition: The server cannot be built or started.
     """
-    keep_freed_memory()
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_open_files()
     configure_logs(settings.log_level, settings.log_format)
