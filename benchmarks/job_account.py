@@ -34,7 +34,7 @@ from acpc_server.app import Server
 from acpc_server.data import dataset_anchors
 from acpc_server.encoding import anchors as encoding
 from acpc_server.engine import device
-from acpc_server.engine.host import HALF, keep_freed_memory
+from acpc_server.engine.host import HALF
 from acpc_server.jobs.runs import JobRun
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import CheckpointMeasurement
@@ -205,7 +205,6 @@ def measure(root: Path, count: int, rounds: int) -> dict[str, Any]:
 
 def report(anchors: int = 15, side: int = 224, rounds: int = ROUNDS) -> dict[str, Any]:
     """Jobs of frames of so many pixels, some of them in turns with their networks."""
-    keep_freed_memory()
     with tempfile.TemporaryDirectory() as folder:
         write_world(Path(folder), side)
         return measure(Path(folder), anchors, rounds)

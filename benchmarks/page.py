@@ -9,7 +9,7 @@ turns (``common.spread``) is shown with its spread; where that crosses the goal,
 shown, neither met nor missed. A scale may precede
 the format: ``{score_job[flops][job]:T.2f} TFLOP``; ``c`` is for percent. A line that begins with
 ``@`` stands for a table row a key, where ``label=key`` gives a key another name:
-``@ sqlite; two devices=two_devices: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
+``@ SQLite=sqlite; postgresql: | LABEL | {idle[KEY][percent_of_a_core]:.1f} |``. ``--collect``
 first takes the reports of build/benchmarks into measured.json, which is kept, so that pages can be
 made and checked anywhere.
 """

@@ -56,7 +56,6 @@ BENCHMARKS = {
     "threads_avx2": Benchmark(3),
     "planning_avx2": Benchmark(3),
     "interactive": Benchmark(7, "--seconds 4", ""),
-    "devices": Benchmark(3, "--seconds 4", ""),
     "neighbour": Benchmark(0.5),
     "idle": Benchmark(2, "--settle 75 --seconds 30", "", postgres=True),
     "draws": Benchmark(0.4, "--quality 50000000", ""),

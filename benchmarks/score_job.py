@@ -26,7 +26,6 @@ from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceClient
 from acpc_server.engine.accelerator import synchronise
-from acpc_server.engine.host import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -178,7 +177,6 @@ def load_model(device: str) -> FrozenWorldModel:
 
 def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
-    keep_freed_memory()
     engine = DeviceClient(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
     model = load_model(device)

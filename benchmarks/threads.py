@@ -23,7 +23,7 @@ from typing import Any
 
 import common
 import torch
-from acpc_server.engine.host import HalfCalls, Waits, keep_freed_memory
+from acpc_server.engine.host import HalfCalls, Waits
 from acpc_server.models import load_checkpoint, rollout
 from processes import running
 from public_checkpoint import public_config, write_checkpoint
@@ -105,7 +105,6 @@ def measure(folder: Path, rounds: int) -> dict[str, Any]:
 
 def report(rounds: int = common.ROUNDS) -> dict[str, Any]:
     """Every case, in a thread as the device's is."""
-    keep_freed_memory()
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         # As the device does: not in the main thread, in which imports may have made a team.

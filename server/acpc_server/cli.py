@@ -30,7 +30,7 @@ from acpc_server.models import (
 )
 from acpc_server.pull_command import pull
 from acpc_server.serve_flags import in_force, problems, with_settings
-from acpc_server.serving import serve_until_stopped, supervise
+from acpc_server.serving import serve_until_stopped
 from acpc_server.settings import MEBIBYTE, MILLION, read_settings
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -79,8 +79,6 @@ def serve(flags: dict[str, Any], config: Path | None, print_config: bool) -> Non
     if print_config:
         typer.echo("\n".join(in_force(settings, flags, config)))
         raise typer.Exit
-    if settings.devices:
-        supervise(settings)
     serve_until_stopped(settings)
 
 

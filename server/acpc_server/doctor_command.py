@@ -21,7 +21,6 @@ from acpc_server.engine import (
     DeviceClient,
     choose_device,
     examine,
-    keep_freed_memory,
 )
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, load_checkpoint, sample_model
@@ -62,7 +61,6 @@ def doctor(
 
     acpc-server doctor --device cuda --checkpoint checkpoints/pusht --json doctor.json
     """
-    keep_freed_memory()
     chosen = choose_device(device)
     with _written(json_file):
         if json_file is not None:

@@ -32,7 +32,7 @@ CONNECTION_STREAMS = 1024
 OPEN_FILES = 65_536
 
 
-def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str, int]]:
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
     """Return gRPC's options for connections; the system spreads those of a shared port."""
     message = settings.max_message_mib * MEBIBYTE
     return [
@@ -41,7 +41,7 @@ def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str,
         # A compressed message is never inflated: one MiB of it may hold a GiB.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
-        ("grpc.so_reuseport", int(shares_port)),
+        ("grpc.so_reuseport", int(settings.share_port)),
         ("grpc.max_allowed_incoming_connections", max_connections(settings)),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),

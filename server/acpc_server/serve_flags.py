@@ -29,7 +29,7 @@ GROUPS = {
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
     "lame_duck_seconds": "Stopping",
-    "otlp_endpoint": "Telling",
+    "audit_file": "Telling",
 }
 
 Config = Annotated[

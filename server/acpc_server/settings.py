@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +51,9 @@ class Settings(BaseSettings):
     """address gRPC listens on, or a Unix socket, as unix:/run/acpc/acpc.sock, without a port"""
     port: int = Field(50051, ge=0, le=65535)
     """port gRPC listens on; 0 picks one"""
+    share_port: bool = False
+    """let other servers of this user, as one for each device, listen on the port too; all need
+    the same --jobs-url and --anchor-dir"""
     metrics_host: Host = "127.0.0.1"
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
@@ -72,17 +74,11 @@ class Settings(BaseSettings):
     """tell callers with the role read the API's schema"""
     device: str = "auto"
     """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
-    devices: str = ""
-    """several devices, as cuda:0,cuda:1: a worker process each behind one port; instead of
-    --device"""
     examine_device: bool = True
     """try every numeric mode of the device at the start, and turn off one that fails"""
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
-    self_test_seconds: Positive = 30.0
-    """time the server may be short of memory or threads, or a part of it dead, before it exits,
-    seconds"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
     rpc_threads: int = Field(64, ge=4, le=1024)
@@ -141,7 +137,7 @@ class Settings(BaseSettings):
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
     """time a finished job is kept, days; 0 keeps all"""
-    anchor_dir: Path | None = None
+    anchor_dir: Path | None = Field(None, validate_default=True)
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
@@ -160,9 +156,6 @@ class Settings(BaseSettings):
     notice"""
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """time open calls get to finish when the server stops, seconds"""
-    otlp_endpoint: str = ""
-    """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
-    extra tracing"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged"""
     log_format: Literal["json", "console"] = "json"
@@ -197,20 +190,6 @@ class Settings(BaseSettings):
             raise ValueError("use cpu, auto, cuda, cuda:1, xpu or mps")
         return value
 
-    @field_validator("devices")
-    @classmethod
-    def _devices(cls, value: str, info: ValidationInfo) -> str:
-        names = [name.strip() for name in value.split(",")] if value else []
-        if names and info.data.get("device", "auto") != "auto":
-            raise ValueError("give --device or --devices, not both")
-        for name in names:
-            kind, _, nth = name.partition(":")
-            if name != "cpu" and not (kind in ACCELERATORS and re.fullmatch("0|[1-9][0-9]*", nth)):
-                raise ValueError(f"found {name!r}, wanted cpu or cuda:N, with commas between")
-        if twice := [name for name in names if name != "cpu" and names.count(name) > 1]:
-            raise ValueError(f"{twice[0]} is named twice; a device has one worker")
-        return ",".join(names)
-
     @field_validator("jobs_url")
     @classmethod
     def _jobs_url(cls, value: str) -> str:
@@ -222,6 +201,20 @@ class Settings(BaseSettings):
             raise ValueError(f"not a database URL ({error})") from error
         if not value.startswith(("sqlite:///", "postgresql://")):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
+        return value
+
+    @field_validator("share_port")
+    @classmethod
+    def _share_port(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("jobs_url", "other"):
+            raise ValueError("give all one --jobs-url, or jobs are not found")
+        return value
+
+    @field_validator("anchor_dir")
+    @classmethod
+    def _anchor_dir(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is None and info.data.get("share_port"):
+            raise ValueError("give all that share the port one, or anchor sets are not found")
         return value
 
     @field_validator("job_lease_seconds")

@@ -38,14 +38,14 @@ pytestmark = [
 ]
 
 OWN = ROOT / "examples" / "bring_your_own"
-# Causes that take longer than a test has: hours in a queue, or a supervisor that starts a server
-# again and again, a day of planning. deploy/prometheus/rules_test.yml has them.
+# Causes that take longer than a test has: hours in a queue, a server that is started again and
+# again, a day of planning. deploy/prometheus/rules_test.yml has them.
 UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcEncoderShift"),
-    *("AcpcFastPathEnded", "AcpcWorkerDown"),
+    "AcpcFastPathEnded",
 }
-# Series that begin with what does not happen here: compiled code, a device that errs, workers.
-RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off|worker_)")
+# Series that begin with what does not happen here: compiled code, a device that errs.
+RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"

@@ -108,6 +108,6 @@ def test_every_log_event_of_the_server_is_in_the_guide() -> None:
 
 
 def test_every_file_the_guide_names_exists() -> None:
-    named = re.findall(r"\b((?:deploy|docs)/[\w./-]*\w)", TEXT)
+    named = re.findall(r"\b((?:deploy|docs)/[\w./@-]*\w)", TEXT)
     assert named
     assert all((ROOT / name).exists() for name in named)

@@ -186,20 +186,13 @@ def test_without_a_command_it_shows_its_help(run: Run) -> None:
     assert "check-checkpoint" in shown.stdout + shown.stderr
 
 
-def test_a_device_that_does_not_exist_starts_no_worker(run: Run, tmp_path: Path) -> None:
+def test_a_device_that_does_not_exist_is_not_served(run: Run, tmp_path: Path) -> None:
     folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path)
     state = tmp_path / "state"
-    refused = run("serve", *folders, "--state-dir", state, "--devices", "cpu,cuda:97")
+    refused = run("serve", *folders, "--state-dir", state, "--device", "cuda:97")
     assert refused.returncode == 1
-    assert "--devices cpu,cuda:97: cuda:97, but torch" in refused.stderr
+    assert "--device cuda:97, but torch" in refused.stderr
     assert not state.exists()
-
-
-def test_device_and_devices_are_not_given_both(run: Run, tmp_path: Path) -> None:
-    folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path)
-    refused = run("serve", *folders, "--device", "cpu", "--devices", "cpu,cpu")
-    assert refused.returncode == 2
-    assert "--devices (ACPC_DEVICES): give --device or --devices, not both" in refused.stderr
 
 
 def test_a_host_without_a_thread_to_give_is_one_line(

@@ -30,7 +30,6 @@ FILES = (
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",
-    "devices": "cuda:0,cuda:1",
     "jobs_url": "sqlite:////elsewhere/jobs.sqlite",
     "host": "0.0.0.0",  # noqa: S104
 }
@@ -125,7 +124,9 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
     usual = getattr(Settings(**needed), name)
     assert wanted != usual
     text = str(wanted)
-    if name in (unset := ("jobs_url", "executor_id", "devices")):
+    if name == "share_port":
+        monkeypatch.setenv("ACPC_JOBS_URL", "postgresql://host/jobs")
+    if name in (unset := ("jobs_url", "executor_id")):
         assert getattr(parse({**needed, name: text}), name) == wanted
     monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
@@ -155,7 +156,6 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
     file.write_text("max_queue = 7\nport = 1\n")
     monkeypatch.setenv("ACPC_PORT", "2")
     monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
-    monkeypatch.setenv("ACPC_OTLP_ENDPOINT", "https://cret@collector:4317")
     given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
     arguments = [*flags(given), "--config", str(file), "--print-config"]
     shown = CliRunner().invoke(app, ["serve", *arguments])
@@ -167,12 +167,11 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
         "port = 2  # environment ACPC_PORT",
         f"max_queue = 7  # file {file}",
         'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
-        'otlp_endpoint = "https://***@collector:4317"  # environment ACPC_OTLP_ENDPOINT',
         "reflection = true  # default",
         "# tls_key: not set",
     ):
         assert line in lines
-    for name in ("ACPC_PORT", "acpc_jobs_url", "ACPC_OTLP_ENDPOINT"):
+    for name in ("ACPC_PORT", "acpc_jobs_url"):
         monkeypatch.delenv(name)
     file.write_text(shown.stdout)
     again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])
@@ -206,11 +205,10 @@ BAD = {
     **dict.fromkeys(("anchor_set_count", "anchor_uploads", "anchor_upload_hours"), "0"),
     **dict.fromkeys(("max_calls_per_caller", "anchor_keep_days"), "-1"),
     "torch_threads": "4097",
-    **dict.fromkeys(("self_test_seconds", "drain_seconds"), "nan"),
+    "drain_seconds": "nan",
     "port": "65536",
     "metrics_port": "-2",
     "device": "tpu",
-    "devices": "cuda",
     "rpc_threads": "3",
     "max_queue": "many",
     "checkpoint_budget_mib": "1.5",
@@ -245,12 +243,16 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
 @pytest.mark.parametrize(
     ("changed", "more", "why"),
     [
-        ({"devices": "cuda:0,cuda:0"}, [], "cuda:0 is named twice; a device has one worker"),
+        ({"share_port": "True"}, [], "--share-port (ACPC_SHARE_PORT): give all one"),
+        (
+            {"share_port": "True", "jobs_url": "postgresql://h/d", "anchor_dir": None},
+            [],
+            "--anchor-dir (ACPC_ANCHOR_DIR): give all that share the port one, or",
+        ),
         *(
             ({name: "inf"}, [], f"{name.upper()}): Input should be less than or equal to")
             for name in ("job_lease_seconds", "job_retention_days", "anchor_keep_days")
         ),
-        ({"devices": "cuda:0,cuda:00"}, [], "found 'cuda:00'"),
         ({"tls_certificate": None}, [], "TLS needs both"),
         ({"tls_key": None}, [], "TLS needs both"),
         ({}, ["--max-qeue", "3"], "--max-qeue"),

@@ -13,7 +13,7 @@ from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.device import DeviceContext
 from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
-from acpc_server.engine.host import keep_freed_memory, report_memory
+from acpc_server.engine.host import report_memory
 from acpc_server.engine.rates import UNTRIED, DeviceCheck
 from acpc_server.engine.sizes import (
     frames_per_call,

@@ -26,13 +26,12 @@ Compute = Callable[..., Tensor]
 """Tensors of fixed shapes to one tensor."""
 
 
-def choose_device(name: str, flag: str = "--device") -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Choose a device by name: a kind of accelerator, one of its devices, or ``auto``.
 
     ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
 
-    Raises FailedPrecondition: There is no such device; the message names ``flag`` and what there
-    is.
+    Raises FailedPrecondition: There is no such device; the message names what there is.
     """
     found = _accelerator()
     if name == "auto":
@@ -45,7 +44,7 @@ def choose_device(name: str, flag: str = "--device") -> torch.device:
     count = torch.accelerator.device_count() if found and found.type == kind else 0
     if (colon and not number.isdecimal()) or int(number or 0) >= count:
         have = f"{count} of that kind" if count else f"only {found.type if found else 'the CPU'}"
-        raise FailedPrecondition(f"{flag} {name}, but torch {torch.__version__} finds {have}")
+        raise FailedPrecondition(f"--device {name}, but torch {torch.__version__} finds {have}")
     return torch.device(kind, int(number or 0))
 
 

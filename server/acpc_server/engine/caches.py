@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from acpc import tracing
 from acpc.contract import Checkpoint, CheckpointRef, CheckpointState
 from jaxtyping import Float
 from torch import Tensor
@@ -177,9 +176,7 @@ class CheckpointCache:
         )
         if isinstance(model, FrozenNetwork):
             model.prepared(torch.float32)  # here, so that no device call waits for it
-        ended = time.perf_counter()
-        self._metrics.checkpoint_load.observe(ended - started)
-        tracing.record("load", tracing.here(), started, ended, checkpoint=stored.name)
+        self._metrics.checkpoint_load.observe(time.perf_counter() - started)
         loaded = CachedCheckpoint(stored.name, stored.weights, model, stored)
         with self._lock:
             self._loaded[key] = loaded

@@ -1,4 +1,4 @@
-"""What the server sets of its host: the C library's allocator, and a device call's CPU threads."""
+"""What the server sets of its host: a device call's CPU threads."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from acpc_server.engine.accelerator import held_memory
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import pausing
 
-# Parameters of mallopt in glibc's malloc.h.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -2, -3, -8
-_MIB = 1024 * 1024
 _STATUS = Path("/proc/self/statm")
 # Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
 # nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
@@ -38,24 +35,6 @@ CROWDED, ALONE = 0.15, 0.06
 LOOK_SECONDS = 1.0
 # Of OpenMP and, where torch has it, of MKL.
 _SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")
-
-
-def keep_freed_memory() -> bool:
-    """Have glibc reuse freed memory; return whether it could. Call it before any thread starts.
-
-    Networks allocate and free the same few megabytes thousands of times a second; by default every
-    buffer is mapped, zeroed page by page, and unmapped again. Resident memory stays at its peak.
-    """
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallopt"):
-        return False
-    settings = {
-        _ARENA_MAX: 1,  # arenas of other threads are capped at 64 MiB, too small to keep buffers
-        _MMAP_THRESHOLD: 32 * _MIB,  # the largest value glibc takes
-        _TRIM_THRESHOLD: 1024 * _MIB,
-        _TOP_PAD: 64 * _MIB,
-    }
-    return all([library.mallopt(name, value) for name, value in settings.items()])
 
 
 def report_memory(device: torch.device, metrics: Metrics) -> None:

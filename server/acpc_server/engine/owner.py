@@ -15,7 +15,6 @@ from contextlib import closing, suppress
 
 import structlog
 import torch
-from acpc import tracing
 
 from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
 from acpc_server.engine.host import HalfCalls, Waits, own_threads
@@ -220,9 +219,6 @@ class DeviceOwner:
             chunk.context.queue_seconds += waited
             chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
-            tracing.record("queue", chunk.trace, chunk.queued_at, started, priority=priority)
-            work, ended = f"device {first.primitive}", started + seconds
-            tracing.record(work, chunk.trace, started, ended, rows=chunk.rows, rows_of_call=rows)
 
     def _answer(self, error: Exception) -> Exception | None:
         """Return the error that callers of a failed call get; None when the device is at fault."""

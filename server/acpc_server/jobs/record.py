@@ -11,6 +11,7 @@ This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 import fcntl
 import logging
 import sqlite3
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -20,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from acpc import tracing
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
+from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
 
 APPLICATION = "acpc"
@@ -61,17 +62,6 @@ POSTGRES_CONNECTION = {
 }
 # What SQLite calls a disk, a quota or a limit of its own that leaves no room.
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
-
-
-@sa.event.listens_for(sa.Engine, "connect")
-def tell_milliseconds(connection: object, _record: object) -> None:
-    """Give an old SQLite the clock that DBOS asks for from Python 3.12 on, whichever was linked.
-
-    ``unixepoch('subsec')`` is of SQLite 3.42; older ones, as Debian 12's and Ubuntu 22.04's, return
-    NULL. Whole milliseconds, or a job would be older than it says.
-    """
-    if isinstance(connection, sqlite3.Connection) and sqlite3.sqlite_version_info < (3, 42):
-        connection.create_function("unixepoch", 1, lambda _: int(time.time() * 1000) / 1000)
 
 
 def connection_url(url: str) -> sa.URL:
@@ -119,10 +109,18 @@ class Record:
         )
 
     def open(self) -> None:
-        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables."""
+        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables.
+
+        FailedPrecondition: SQLite lacks the clock by which DBOS dates jobs from Python 3.12 on.
+        """
         with self.engine.connect() as connection:
             if self.postgres:
                 return
+            if sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42):
+                raise FailedPrecondition(
+                    f"with Python 3.12 or newer, a job record in SQLite needs SQLite 3.42, found "
+                    f"{sqlite3.sqlite_version}; update it, or use PostgreSQL: --jobs-url"
+                )
             # Readers and the writer do not wait for each other then, and a commit syncs once. The
             # file remembers it. It stays as it is where another process has it in the old mode.
             with suppress(OperationalError):
@@ -190,12 +188,11 @@ class Record:
         with self.engine.begin() as connection:
             return list(connection.execute(query).all())
 
-    def origin(self, job_id: str) -> tuple[float | None, str]:
-        """Return a job's trace, and the seconds since its submission unless it has run before."""
+    def waited(self, job_id: str) -> float | None:
+        """Return the seconds since a job's submission; None when it has run before."""
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
-        trace = (status.attributes or {}).get(tracing.HEADER, "")
-        return _seconds_since(status.created_at) if first else None, trace
+        return _seconds_since(status.created_at) if first else None
 
     def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
         """Return ids of jobs that ended before a moment, at most ``limit``."""
@@ -286,11 +283,6 @@ class Record:
         """Return seconds since 1970 by the clock that dates jobs, the same for every host."""
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
         return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
-
-    def newest(self, kinds: Collection[str]) -> float:
-        """Return when the newest job was submitted, in seconds since 1970; 0.0: there is none."""
-        found = self._listed(name=list(kinds), sort_desc=True, limit=1)
-        return max((status.created_at or 0 for status in found), default=0) / 1000
 
     def steps(self, job_ids: Collection[str]) -> dict[str, int]:
         """Return how many steps each job has on record, of those that have any."""

@@ -39,7 +39,6 @@ POSTGRES_QUEUE_SECONDS = 1.5
 RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
 IDLE_TRANSACTION_SECONDS = 60
-THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the queue's name
 
 Runner = Callable[[str, str, Json, str, str], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
@@ -150,11 +149,6 @@ def _log_as_server() -> None:
 def close() -> None:
     """Stop taking jobs and drop every connection."""
     _launched.close()
-
-
-def queue_stopped() -> bool:
-    """Whether no job starts here any more: DBOS's thread for the queue has ended."""
-    return THREAD + QUEUE not in {thread.name for thread in threading.enumerate()}
 
 
 def step(phase: str, work: Callable[[], Json]) -> Json:

@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from acpc import tracing
 from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -39,8 +37,6 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
-# Longer than a look at a database that is away takes.
-SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days, record.now)
+        self._retention = Retention(record, self._kinds, options.retention_days)
         self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
@@ -116,18 +112,6 @@ class JobService:
             raise
         self._lease.start()
         self._retention.start()
-
-    def trouble(self) -> str:
-        """Return why no job starts or is watched although the server runs; '' when all is well.
-
-        Looks at threads only, not at the database.
-        """
-        if runner.queue_stopped():
-            return "the thread of the job queue has ended"
-        silent = time.monotonic() - self._lease.looked
-        if silent > SILENT_SECONDS:
-            return f"the thread that looks after jobs has done nothing for {silent:.0f} s"
-        return ""
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
@@ -186,8 +170,6 @@ class JobService:
         job = self._find(job_id) if request_id else None
         if job is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
-            if tracing.active():
-                labels = {**labels, tracing.HEADER: tracing.here()}
             # Counting and adding are one act, in this process and on the record.
             with self._submitting, self._reached(), self._record.alone():
                 self._require_room()
@@ -220,13 +202,12 @@ class JobService:
 
     def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: str) -> Json:
         try:
-            waited, trace = self._record.origin(job_id)
-        except SQLAlchemyError:  # neither is worth a job
-            waited, trace = None, ""
+            waited = self._record.waited(job_id)
+        except SQLAlchemyError:  # it is not worth a job
+            waited = None
         if waited is not None:
             self._metrics.first_step.observe(waited)
-        with tracing.span(f"job {kind}", trace, job=job_id):
-            return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
+        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
     def _release(self, job_id: str) -> None:
         self._record.requeue(job_id, self._executor_id)

@@ -241,8 +241,7 @@ class Call:
         structlog.contextvars.bind_contextvars(request_id=record.request_id)
         CALL_ID.set(record.request_id)
         try:
-            with record.span.entered():
-                yield
+            yield
         except Rejected:
             raise
         except AcpcError as error:

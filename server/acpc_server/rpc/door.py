@@ -88,7 +88,6 @@ class Door(grpc.GenericRpcHandler):
         self._ingress = ingress
         self._receivers = {ingress.receiver}
         self._handlers: dict[str, Any] = {}
-        self._echoed = True
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
@@ -149,14 +148,6 @@ class Door(grpc.GenericRpcHandler):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self.workers.close()
-
-    def trouble(self) -> str:
-        """Return why no call is taken although the server runs, or ''. Never waits."""
-        if not self._echoed:
-            return "gRPC's event loop does not answer"
-        self._echoed = False
-        self._loop.call_soon_threadsafe(setattr, self, "_echoed", True)
-        return ""
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()

@@ -8,8 +8,8 @@ import time
 import uuid
 from typing import Any, TypeAlias
 
+import grpc
 import structlog
-from acpc import tracing
 from acpc.contract import MAX_REQUEST_ID
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc_server.access import CHANGES, Principal, subject
 from acpc_server.errors import InvalidArgument
-from acpc_server.observe import Metrics
+from acpc_server.observe import CallSpan, Metrics, begin_span
 from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
@@ -83,10 +83,10 @@ class CallRecord:
         self.budget: float | None = context.time_remaining()
         self.principal: Principal | None = None
         self.open = True
-        self.span = tracing.OFF
-        if tracing.active() and not method.probes:
-            parent = self._header(tracing.HEADER)
-            self.span = tracing.begin_call("SERVER", method.labels[1], method.name, parent)
+        self._span: CallSpan | None = None
+        if not method.probes:
+            _, service, name = method.labels
+            self._span = begin_span(service, name, self._header("traceparent"))
         self._method = method
         self._began = time.monotonic()
         self._id = ""
@@ -134,9 +134,8 @@ class CallRecord:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
         method.handling.observe(seconds, self._exemplar)
-        if self.span is not tracing.OFF:
-            self.span.describe(**{"acpc.request_id": self.request_id})
-        self.span.end(code)
+        if self._span is not None:
+            self._span.end(code, int(grpc.StatusCode[code].value[0]), self.request_id)
         self._log_access(code)
         if method.probes:
             return
@@ -154,7 +153,7 @@ class CallRecord:
             access_log.info("access", **whose, method=self._method.path, subject=self._subject)
 
     def _whose(self, code: str, principal: Principal) -> dict[str, str]:
-        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
+        trace = {} if self._span is None else {"trace_id": self._span.trace_id}
         return {
             "request_id": self.request_id,
             "code": code,
@@ -168,7 +167,8 @@ class CallRecord:
     @property
     def _exemplar(self) -> dict[str, str] | None:
         """The call's trace, for a bucket of a histogram; None where no trace is kept."""
-        return {"trace_id": self.span.trace_id} if self.span.sampled else None
+        span = self._span
+        return {"trace_id": span.trace_id} if span is not None and span.sampled else None
 
     @property
     def _agent(self) -> str:

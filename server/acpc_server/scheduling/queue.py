@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from acpc import tracing
-
 from acpc_server.errors import AcpcError, DeviceFailed, Unavailable
 from acpc_server.observe import Metrics
 from acpc_server.scheduling.admission import START_MARGIN, AdmissionController
@@ -50,7 +48,6 @@ class Chunk:
     max_rows: int
     future: Future[Any] = field(default_factory=Future)
     queued_at: float = field(default_factory=time.perf_counter)
-    trace: str = field(default_factory=tracing.here)  # parent of its spans
 
     @property
     def work(self) -> Work:

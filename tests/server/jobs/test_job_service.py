@@ -11,7 +11,6 @@ import pytest
 from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobState, Json, Step
-from acpc_server.jobs.lease import Retention
 from acpc_server.jobs.reading import JobReader
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runner import Withdrawn
@@ -286,32 +285,6 @@ def test_a_job_that_is_done_has_nothing_more_to_say(desk: Desk) -> None:
     told: list[object] = []
     service.follow(ended(service, service.submit(SHORT, "").job_id).job_id, told.append)
     assert [type(news) for news in told] == [Job]
-
-
-def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:
-    service = either.started()
-    job_id = ended(service, service.submit(SHORT, "").job_id).job_id
-    days_ahead = 0
-
-    def clock() -> float:
-        return time.time() + 86_400 * days_ahead
-
-    record = Record(either.url)
-    sweeps = Retention(record, ["counting"], 1.0, clock)
-    sweeps.sweep()
-    days_ahead = 2
-    sweeps.sweep()
-    assert service.get(job_id).state is JobState.SUCCEEDED
-    days_ahead = 10_000
-    Retention(
-        record, ["counting"], 1.0, clock
-    ).sweep()  # of a server with a wrong clock at its start
-    assert service.get(job_id).state is JobState.SUCCEEDED
-    days_ahead = 2
-    Retention(record, ["counting"], 1.0, clock).sweep()  # of a server that starts two days later
-    with pytest.raises(NotFound):
-        service.get(job_id)
-    record.close()
 
 
 @pytest.mark.parametrize(

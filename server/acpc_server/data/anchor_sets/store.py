@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import structlog
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
 from acpc_server.data.anchor_sets.files import (
@@ -43,13 +42,10 @@ from acpc_server.errors import (
 )
 from acpc_server.observe import Metrics
 
-log = structlog.get_logger("acpc.anchors")
 HEADER = "header.json"
 BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
-# At a start, a clock that is further ahead of the last use of any set is taken to be wrong.
-UNUSED_SECONDS = 30 * 86_400.0
 LATEST = "latest"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEGINNING = re.compile(r"[0-9a-f]{8,63}")
@@ -74,13 +70,6 @@ class AnchorStore:
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
-        # Read once: a clock that is set forward later expires nothing early.
-        now = time.time()
-        newest = max((stored.used_time for stored in self.list()), default=now)
-        if now - newest > UNUSED_SECONDS:
-            log.warning("clock_ahead", seconds=now - newest)
-            now = newest  # sets age from here on
-        self._began = now - time.monotonic()
         self._usage.measure()
 
     def _make_folders(self) -> None:
@@ -259,7 +248,7 @@ class AnchorStore:
 
         A set is kept while ``in_use`` says that a job names it.
         """
-        now = min(time.time(), self._began + time.monotonic())
+        now = time.time()
         for stored in self.list():
             expires = self.expire_time(stored)
             if expires is not None and expires < now and not in_use(stored.info.digest):
