@@ -29,7 +29,7 @@ GROUPS = {
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
     "lame_duck_seconds": "Stopping",
-    "audit_file": "Telling",
+    "log_level": "Logs",
 }
 
 Config = Annotated[
