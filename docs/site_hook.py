@@ -25,8 +25,6 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "examples/two_room.md": "examples/two_room/README.md",
     "examples/bring_your_own.md": "examples/bring_your_own/README.md",
-    "examples/jepa_wms.md": "examples/jepa_wms/README.md",
-    "examples/vjepa2_ac.md": "examples/vjepa2_ac/README.md",
 }
 SITE_PATHS = {source: page for page, source in OUTSIDE.items()}
 LISTED = ("studies", "decisions")

@@ -48,10 +48,8 @@ def backbone_state(sizes: Sizes) -> State:
     maps = {"attn.qkv": (wide, 3), "attn.proj": (wide, 1), "mlp.fc1": (wide, 4)}
     for i in range(sizes.backbone_depth):
         for half in (1, 2):
-            shapes[f"blocks.{i}.norm{half}.weight"] = shapes[f"blocks.{i}.norm{half}.bias"] = (
-                wide,
-            )
-            shapes[f"blocks.{i}.ls{half}.gamma"] = (wide,)
+            for name in (f"norm{half}.weight", f"norm{half}.bias", f"ls{half}.gamma"):
+                shapes[f"blocks.{i}.{name}"] = (wide,)
         for name, (inputs, times) in {**maps, "mlp.fc2": (4 * wide, 1)}.items():
             shapes[f"blocks.{i}.{name}.weight"] = (times * wide, inputs)
             shapes[f"blocks.{i}.{name}.bias"] = (times * wide,)

@@ -197,9 +197,8 @@ def _backbone(
     stored = StateReader(place.name, place.read_bytes(), {}).tensors
     frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
-    return encoder_config(
-        frames, side
-    ), lambda state: state | {f"backbone.{key}": frames[key] for key in frames}
+    named = {f"{OWN}{key}": tensor for key, tensor in frames.items()}
+    return encoder_config(frames, side), lambda state: state | named
 
 
 def _trained(held: Module, numbers: Numbers, side: int) -> JsonObject:

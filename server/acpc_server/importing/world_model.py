@@ -219,7 +219,7 @@ def _find_tensors(stored: object, filename: str) -> FoundModel:
     if isinstance(stored.get("predictor"), dict):
         raise unsafe(
             filename,
-            "state dicts by part, as jepa-wms and V-JEPA 2-AC save them, which no family here reads; "
+            "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; no family reads them, "
             "docs/bring-your-own-model.md tells how to add one",
         )
     tensors: dict[str, StoredTensor] = {}
