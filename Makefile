@@ -11,6 +11,7 @@ LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
+PAGES := '.[lab,docs]'
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,parquet,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
@@ -56,7 +57,7 @@ $(LINT): pyproject.toml constraints.txt
 	$(call add,linters and code generators,'.[lint]')
 
 $(DOCS): pyproject.toml constraints.txt
-	$(call add,what builds the pages,'.[docs]')
+	$(call add,what builds the pages,$(PAGES))
 
 setup: $(READY) ## Install everything into .venv; other targets install what they need
 
