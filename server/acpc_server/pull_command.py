@@ -21,8 +21,7 @@ from acpc_server.errors import (
     NotFound,
 )
 from acpc_server.import_command import OUT, ActionDim, Backbone, Family, Frameskip, import_files
-from acpc_server.importing import find_run
-from acpc_server.importing.sources import CONFIGS, SUFFIXES
+from acpc_server.importing import CONFIGS, SUFFIXES, find_run
 
 REPO = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -61,6 +60,20 @@ def pull(
     if target.exists():
         raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
     repo, revision = parsed.groups()
+    staging = _download(repo, revision, weights or ["*"], target, dry_run)
+    if staging is None:
+        return
+    run = replace(find_run(staging), origin=f"hf:{repo}@{staging.suffix[1:]}")
+    asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
+             "backbone": str(backbone) if backbone else None}  # fmt: skip
+    import_files(run, target, asked)
+    shutil.rmtree(staging)
+
+
+def _download(
+    repo: str, revision: str | None, weights: list[str], target: Path, dry_run: bool
+) -> Path | None:
+    """Download what an import reads; return its folder, which ends in the commit, or None."""
     try:
         import huggingface_hub as hub  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError:
@@ -72,12 +85,14 @@ def pull(
         commit = str(info.sha)
         if not COMMIT.fullmatch(commit):
             raise FailedPrecondition(f"{repo}: the Hub names no commit", reason="HUB_UNAVAILABLE")
-        files = _chosen([entry.rfilename for entry in info.siblings or ()], weights or ["*"])
+        files = _chosen([entry.rfilename for entry in info.siblings or ()], weights)
         OUT.print(f"{repo} at commit {commit}: {', '.join(files)}")
         if dry_run:
-            return
+            return None
         staging = target.parent / f".{target.name}.{commit}"  # no listing looks into it
         api.snapshot_download(repo, revision=commit, local_dir=staging, allow_patterns=files)
+    except AcpcError:
+        raise
     except hub.errors.GatedRepoError:
         problem = f"{repo} is gated: ask for access on its page, and set HF_TOKEN to your token"
         raise FailedPrecondition(problem, reason="HUB_REFUSED") from None
@@ -86,17 +101,11 @@ def pull(
     except hub.errors.RepositoryNotFoundError:
         problem = f"{repo} does not exist on the Hub, or is private and HF_TOKEN does not open it"
         raise NotFound(problem) from None
-    except AcpcError:
-        raise
     except Exception as error:  # noqa: BLE001 - its HTTP client differs by release
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         problem = f"the Hub ({api.endpoint}) did not give {repo}: {reason}"
         raise FailedPrecondition(problem, reason="HUB_UNAVAILABLE") from None
-    run = replace(find_run(staging), origin=f"hf:{repo}@{commit}")
-    asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
-             "backbone": str(backbone) if backbone else None}  # fmt: skip
-    import_files(run, target, asked)
-    shutil.rmtree(staging)
+    return staging
 
 
 def _chosen(names: list[str], weights: list[str]) -> list[str]:
