@@ -143,9 +143,8 @@ gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benc
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full): figures of the docs
-	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS); code=$$?; \
-		$(BIN)/python benchmarks/page.py --collect && exit $$code
+bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full); JSON in build/benchmarks
+	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS)
 
 train-demo: $(DEMO) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -1,6 +1,6 @@
 """The demonstration's sweep on many disjoint anchor sets: what a verdict is worth.
 
-`benchmarks/evidence.py demo` runs it. Every set is 100 windows of 120 episodes of its own, as the
+Every set is 100 windows of 120 episodes of its own, as the
 demonstration's dataset is, measured by the server's own functions. What a set says is compared with
 what all of them say together.
 """
@@ -22,7 +22,7 @@ from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, pairing, screening, to_model_input
 from acpc_server.perturb import perturb_frames
-from common import ROOT, WORLD, commit
+from common import ROOT, WORLD, commit, run
 from evidence_sequential import PROTOCOL, THRESHOLDS, weighed
 from torch import Tensor
 from world import Episodes, render, simulate
@@ -362,3 +362,7 @@ def _outcomes(found: Sequence[Outcome], at_size: bool, at_all: bool) -> dict[str
         "wrong_as_so_many_say": _wrong(found, at_size),
         "wrong_as_all_anchors_say": _wrong(found, at_all),
     }
+
+
+if __name__ == "__main__":
+    run(report)

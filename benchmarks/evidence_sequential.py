@@ -1,6 +1,6 @@
 """Jobs that look again and again, on synthetic checkpoints whose truth is known.
 
-`benchmarks/evidence.py sequential` runs it. Anchors come from trajectories, about three of each;
+Anchors come from trajectories, about three of each;
 radii of checkpoint and reference are correlated; partners are shared; distances depend on both
 ends' trajectories. At a threshold any decided verdict counts as wrong.
 """
@@ -25,6 +25,7 @@ from acpc.contract import (
 from acpc_server.evidence import CheckpointSample, take_look
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
+from common import run
 from scipy import optimize, stats
 
 PROTOCOL, THRESHOLDS = ScoreProtocol(), Thresholds()
@@ -223,3 +224,7 @@ def report(experiments: int = 2000, limit: int = 160, batch: int = 4) -> dict[st
         "experiments": total,
         "clear": {"limit": REMEDY, "at_once": AT_ONCE, **clear},
     }
+
+
+if __name__ == "__main__":
+    run(report)
