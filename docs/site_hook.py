@@ -29,7 +29,7 @@ OUTSIDE = {
     "examples/bring_your_own.md": "examples/bring_your_own/README.md",
 }
 SITE_PATHS = {source: page for page, source in OUTSIDE.items()}
-LISTED = ("studies", "decisions")
+LISTED = ("studies",)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(```.*?```)", re.DOTALL)
 LOADED = re.compile(r"""(?:\bsrc=|<link\b[^>]*\bhref=|@import\s|url\()["']?(?:https?:)?//""")
