@@ -422,7 +422,9 @@ def page() -> str:
         lines += ["| parameter | RPC field | Python | command line | what it is |", RULE]
         for row in rows(section):
             cells = (f"`{row.parameter}`", f"`{row.field}`", row.argument, row.option, row.words)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("] [", "] \\[") for cell in cells) + " |")
+            # Two pairs of brackets beside each other are a link to mkdocs.
+            safe = (cell.replace("|", "\\|").replace("] [", "] \\[") for cell in cells)
+            lines.append("| " + " | ".join(safe) + " |")
     return "\n".join(lines) + "\n"
 
 
