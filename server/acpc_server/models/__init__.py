@@ -1,6 +1,6 @@
 """Checkpoint folder to frozen world model: safe reading, the known families, plug-ins, rollout."""
 
-from acpc_server.models.config import CONFIG_NAME, JsonObject, read_config
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
 from acpc_server.models.convert import (
     Container,
@@ -44,7 +44,8 @@ from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import StateReader
 
 __all__ = [
-    "CONFIG_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
+    "CONFIG_NAME", "OPTIONS_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES",
+    "CheckpointEntry", "CheckpointLimits",
     "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
     "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
     "check_proprio", "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint",

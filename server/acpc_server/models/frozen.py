@@ -161,7 +161,7 @@ class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
 
 
 class FrozenPreJepa(FrozenJepa):
-    """A PreJEPA or JEPA-WM network as a FrozenWorldModel that takes proprioception."""
+    """A PreJEPA network as a FrozenWorldModel that takes proprioception."""
 
     _network: PreJepaModel
 
