@@ -50,10 +50,8 @@ class Benchmark(NamedTuple):
 BENCHMARKS = {
     "score_job": Benchmark(5, "--anchors 10", ""),
     "job_account": Benchmark(1),
-    "threads": Benchmark(2),
     "planning": Benchmark(6),
     "score_job_avx2": Benchmark(4, "--anchors 4"),
-    "threads_avx2": Benchmark(3),
     "planning_avx2": Benchmark(3),
     "interactive": Benchmark(7, "--seconds 4", ""),
     "control_loop": Benchmark(3),

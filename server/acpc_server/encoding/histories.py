@@ -135,7 +135,7 @@ class HistoryEncoder:
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
         """Return how many frames as large as ``pixels`` (n, height, width, 3) a call takes."""
         size = input_size(pixels.shape, model.card.image_size)
-        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
+        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, model.card, *size)
 
     def work(self, model: FrozenWorldModel, sources: Iterable[FrameSource]) -> tuple[float, float]:
         """Price sources in device calls, pieces of drawing included; and the work of drawing."""
@@ -242,7 +242,7 @@ class HistoryEncoder:
             group.append(source)
             count += source.count
             size = input_size(source.pixels.shape, card.image_size)
-            if count >= frames_per_call(self._engine.device.type, context.priority, *size):
+            if count >= frames_per_call(self._engine.device.type, context.priority, card, *size):
                 yield group
                 group, count = [], 0
         if group:

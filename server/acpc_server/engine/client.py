@@ -90,7 +90,6 @@ class DeviceClient:
             metrics,
             self._queue,
             admission.latency,
-            self._device.halves,
             threads=threads,
             on_failed=on_failed,
         )
@@ -148,7 +147,7 @@ class DeviceClient:
         if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
             self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
-        size = frames_per_call(self.device.type, context.priority, *shape[1:])
+        size = frames_per_call(self.device.type, context.priority, model.card, *shape[1:])
         encode = partial(self._device.encode, model, mode)
         compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
@@ -251,7 +250,7 @@ class DeviceClient:
         """
         load_derivatives()
         history, *_, height, width = histories.shape[1:]
-        frames = frames_per_call(self.device.type, context.priority, height, width)
+        frames = frames_per_call(self.device.type, context.priority, model.card, height, width)
         size = max(1, frames // (2 * history))  # a derivative travels with each frame
         columns = [torch.split(x, size) for x in (histories, directions, blocks)]
         compute = by_work(
@@ -301,7 +300,6 @@ class DeviceClient:
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
-        self._device.halves.close()
 
     def _run(
         self,

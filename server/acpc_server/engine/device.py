@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -15,7 +14,7 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.answers import FiniteCheck, by_rows
 from acpc_server.engine.arithmetic import arithmetic, latent_dtype
 from acpc_server.engine.fast_paths import FastPaths, pool_computation
-from acpc_server.engine.host import HALVED_ROLLOUTS, HalfCalls, own_threads
+from acpc_server.engine.host import own_threads
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
@@ -48,7 +47,6 @@ class Device:
         self.device = device
         self.fast = FastPaths(device, metrics, after=graph_after)
         self.check = FiniteCheck(device, metrics)
-        self.halves = HalfCalls()
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         if device.type == "cpu":
@@ -79,14 +77,13 @@ class Device:
 
     def encode(self, model: FrozenWorldModel, mode: NumericMode, frames: Tensor) -> Tensor:
         """Encode frames (n, 3, height, width) on the device."""
-        return self._in_halves(self.for_mode(model, mode).encode, model, frames)
+        return self.for_mode(model, mode).encode(frames)
 
     def rollout(
         self, model: FrozenWorldModel, mode: NumericMode, histories: Tensor, blocks: Tensor
     ) -> Tensor:
         """Roll out histories (n, h, dim) on the device."""
-        work = partial(rollout, self.for_mode(model, mode))
-        return self._in_halves(work, model, histories, blocks, fewest=HALVED_ROLLOUTS)
+        return rollout(self.for_mode(model, mode), histories, blocks)
 
     def pool(
         self,
@@ -104,13 +101,9 @@ class Device:
         if fast and (what := pool_computation(prepared, mode)) is not None:
             rolled = self.fast.compute(what, histories, past, candidates.transpose(0, 1))
             return rolled.transpose(0, 1)
-
-        def roll(part: Tensor) -> Tensor:
-            return rollout_pool(prepared, histories, past, part.transpose(0, 1)).transpose(0, 1)
-
-        fewest = math.ceil(HALVED_ROLLOUTS / len(histories))
+        rolled = rollout_pool(prepared, histories, past, candidates.transpose(0, 1))
         # Copied before it is widened, which halves what a bfloat16 answer takes.
-        return to_host(self._in_halves(roll, model, candidates, fewest=fewest))
+        return to_host(rolled.transpose(0, 1))
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model, or its twin with weights prepared for a mode.
@@ -125,10 +118,3 @@ class Device:
                 self._wide[model] = model.in_float64()
             return self._wide[model]
         return model
-
-    def _in_halves(
-        self, work: Callable[..., Tensor], model: FrozenWorldModel, *rows: Tensor, fewest: int = 2
-    ) -> Tensor:
-        if isinstance(model, FrozenNetwork):
-            return self.halves.compute(work, *rows, fewest=fewest)
-        return work(*rows)  # a plug-in's model may keep things from one call to the next

@@ -11,14 +11,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import suppress
 
 import structlog
 import torch
 from acpc import tracing
 
 from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
-from acpc_server.engine.host import HalfCalls, Waits, own_threads
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -36,15 +35,12 @@ from acpc_server.scheduling import (
     Priority,
     RequestContext,
     Work,
-    pausing,
 )
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
 CLOSE_SECONDS = 5.0
 CANARY = "canary"
-# Calls of a job that may be interrupted where its network says; not inside a derivative.
-INTERRUPTED = ("encode", "rollout", "pool")
 
 
 class DeviceOwner:
@@ -60,7 +56,6 @@ class DeviceOwner:
         metrics: Metrics,
         queue: BatchQueue,
         latency: LatencyModel,
-        halves: HalfCalls,
         *,
         threads: int,
         on_failed: Callable[[str], None],
@@ -69,12 +64,9 @@ class DeviceOwner:
         self._metrics = metrics
         self._queue = queue
         self._latency = latency
-        self._halves = halves
         self._on_failed = on_failed
         self._failing = threading.Lock()
         self._calls = 0
-        self._threads = 0
-        self._away = 0.0  # seconds spent so far on what interrupted a call
         self.call = ""  # the one under way, with another text for every call
         self._canary: Future[None] | None = None
         self._trouble = ""
@@ -127,14 +119,11 @@ class DeviceOwner:
 
     def _own_device(self, threads: int) -> None:
         try:
-            if threads:
-                torch.set_num_threads(threads)
-            # Settles this thread's count, whatever others set later.
-            self._threads = torch.get_num_threads()
+            # Also settles this thread's count, whatever others set later.
+            torch.set_num_threads(threads or torch.get_num_threads())
             self._ready.set()
-            with closing(Waits(self._threads if self._device.type == "cpu" else 1)) as waiting:
-                while self._serve_next():
-                    waiting.look()
+            while self._serve_next():
+                pass
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")
@@ -142,45 +131,19 @@ class DeviceOwner:
     def _serve_next(self) -> bool:
         # One call a batch, so that an idle device holds on to no frames and to no model.
         batch = self._queue.take()
-        self._serve_wanted(batch)
-        return bool(batch)
-
-    def _serve_wanted(self, batch: list[Chunk]) -> None:
         if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
             self._serve(ready)
-
-    def _interrupt(self) -> None:
-        """Serve interactive chunks between two operations of a job's call, if any wait."""
-        if not (batch := self._queue.take_between()):
-            return
-        began, call = time.perf_counter(), self.call
-        try:
-            with (
-                self._halves.held(),
-                own_threads(self._threads),
-                # Not in the job's arithmetic, of which a plug-in's own products would be.
-                torch.inference_mode(False),
-                torch.autocast(self._device.type, enabled=False),
-            ):
-                self._serve_wanted(batch)
-        except DeviceFailed:
-            raise
-        except BaseException as error:  # the job is not to be blamed
-            raise DeviceFailed(f"{type(error).__name__}: {error}") from error
-        finally:
-            self.call = call
-            self._away += time.perf_counter() - began
+        return bool(batch)
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]
         rows = sum(chunk.rows for chunk in batch)
-        started, away = time.perf_counter(), self._away
+        started = time.perf_counter()
         not_finite = self._check.not_finite
         self._calls += 1
         self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
-            with pausing(self._interrupt if self._yields(first) else None):
-                outcomes = first.compute([chunk.payload for chunk in batch])
+            outcomes = first.compute([chunk.payload for chunk in batch])
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
             error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
             error = error.with_traceback(raised.__traceback__)
@@ -195,7 +158,7 @@ class DeviceOwner:
             return
         finally:
             self.call = ""
-        seconds = time.perf_counter() - started - (self._away - away)
+        seconds = time.perf_counter() - started
         if self._check.not_finite == not_finite:
             self._last_success = time.monotonic()
         if first.primitive == CANARY:
@@ -204,11 +167,6 @@ class DeviceOwner:
             self._observe(batch, rows, started, seconds)
         for chunk, outcome in zip(batch, outcomes, strict=True):
             chunk.answer(outcome)
-
-    def _yields(self, chunk: Chunk) -> bool:
-        """Whether a chunk's call may be interrupted; an accelerator has queued its work by then."""
-        job = chunk.context.priority is Priority.JOB
-        return job and chunk.primitive in INTERRUPTED and self._device.type == "cpu"
 
     def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
         first = batch[0]

@@ -106,7 +106,7 @@ def examine_rates(
     """
     device, trial = engine.device, Trial.of(model)
     side = model.card.image_size
-    count = frames_per_call(device.type, Priority.INTERACTIVE, side, side)
+    count = frames_per_call(device.type, Priority.INTERACTIVE, model.card, side, side)
     # On the device already: copies have a line of their own.
     (frames,) = to_device(device, torch.float32, trial.frames[:1].repeat(min(count, 256), 1, 1, 1))
     pools = trial.pools[:, :1].repeat(1, POOL, 1, 1).add_(torch.arange(POOL)[:, None, None] / POOL)

@@ -18,7 +18,6 @@ from acpc_server.models.parts import AdaLnConfig
 from acpc_server.models.prejepa import FramePredictor, PreJepaModel, frame_mask
 from acpc_server.models.products import Linear
 from acpc_server.models.vit import Mlp, split_heads
-from acpc_server.scheduling import pause
 
 AXES = 3
 BASE = 10_000.0
@@ -148,7 +147,6 @@ class AdaLnPredictor(FramePredictor):
         turn = rotation(places, config.width // config.num_heads)
         mask = frame_mask(t, self.patches, x.device)
         for index, block in enumerate(self.predictor_blocks):
-            pause()
             x = block(x, actions, turn, None if index == config.depth - 1 else mask)
         following = self.predictor_norm(x[:, -1])
         visual, slot = torch.split(following, [config.predictor_embed_dim, config.slot], dim=-1)

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 
 from acpc_server.models.parts import Dinov3Config, EncoderConfig
 from acpc_server.models.products import Linear
-from acpc_server.scheduling import pause
 
 RGB = 3
 INIT_STD = 0.02
@@ -173,7 +172,6 @@ class Backbone(nn.Module):
         turn = self.rotation(frames)
         tokens = self.embeddings(frames)
         for layer in self.layers:
-            pause()
             tokens = layer(tokens, tokens.shape[1], turn)
         return self.layernorm(tokens[:, self.lead :])
 
@@ -202,7 +200,6 @@ class ViT(Backbone):
         tokens = self.embeddings(frames)
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            pause()
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
         return self.layernorm(tokens[:, 0])
 

@@ -64,7 +64,7 @@ def test_a_device_that_is_not_there_is_refused(asked: str, words: str) -> None:
 def test_every_kind_of_device_has_sizes(kind: str) -> None:
     card = PlainModel().card
     for priority in Priority:
-        there, here = (frames_per_call(x, priority, 224, 224) for x in (kind, "cpu"))
+        there, here = (frames_per_call(x, priority, card, 224, 224) for x in (kind, "cpu"))
         assert there > here
         assert rollouts_per_call(kind, priority, card, 8) >= 8
     here, there = (pool_candidates_per_call(x, 2, card, 8) for x in ("cpu", kind))
