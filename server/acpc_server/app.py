@@ -49,8 +49,8 @@ SERVICES = (
 # is not.
 LIVENESS = "liveness"
 EVICTED = 1
-# How often the device is asked for a product of known result.
-CANARY_SECONDS = 10.0
+# How long the process may be short of memory or threads, or a part of it dead, before it leaves.
+SHORT_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
@@ -136,7 +136,6 @@ class Server:
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
-            graph_after=settings.graph_pools_after,
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
         engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
@@ -148,15 +147,14 @@ class Server:
     def _build_watchdog(self) -> Watchdog:
         settings, owner = self._settings, self._engine.owner
         looks = {
-            "device": lambda: owner.trouble(CANARY_SECONDS),
             "threads": threads_short,
             "memory": lambda: memory_short(options.message_memory(settings)),
             "jobs": self._jobs.trouble,
             "door": self._door.trouble,
         }
-        seconds, longest = settings.self_test_seconds, settings.device_call_seconds
+        longest = settings.device_call_seconds
         checks = [
-            Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
+            Check(name, look, SHORT_SECONDS, SELF_TEST_FAILED, ready_seconds=SHORT_SECONDS / 3)
             for name, look in looks.items()
         ]
         hung = Check("device_call", lambda: owner.call, longest, DEVICE_FAILED, each_alone=True)
@@ -240,8 +238,7 @@ class Server:
                 raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
         options.warn_of_exposure(settings)
         self._audit = options.open_audit_file(settings, self.metrics)
-        if settings.examine_device:
-            turn_off_failing(self._engine)
+        turn_off_failing(self._device, self.metrics)
         self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._tell_health)
         self._jobs.start()

@@ -85,14 +85,9 @@ class Settings(BaseSettings):
     devices: str = ""
     """several devices, as cuda:0,cuda:1: a worker process each behind one port; instead of
     --device"""
-    examine_device: bool = True
-    """try every numeric mode of the device at the start, and turn off one that fails"""
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
-    self_test_seconds: Positive = 30.0
-    """time the server may be short of memory or threads, or a part of it dead, before it exits,
-    seconds"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
     rpc_threads: int = Field(64, ge=4, le=1024)
@@ -120,9 +115,6 @@ class Settings(BaseSettings):
     """cached latents of recent frames, MiB; 0 keeps none"""
     max_latents_mib: Count = 1024
     """latents that a request may hold, MiB"""
-    graph_pools_after: int = Field(0, ge=0)
-    """candidate pools of one shape after which an accelerator captures their rollout as a
-    graph; 0 never"""
     max_frames: Count = 1536
     """frames one interactive request may have encoded, views included"""
     max_predictions: Count = 2**21

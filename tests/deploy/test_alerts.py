@@ -42,10 +42,10 @@ OWN = ROOT / "examples" / "bring_your_own"
 # again and again. deploy/prometheus/rules_test.yml has them. Drift is in tests/e2e.
 UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcDrift"),
-    *("AcpcFastPathEnded", "AcpcWorkerDown"),
+    "AcpcWorkerDown",
 }
 # Series that begin with what does not happen here: compiled code, a device that errs, workers.
-RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off|worker_)")
+RARE = re.compile(r"acpc_(jobs_queued|graphs_rejected|not_finite|numeric_mode_off|worker_)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"

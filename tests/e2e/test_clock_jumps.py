@@ -34,7 +34,6 @@ def test_days_forward_and_years_back(world: ServedWorld, tmp_path: Path, stepped
         "FAKETIME_NO_CACHE": "1",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
-        "ACPC_EXAMINE_DEVICE": "false",
     }
     goal, past = wire.frames(1, seed=8)[0], wire.blocks(wire.HISTORY - 1)
     history, pool = wire.frames(wire.HISTORY, seed=9), planning_wire.pool(seed=1)

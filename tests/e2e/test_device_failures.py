@@ -26,7 +26,6 @@ from wire import HISTORY, frames, pair, refusal, tensor
 
 pytestmark = pytest.mark.process
 SERVING = health_pb2.HealthCheckResponse.SERVING
-SELF_TEST_SECONDS = float(os.environ.get("ACPC_TEST_SELF_TEST_SECONDS", "3"))
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -136,7 +135,7 @@ def test_a_server_short_of_memory_leaves(faulty: FaultyWorld, spare_mib: int) ->
     """Its address space may not grow, and with some to spare large messages would take it all."""
     views = tensor(np.zeros((80, HISTORY, 200, 200, 3), np.uint8))
     large = pair(history=tensor(frames(HISTORY, height=200, width=200)), explicit_views=views)
-    with asked(faulty.server("memory", self_test_seconds=SELF_TEST_SECONDS)) as server:
+    with asked(faulty.server("memory")) as server:
         pid = server.process.pid
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
         size = pages * resource.getpagesize() + spare_mib * 2**20

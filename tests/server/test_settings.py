@@ -211,7 +211,7 @@ BAD = {
     **dict.fromkeys(("anchor_set_count", "anchor_uploads", "anchor_upload_hours"), "0"),
     **dict.fromkeys(("anchor_tenant_mib", "anchor_keep_days"), "-1"),
     "torch_threads": "4097",
-    **dict.fromkeys(("self_test_seconds", "drain_seconds"), "nan"),
+    **dict.fromkeys(("drain_seconds",), "nan"),
     "port": "65536",
     "metrics_port": "-2",
     "device": "tpu",

@@ -16,11 +16,18 @@ from torch.nn import functional as F
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
 from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
-from acpc_server.models import FrozenWorldModel, Widens, forward_derivatives, rollout
+from acpc_server.models import (
+    FrozenNetwork,
+    FrozenWorldModel,
+    Widens,
+    forward_derivatives,
+    rollout,
+)
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
 _LOADING = threading.Lock()
+_PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
 def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
@@ -55,6 +62,18 @@ def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldMode
 def latent_dtype(mode: NumericMode) -> torch.dtype:
     """Return the type of a network's frames and latents in ``mode``."""
     return torch.float64 if mode is NumericMode.FP64 else torch.float32
+
+
+def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
+    """Return the model, or its twin with weights prepared for a mode; in fp64 a new one.
+
+    A plug-in's model that hands what it lacks on to one of ours is no such network itself.
+    """
+    if mode in _PREPARED and isinstance(model, FrozenNetwork):
+        return model.prepared(_PREPARED[mode])
+    if mode is NumericMode.FP64 and isinstance(model, Widens):
+        return model.in_float64()
+    return model
 
 
 @contextmanager

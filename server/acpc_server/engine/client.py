@@ -59,7 +59,6 @@ class DeviceClient:
         merge: Whether chunks may share a device call.
         latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
         threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
-        graph_after: Interactive pools of one shape before they get a captured graph; 0: never.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
     """
 
@@ -72,7 +71,6 @@ class DeviceClient:
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
-        graph_after: int = 0,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
@@ -84,9 +82,9 @@ class DeviceClient:
         self._merge = merge
         self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
-        self._device = Device(device, metrics, graph_after=graph_after)
+        self._device = Device(device, metrics)
         self.owner = DeviceOwner(
-            self._device.check,
+            device,
             metrics,
             self._queue,
             admission.latency,
@@ -211,8 +209,8 @@ class DeviceClient:
         earlier history frames, (past, width), or (p, past, width). Equal candidates of a pool get
         equal predictions.
         """
-        if 1 < len(pools) < len(histories) and self._device.fast.wanted:
-            # A fast path is made for one shape: that of a pool alone comes again and again.
+        if 1 < len(pools) < len(histories) and self._device.graphs.wanted:
+            # A graph is captured for one shape: that of a pool alone comes again and again.
             pasts = past.expand(len(pools), -1, -1)
             each = zip(histories.chunk(len(pools)), pasts, torch.split(pools, 1), strict=True)
             return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])

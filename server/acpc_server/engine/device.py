@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import structlog
 import torch
 from acpc.contract import NumericMode
 from torch import Tensor
 
 from acpc_server.engine.accelerator import to_device, to_host
-from acpc_server.engine.answers import FiniteCheck, by_rows
-from acpc_server.engine.arithmetic import arithmetic, latent_dtype
-from acpc_server.engine.fast_paths import FastPaths, pool_computation
+from acpc_server.engine.answers import by_rows
+from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
+from acpc_server.engine.graphs import PoolGraphs
 from acpc_server.engine.host import own_threads
+from acpc_server.engine.self_test import self_test
+from acpc_server.errors import DeviceFailed
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
-    Widens,
     packs,
     rollout,
     rollout_pool,
@@ -27,6 +30,9 @@ from acpc_server.models import (
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
+log = structlog.get_logger("acpc.engine")
+# A checkpoint that diverges costs at most one self-test in so many seconds.
+TEST_SECONDS = 1.0
 PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
@@ -38,15 +44,13 @@ class DeviceContext(RequestContext):
 
 
 class Device:
-    """Computes payloads at once; for the device's thread only.
+    """Computes payloads at once; for the device's thread only."""
 
-    ``graph_after`` interactive pools of one shape get a captured graph; 0: never.
-    """
-
-    def __init__(self, device: torch.device, metrics: Metrics, *, graph_after: int) -> None:
+    def __init__(self, device: torch.device, metrics: Metrics) -> None:
         self.device = device
-        self.fast = FastPaths(device, metrics, after=graph_after)
-        self.check = FiniteCheck(device, metrics)
+        self.graphs = PoolGraphs(device, metrics)
+        self._metrics = metrics
+        self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         if device.type == "cpu":
@@ -65,7 +69,7 @@ class Device:
     ) -> Sequence[Tensor]:
         """Compute payloads as one batch in ``mode``; return each one's rows, on the CPU.
 
-        Raises DeviceFailed, Unavailable: As :meth:`FiniteCheck.compute`.
+        Raises DeviceFailed: An answer is not finite, and the device fails its self-test.
         """
         dtype = latent_dtype(mode)
 
@@ -73,7 +77,7 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        return by_rows(partial(self.check.compute, once, primitive), payloads)
+        return by_rows(partial(self._finite, once, primitive, mode), payloads)
 
     def encode(self, model: FrozenWorldModel, mode: NumericMode, frames: Tensor) -> Tensor:
         """Encode frames (n, 3, height, width) on the device."""
@@ -96,25 +100,51 @@ class Device:
     ) -> Tensor:
         """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
         prepared = self.for_mode(model, mode)
-        # By a fast path where there are any; a job's bytes must not change.
-        fast = self.fast.wanted and priority is Priority.INTERACTIVE
-        if fast and (what := pool_computation(prepared, mode)) is not None:
-            rolled = self.fast.compute(what, histories, past, candidates.transpose(0, 1))
-            return rolled.transpose(0, 1)
-        rolled = rollout_pool(prepared, histories, past, candidates.transpose(0, 1))
-        # Copied before it is widened, which halves what a bfloat16 answer takes.
-        return to_host(rolled.transpose(0, 1))
+        inputs = histories, past, candidates.transpose(0, 1)
+        roll = partial(rollout_pool, prepared)
+        # A job's bytes must not depend on what came before, and a plug-in's model may keep things
+        # from one call to the next.
+        if priority is Priority.INTERACTIVE and isinstance(model, FrozenNetwork):
+            rolled = self.graphs.compute(roll, model.card.digest, mode, *inputs)
+        else:
+            rolled = to_host(roll(*inputs))  # before it is widened, which halves what bf16 takes
+        return rolled.transpose(0, 1)
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
-        """Return the model, or its twin with weights prepared for a mode.
+        """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""
+        if mode is not NumericMode.FP64:
+            return in_mode(model, mode)
+        if model not in self._wide:
+            self._wide.clear()
+            self._wide[model] = in_mode(model, mode)
+        return self._wide[model]
 
-        A plug-in's model that hands what it lacks on to one of ours is no such network itself.
+    def _finite(
+        self,
+        once: Callable[..., Tensor],
+        primitive: str,
+        mode: NumericMode,
+        *inputs: Tensor,
+    ) -> Tensor:
+        """Compute on the CPU; once more when finite inputs give a non-finite answer.
+
+        One that stays non-finite is the device's fault where it fails its self-test, and else the
+        model's: a checkpoint that diverges must not end the server. Raises DeviceFailed.
         """
-        if mode in PREPARED and isinstance(model, FrozenNetwork):
-            return model.prepared(PREPARED[mode])
-        if mode is NumericMode.FP64 and isinstance(model, Widens):
-            if model not in self._wide:
-                self._wide.clear()
-                self._wide[model] = model.in_float64()
-            return self._wide[model]
-        return model
+        answer = once(*inputs)
+        if _is_finite(answer) or not all(map(_is_finite, inputs)):
+            return answer
+        again = once(*inputs)
+        repeated = not _is_finite(again)
+        outcome = "repeated" if repeated else "changed"
+        self._metrics.not_finite.labels(primitive, outcome).inc()
+        log.warning("answer_not_finite", primitive=primitive, rows=len(answer), again=outcome)
+        if repeated and time.monotonic() >= self._test_due:
+            if wrong := self_test(self.device, [mode]):
+                raise DeviceFailed(f"the device fails its self-test: {mode!s} {wrong[mode]}")
+            self._test_due = time.monotonic() + TEST_SECONDS
+        return again
+
+
+def _is_finite(rows: Tensor) -> bool:
+    return bool(torch.isfinite(rows).all())

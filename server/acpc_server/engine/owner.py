@@ -10,14 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
 
 import structlog
 import torch
 from acpc import tracing
+from acpc.contract import NumericMode
 
-from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
+from acpc_server.engine.answers import accelerator_failed
+from acpc_server.engine.self_test import self_test
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -32,15 +32,12 @@ from acpc_server.scheduling import (
     BatchQueue,
     Chunk,
     LatencyModel,
-    Priority,
-    RequestContext,
     Work,
 )
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
 CLOSE_SECONDS = 5.0
-CANARY = "canary"
 
 
 class DeviceOwner:
@@ -52,7 +49,7 @@ class DeviceOwner:
 
     def __init__(
         self,
-        check: FiniteCheck,
+        device: torch.device,
         metrics: Metrics,
         queue: BatchQueue,
         latency: LatencyModel,
@@ -60,7 +57,7 @@ class DeviceOwner:
         threads: int,
         on_failed: Callable[[str], None],
     ) -> None:
-        self._check, self._device = check, check.device
+        self._device = device
         self._metrics = metrics
         self._queue = queue
         self._latency = latency
@@ -68,32 +65,12 @@ class DeviceOwner:
         self._failing = threading.Lock()
         self._calls = 0
         self.call = ""  # the one under way, with another text for every call
-        self._canary: Future[None] | None = None
-        self._trouble = ""
-        self._last_success = self._last_canary = time.monotonic()
         self._thread = threading.Thread(
             target=self._own_device, args=(threads,), name="device", daemon=True
         )
         self._ready = threading.Event()
         self._thread.start()
         self._ready.wait()
-
-    def trouble(self, canary_seconds: float) -> str:
-        """Return what was wrong with the last product of known result, or ''; never waits.
-
-        Sends another one when the last right one is so long ago, whatever the device computes:
-        answers that are finite and wrong show nowhere else.
-        """
-        if self._canary is not None and self._canary.done():
-            error = self._canary.exception()
-            self._trouble = "" if error is None else f"the device does not compute: {error}"
-            self._canary = None
-        now = time.monotonic()
-        if now - self._last_success < canary_seconds:
-            self._trouble = ""
-        if self._canary is None and now - self._last_canary >= canary_seconds:
-            self._send_canary()
-        return self._trouble
 
     def fail(self, why: str) -> None:
         """Give the device up: callers get DeviceFailed, and ``on_failed`` is called, once."""
@@ -109,13 +86,6 @@ class DeviceOwner:
         self._queue.close()
         if not self._failing.locked():
             self._thread.join(CLOSE_SECONDS)
-
-    def _send_canary(self) -> None:
-        context = RequestContext(Priority.INTERACTIVE)
-        chunk = Chunk(CANARY, CANARY, None, 1, self._run_canary, context, False, 1)
-        with suppress(AcpcError):  # a full queue is no fault
-            self._queue.put(chunk)
-            self._canary = chunk.future
 
     def _own_device(self, threads: int) -> None:
         try:
@@ -139,7 +109,6 @@ class DeviceOwner:
         first = batch[0]
         rows = sum(chunk.rows for chunk in batch)
         started = time.perf_counter()
-        not_finite = self._check.not_finite
         self._calls += 1
         self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
@@ -159,12 +128,7 @@ class DeviceOwner:
         finally:
             self.call = ""
         seconds = time.perf_counter() - started
-        if self._check.not_finite == not_finite:
-            self._last_success = time.monotonic()
-        if first.primitive == CANARY:
-            self._last_canary = time.monotonic()
-        else:
-            self._observe(batch, rows, started, seconds)
+        self._observe(batch, rows, started, seconds)
         for chunk, outcome in zip(batch, outcomes, strict=True):
             chunk.answer(outcome)
 
@@ -192,18 +156,11 @@ class DeviceOwner:
             return error
         if (short := shortage(error)) is not None:
             return short
-        # A plug-in family with a fault, or a device with one: a call that cannot fail tells.
+        # A plug-in family with a fault, or a device with one: a network without one tells.
         try:
-            self._run_canary([None])
+            return None if self_test(self._device, [NumericMode.FP32]) else error
         except Exception as another:  # noqa: BLE001
             return shortage(another)
-        return error
-
-    def _run_canary(self, nothing: list[None]) -> list[None]:
-        """Raise DeviceFailed when a product of known result is wrong."""
-        if wrong := wrong_answer(self._device):
-            raise DeviceFailed(wrong)
-        return nothing
 
 
 def _still_wanted(chunk: Chunk) -> bool:

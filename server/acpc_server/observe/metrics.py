@@ -125,10 +125,9 @@ class Metrics:
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
         text = "Look-ups of a frame or view in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
-        text = "Fast paths that serve: computations of one shape, as a captured graph."
-        self.fast_paths = gauge("acpc_fast_paths", text, ("primitive",))
-        text = "Fast paths that gave a wrong answer, which was computed eagerly, and were ended."
-        self.fast_paths_ended = counter("acpc_fast_paths_ended", text, ("primitive", "reason"))
+        self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
+        text = "Captured graphs that are not used, because they differed from eager or raised."
+        self.graphs_rejected = counter("acpc_graphs_rejected", text, ("reason",))
         text = "Device calls whose answer was not finite, by whether that repeated."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Numeric modes turned off, because the device failed at them at the start."
