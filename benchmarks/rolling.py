@@ -19,7 +19,7 @@ from load import quantiles
 from postgres_server import PostgresServer, find_programs
 from rolling_restart import roll
 
-TERMS = {"job_heartbeat_seconds": 1, "job_lease_seconds": 5}
+TERMS = {"job_lease_seconds": 5}
 
 
 def main() -> None:

@@ -52,6 +52,8 @@ EVICTED = 1
 # How long the process may be short of memory or threads, or a part of it dead, before it leaves.
 SHORT_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
+# Threads that serve RPCs, and silence after which a stream of plans or pairs is closed.
+RPC_THREADS, IDLE_SECONDS = 64, 60.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
     "WaitOperation": Resource.WAITS,
@@ -96,7 +98,7 @@ class Server:
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
         self._admission = AdmissionController(
-            max_requests=settings.rpc_threads, max_queue=settings.max_queue
+            max_requests=RPC_THREADS, max_queue=settings.max_queue
         )
         self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
@@ -138,7 +140,6 @@ class Server:
             threads=settings.torch_threads or torch.get_num_threads(),
             on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
         )
-        engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
@@ -184,7 +185,7 @@ class Server:
         self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
-            WorkerPool(settings.rpc_threads),
+            WorkerPool(RPC_THREADS),
             shared := options.ingress(settings),
             admit=self.access.identify,
             options=options.channel_options(settings, shares_port=self._shares_port),
@@ -199,7 +200,7 @@ class Server:
                 max_predictions=settings.max_predictions,
                 drift=options.drift_monitor(settings, self.metrics),
             ),
-            settings.plan_idle_seconds,
+            IDLE_SECONDS,
         )
         writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer

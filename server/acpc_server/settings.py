@@ -90,37 +90,22 @@ class Settings(BaseSettings):
     up and exits"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
-    rpc_threads: int = Field(64, ge=4, le=1024)
-    """threads that serve RPCs"""
     max_message_mib: int = Field(64, ge=1, le=1024)
     """largest message, MiB"""
     message_seconds: Positive = 10.0
     """time a message may take to arrive, seconds"""
-    receiving_mib: Count = 512
-    """messages being received at a time, MiB; at least two of them"""
-    max_connections: int = Field(8192, ge=16)
-    """connections open at a time, and at most half of the files the process may open; further
-    ones are closed"""
     max_calls: int = Field(1024, ge=8)
     """calls under way at a time, waiting ones too"""
-    max_streams: Count = 64
-    """streams open at a time"""
-    max_waits: Count = 512
-    """calls that may wait for jobs at a time"""
     max_queue: Count = 256
     """interactive chunks that may wait for the device; more are rejected"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
     """cached latents of recent frames, MiB; 0 keeps none"""
-    max_latents_mib: Count = 1024
-    """latents that a request may hold, MiB"""
     max_frames: Count = 1536
     """frames one interactive request may have encoded, views included"""
     max_predictions: Count = 2**21
     """predicted steps one candidate pool or paired CEM run may take"""
-    plan_idle_seconds: Positive = 60.0
-    """idle time after which a Plan stream is closed, seconds"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first"""
     preload: str = ""
@@ -138,9 +123,7 @@ class Settings(BaseSettings):
     """jobs that may wait in the job record; more are rejected"""
     max_queued_jobs_per_tenant: Count = 2_000
     """those of one authenticated tenant"""
-    job_heartbeat_seconds: Positive = 5.0
-    """time between two heartbeats on a shared job record, seconds"""
-    job_lease_seconds: float = Field(20.0, gt=0, le=86_400, validate_default=True)
+    job_lease_seconds: float = Field(20.0, gt=0, le=86_400)
     """time without a heartbeat after which another server takes over this one's jobs, seconds;
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
@@ -153,14 +136,10 @@ class Settings(BaseSettings):
     """bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"""
     anchor_set_mib: Count = 32_768
     """bytes of one anchor set on disk, MiB"""
-    anchor_set_count: Count = 100_000
-    """anchors one anchor set may have"""
     anchor_uploads: int = Field(8, ge=1, le=256)
     """uploads of anchors the server takes at a time"""
     anchor_keep_days: float = Field(90.0, ge=0, le=CENTURY)
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
-    anchor_upload_hours: Positive = 24.0
-    """an upload without a new shard for this long is dropped, hours"""
     drift_alpha: float = Field(0.001, ge=0, lt=1)
     """probability that the drift alarm of a checkpoint under a perturbation is ever raised
     without drift; 0 seeks none"""
@@ -254,14 +233,6 @@ class Settings(BaseSettings):
             raise ValueError(f"not a database URL ({error})") from error
         if not value.startswith(("sqlite:///", "postgresql://")):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
-        return value
-
-    @field_validator("job_lease_seconds")
-    @classmethod
-    def _lease(cls, value: float, info: ValidationInfo) -> float:
-        heartbeat = info.data.get("job_heartbeat_seconds", 0.0)
-        if value < 2 * heartbeat:
-            raise ValueError(f"must be at least two heartbeats, {2 * heartbeat:g} s")
         return value
 
     @field_validator("tls_key")

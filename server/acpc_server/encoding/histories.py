@@ -303,7 +303,7 @@ def check_latents(
         raise InvalidArgument(
             field,
             f"{what} need {count} latents of {width} numbers, {needed} bytes, over the limit of "
-            f"{engine.max_latents} (--max-latents-mib); ask for fewer",
+            f"{engine.max_latents}; ask for fewer",
             reason="TOO_MANY_LATENTS",
         )
 

@@ -43,6 +43,7 @@ from acpc_server.scheduling import (
 )
 
 PROPRIO_ROWS = 4096
+MAX_LATENTS = 2**30
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -75,7 +76,10 @@ class DeviceClient:
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        self.limit_latents(2**30)
+        # Bytes of latents that a request or a step of a job holds; the pieces of predictions of all
+        # interactive requests take as much together, in float64 8 bytes a coordinate.
+        self.max_latents = MAX_LATENTS
+        self.places = Slots(MAX_LATENTS // (8 * HELD_LATENTS), "a piece of wide predictions")
         self.limiter = ConcurrencyLimiter()
         self._drawing = ConcurrencyLimiter()
         self.metrics = metrics
@@ -91,15 +95,6 @@ class DeviceClient:
             threads=threads,
             on_failed=on_failed,
         )
-
-    def limit_latents(self, most: int) -> None:
-        """Limit the bytes of latents that a request or a step of a job holds, before any does.
-
-        The pieces of predictions that all interactive requests hold take as much together.
-        """
-        self.max_latents = most
-        # In float64 a piece takes 8 bytes a coordinate.
-        self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
 
     def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
         """Wait for a place to hold wide predictions; raises as :meth:`Slots.slot`.
