@@ -221,7 +221,7 @@ BAD = {
     "max_checkpoint_mib": "",
     "job_concurrency": "65",
     "executor_id": "two words",
-    "job_lease_seconds": "9",
+    "job_lease_seconds": "0",
     "job_retention_days": "-1",
     "jobs_url": "mysql://somewhere",
     "log_level": "LOUD",
