@@ -27,7 +27,6 @@ from acpc_server.models import (
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
 _LOADING = threading.Lock()
-_PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
 def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
@@ -65,12 +64,12 @@ def latent_dtype(mode: NumericMode) -> torch.dtype:
 
 
 def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
-    """Return the model, or its twin with weights prepared for a mode; in fp64 a new one.
+    """Return the model, or its copy with weights in the type of a mode; in fp64 a new one.
 
     A plug-in's model that hands what it lacks on to one of ours is no such network itself.
     """
-    if mode in _PREPARED and isinstance(model, FrozenNetwork):
-        return model.prepared(_PREPARED[mode])
+    if mode is NumericMode.BF16 and isinstance(model, FrozenNetwork):
+        return model.in_bfloat16()
     if mode is NumericMode.FP64 and isinstance(model, Widens):
         return model.in_float64()
     return model

@@ -118,11 +118,11 @@ class DeviceClient:
                 yield partial(self._drawing.take_turns, context)
 
     def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
-        """Pack a model's bf16 weights in this thread: in the device's, others would wait for it."""
+        """Cast a model's bf16 weights in this thread: in the device's, others would wait for it."""
         bf16 = mode is NumericMode.BF16 and self.device.type == "cpu"
         if bf16 and isinstance(model, FrozenNetwork):
             with own_threads(1):
-                model.prepared(torch.bfloat16)
+                model.in_bfloat16()
 
     def encode(
         self,

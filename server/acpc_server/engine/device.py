@@ -16,16 +16,13 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.answers import by_rows
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
 from acpc_server.engine.graphs import PoolGraphs
-from acpc_server.engine.host import own_threads
 from acpc_server.engine.self_test import self_test
 from acpc_server.errors import DeviceFailed
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
-    packs,
     rollout,
     rollout_pool,
-    wrong_products,
 )
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -33,7 +30,6 @@ from acpc_server.scheduling import Priority, RequestContext
 log = structlog.get_logger("acpc.engine")
 # A checkpoint that diverges costs at most one self-test in so many seconds.
 TEST_SECONDS = 1.0
-PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
 
 
 class DeviceContext(RequestContext):
@@ -53,12 +49,6 @@ class Device:
         self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
-        if device.type == "cpu":
-            for mode, kind in PREPARED.items():
-                with own_threads(1):  # or this thread had a team of its own, beside the device's
-                    packs(kind)  # tried before any work
-                off = partial(wrong_products, kind)
-                metrics.packed_off.labels(str(mode)).set_function(off)
 
     def compute(
         self,
@@ -99,9 +89,8 @@ class Device:
         candidates: Tensor,
     ) -> Tensor:
         """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
-        prepared = self.for_mode(model, mode)
         inputs = histories, past, candidates.transpose(0, 1)
-        roll = partial(rollout_pool, prepared)
+        roll = partial(rollout_pool, self.for_mode(model, mode))
         # A job's bytes must not depend on what came before, and a plug-in's model may keep things
         # from one call to the next.
         if priority is Priority.INTERACTIVE and isinstance(model, FrozenNetwork):

@@ -210,7 +210,6 @@ def _block(
 def _attend(layer: ConditionalBlock, normed: Tensor, seen: _KeyValues, last_only: bool) -> Tensor:
     attention = layer.attn
     v, j, count, _ = normed.shape
-    # All of its queries, also where the last alone are wanted: its weight is packed as a whole.
     mapped = attention.to_qkv(normed.reshape(v * j, count, -1))
     queries, keys, values = mapped.unflatten(2, (3, attention.heads, -1)).unbind(2)
     keys, values = seen.extend(keys, values)

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from acpc_server.models.parts import AdaLnConfig
 from acpc_server.models.prejepa import FramePredictor, PreJepaModel, frame_mask
-from acpc_server.models.products import Linear
 from acpc_server.models.vit import Mlp, split_heads
 
 AXES = 3
@@ -63,8 +62,8 @@ class RotaryAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.qkv = Linear(width, 3 * width)
-        self.proj = Linear(width, width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
 
     def forward(
         self,
@@ -101,7 +100,7 @@ class AdaLnBlock(nn.Module):
         self.attn = RotaryAttention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
         self.mlp = Mlp(width, MLP_RATIO * width)
-        self.adaLN_modulation = nn.Sequential(nn.SiLU(), Linear(width, 6 * width))
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(
         self,
@@ -127,13 +126,13 @@ class AdaLnPredictor(FramePredictor):
     def __init__(self, config: AdaLnConfig, patches: int) -> None:
         super().__init__(patches)
         self._config, width = config, config.width
-        self.predictor_embed = Linear(config.embed_dim, config.predictor_embed_dim)
-        self.action_encoder = Linear(config.action_dim, width)
+        self.predictor_embed = nn.Linear(config.embed_dim, config.predictor_embed_dim)
+        self.action_encoder = nn.Linear(config.action_dim, width)
         self.predictor_blocks = nn.ModuleList(
             AdaLnBlock(width, config.num_heads) for _ in range(config.depth)
         )
         self.predictor_norm = nn.LayerNorm(width, eps=EPS)
-        self.predictor_proj = Linear(config.predictor_embed_dim, config.embed_dim)
+        self.predictor_proj = nn.Linear(config.predictor_embed_dim, config.embed_dim)
 
     def forward(
         self, tokens: Float[Tensor, "b t p state"], actions: Float[Tensor, "b t width"]

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.parts import Dinov3Config, EncoderConfig
-from acpc_server.models.products import Linear
 
 RGB = 3
 INIT_STD = 0.02
@@ -96,10 +95,10 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.q_proj = Linear(width, width)
-        self.k_proj = Linear(width, width)
-        self.v_proj = Linear(width, width)
-        self.o_proj = Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.o_proj = nn.Linear(width, width)
 
     def forward(
         self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
@@ -122,12 +121,12 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = Linear(width, hidden)
-        self.fc2 = Linear(hidden, width)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        return self.fc2(self.fc1.gelu(tokens))
+        return self.fc2(F.gelu(self.fc1(tokens)))
 
 
 class Layer(nn.Module):
@@ -147,9 +146,8 @@ class Layer(nn.Module):
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
         heads = self.attention(self.layernorm_before(tokens), queries, turn)
-        mixed = _added(self.attention.o_proj, heads, tokens[:, :queries], self.layer_scale1)
-        risen = self.mlp.fc1.gelu(self.layernorm_after(mixed))
-        return _added(self.mlp.fc2, risen, mixed, self.layer_scale2)
+        mixed = _added(tokens[:, :queries], self.attention.o_proj(heads), self.layer_scale1)
+        return _added(mixed, self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
 
 
 class Backbone(nn.Module):
@@ -264,8 +262,8 @@ def _rotated(x: Float[Tensor, "n heads t d"], turn: Tensor) -> Float[Tensor, "n 
     return x * cosine + torch.cat([-second, first], dim=-1) * sine
 
 
-def _added(map_: Linear, x: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
-    return map_.plus(x, residual) if scale is None else residual + map_(x) * scale
+def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
+    return residual + (x if scale is None else x * scale)
 
 
 def _init_linear(module: nn.Module) -> None:

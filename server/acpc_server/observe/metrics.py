@@ -132,8 +132,6 @@ class Metrics:
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Numeric modes turned off, because the device failed at them at the start."
         self.modes_off = gauge("acpc_numeric_mode_off", text, ("mode",))
-        text = "Shapes of linear maps that are computed plain, because packed products were wrong."
-        self.packed_off = gauge("acpc_packed_products_off", text, ("type",))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")

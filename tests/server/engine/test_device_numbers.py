@@ -149,8 +149,8 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
     histories = torch.randn(3, 3, model.card.latent_dim, generator=generator)
     past = torch.randn(2, model.card.action_block_dim, generator=generator)
     pools = torch.randn(1, 6, 4, model.card.action_block_dim, generator=generator)
-    reduced = model.prepared(torch.bfloat16)
-    assert reduced is model.prepared(torch.bfloat16), "made once"
+    reduced = model.in_bfloat16()
+    assert reduced is model.in_bfloat16(), "made once"
     with arithmetic(NumericMode.BF16, CPU):
         assert torch.equal(reduced.encode(frames), model.encode(frames))
         assert torch.equal(
@@ -159,7 +159,7 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
         )
     kept = {name: x.dtype for name, x in model.network.named_parameters()}
     assert set(kept.values()) == {torch.float32}, "the model itself stays as it was"
-    assert 2 <= model.prepared_bytes / model.card.parameter_count < 4, "most weights are halved"
+    assert 2 <= model.reduced_bytes / model.card.parameter_count < 4, "most weights are halved"
 
 
 def test_a_request_adds_up_its_times(engine: DeviceClient, model: FrozenWorldModel) -> None:

@@ -38,7 +38,7 @@ before, cpu = native(), torch.device("cpu")
 engine = DeviceClient(cpu, Metrics(), threads={THREADS})
 torch.set_num_threads(1)  # as the server does
 model = load_checkpoint(Path(sys.argv[1]), "two-room-base", device=cpu)
-frames, context = torch.rand(256, 3, 32, 32), RequestContext(Priority.JOB)
+frames, context = torch.rand(64, 3, 128, 128), RequestContext(Priority.JOB)
 engine.encode(model, frames, context, NumericMode.FP32)
 print(native() - before)
 """
@@ -94,7 +94,7 @@ def test_a_device_has_the_only_team_of_threads() -> None:
     """With a second team, OpenMP has threads that wait in either sleep at once, whatever is set."""
     code = [sys.executable, "-c", DEVICE, CHECKPOINTS]
     *_, last = processes.run(code, imported="acpc-server").stdout.splitlines()
-    assert last == f"{THREADS - 1}"  # before it the log, for example of products not packed
+    assert last == f"{THREADS - 1}"
 
 
 # In a thread, as the device's owner is one: arenas of threads give memory back the soonest.

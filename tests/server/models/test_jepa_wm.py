@@ -66,7 +66,7 @@ def test_bfloat16(folder: Path) -> None:
     window, blocks = latents.reshape(2, 2, -1), torch.ones(2, 2, 6)
     wanted = model.predict_next(window, model.embed_actions(blocks))
     with torch.autocast("cpu", torch.bfloat16):
-        small = model.prepared(torch.bfloat16)
+        small = model.in_bfloat16()
         found = small.predict_next(window, small.embed_actions(blocks))
     assert float((found - wanted).norm() / wanted.norm()) <= 0.1
 
