@@ -89,8 +89,9 @@ class DeviceOwner:
 
     def _own_device(self, threads: int) -> None:
         try:
-            # Also settles this thread's count, whatever others set later.
-            torch.set_num_threads(threads or torch.get_num_threads())
+            if threads:
+                torch.set_num_threads(threads)
+            torch.get_num_threads()  # settles this thread's count, whatever others set later
             self._ready.set()
             while self._serve_next():
                 pass

@@ -38,7 +38,7 @@ before, cpu = native(), torch.device("cpu")
 engine = DeviceClient(cpu, Metrics(), threads={THREADS})
 torch.set_num_threads(1)  # as the server does
 model = load_checkpoint(Path(sys.argv[1]), "two-room-base", device=cpu)
-frames, context = torch.rand(64, 3, 128, 128), RequestContext(Priority.JOB)
+frames, context = torch.rand(256, 3, 32, 32), RequestContext(Priority.JOB)
 engine.encode(model, frames, context, NumericMode.FP32)
 print(native() - before)
 """
