@@ -32,23 +32,14 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.parts import VIT_SIZES
-from acpc_server.models.products import (
-    PACKED_TOLERANCES,
-    Linear,
-    packs,
-    tried_products,
-    wrong_products,
-)
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import StateReader
 
 __all__ = [
-    "CONFIG_NAME", "OPTIONS_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES",
-    "CheckpointEntry", "CheckpointLimits",
-    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
-    "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
-    "check_proprio", "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint",
-    "new_folder", "packs", "read_config", "rollout", "rollout_pool", "sample_model",
-    "save_weights", "tried_products", "with_proprio", "wrong_products",
+    "CONFIG_NAME", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
+    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
+    "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
+    "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint", "new_folder",
+    "read_config", "rollout", "rollout_pool", "sample_model", "save_weights", "with_proprio",
 ]  # fmt: skip

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.parts import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
-from acpc_server.models.products import Linear
 from acpc_server.models.vit import normal_parameter, split_heads
 
 MODULATION_EPS = 1e-6
@@ -24,18 +23,16 @@ class FeedForward(nn.Module):
         super().__init__()
         self.net = nn.Sequential(
             nn.LayerNorm(width),
-            Linear(width, hidden),
+            nn.Linear(width, hidden),
             nn.GELU(),
             nn.Dropout(dropout),
-            Linear(hidden, width),
+            nn.Linear(hidden, width),
             nn.Dropout(dropout),
         )
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        norm, rise, _, drop, fall, last = self.net
-        assert isinstance(rise, Linear)  # noqa: S101 - whose GELU is part of its product
-        return last(fall(drop(rise.gelu(norm(tokens)))))
+        return self.net(tokens)
 
 
 class CausalAttention(nn.Module):
@@ -47,12 +44,12 @@ class CausalAttention(nn.Module):
         self.heads = heads
         self.dropout = dropout
         self.norm = nn.LayerNorm(width)
-        self.to_qkv = Linear(width, 3 * inner, bias=False)
+        self.to_qkv = nn.Linear(width, 3 * inner, bias=False)
         # With one head as wide as the tokens the public module has no output map, hence no keys.
         self.to_out: nn.Module = (
             nn.Identity()
             if heads == 1 and dim_head == width
-            else nn.Sequential(Linear(inner, width), nn.Dropout(dropout))
+            else nn.Sequential(nn.Linear(inner, width), nn.Dropout(dropout))
         )
 
     def forward(
@@ -94,7 +91,7 @@ class ConditionalBlock(nn.Module):
         self.mlp = FeedForward(width, hidden, dropout)
         self.norm1 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
-        modulation = Linear(width, 6 * width)
+        modulation = nn.Linear(width, 6 * width)
         nn.init.zeros_(modulation.weight)
         nn.init.zeros_(modulation.bias)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), modulation)
@@ -176,7 +173,7 @@ class Embedder(nn.Module):
         hidden = config.mlp_scale * config.emb_dim
         self.patch_embed = nn.Conv1d(config.input_dim, config.smoothed_dim, kernel_size=1)
         self.embed = nn.Sequential(
-            Linear(config.smoothed_dim, hidden), nn.SiLU(), Linear(hidden, config.emb_dim)
+            nn.Linear(config.smoothed_dim, hidden), nn.SiLU(), nn.Linear(hidden, config.emb_dim)
         )
 
     def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
@@ -191,10 +188,10 @@ class ProjectionMlp(nn.Module):
     def __init__(self, config: MlpConfig) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            Linear(config.input_dim, config.hidden_dim),
+            nn.Linear(config.input_dim, config.hidden_dim),
             _normalisation(config.norm_fn, config.hidden_dim),
             ACTIVATIONS[config.act_fn.target.rsplit(".", 1)[-1]](),
-            Linear(config.hidden_dim, config.output_dim or config.input_dim),
+            nn.Linear(config.hidden_dim, config.output_dim or config.input_dim),
         )
 
     def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
@@ -203,7 +200,7 @@ class ProjectionMlp(nn.Module):
 
 
 def _projection(from_dim: int, to_dim: int) -> nn.Module:
-    return nn.Identity() if from_dim == to_dim else Linear(from_dim, to_dim)
+    return nn.Identity() if from_dim == to_dim else nn.Linear(from_dim, to_dim)
 
 
 def _normalisation(norm: NormConfig | None, width: int) -> nn.Module:

@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import ConditionalBlock, Embedder, Predictor
 from acpc_server.models.vit import ViT
-from acpc_server.scheduling import pause
 
 # So few tokens are attended to element by element: a CPU's kernel is called per row and head.
 FEW_TOKENS = 4
@@ -174,7 +173,6 @@ class _Run:
         hidden: Tensor = self._predictor.transformer.input_proj(inputs + positions)
         last = len(self._layers) - 1
         for index, layer in enumerate(self._layers):
-            pause()
             modulation = self._of_pools(index, first, end)  # (p or v, 1 or j, t, 6 width)
             if self._run > 1:
                 modulation = modulation.repeat_interleave(self._run, dim=0)
@@ -212,7 +210,6 @@ def _block(
 def _attend(layer: ConditionalBlock, normed: Tensor, seen: _KeyValues, last_only: bool) -> Tensor:
     attention = layer.attn
     v, j, count, _ = normed.shape
-    # All of its queries, also where the last alone are wanted: its weight is packed as a whole.
     mapped = attention.to_qkv(normed.reshape(v * j, count, -1))
     queries, keys, values = mapped.unflatten(2, (3, attention.heads, -1)).unbind(2)
     keys, values = seen.extend(keys, values)

@@ -148,7 +148,7 @@ def test_bfloat16(tmp_path: Path) -> None:
     model, _ = loaded(tmp_path, TINY)
     frames = inputs(TINY, 3)["pixels"]
     with torch.autocast("cpu", torch.bfloat16):
-        found = model.prepared(torch.bfloat16).encode(frames)
+        found = model.in_bfloat16().encode(frames)
     assert off(found.float(), model.encode(frames).double()) <= 0.05
 
 
