@@ -5,6 +5,7 @@ Attribute names follow the public modules, so state dicts interchange.
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -67,14 +68,10 @@ class CausalAttention(nn.Module):
         is_causal: bool = False,
     ) -> Float[Tensor, "b queries width"]:
         """Outputs of the last ``queries`` tokens, which see all, or where ``mask`` says so."""
-        normed = self.norm(tokens)
-        weight_q, weight_kv = self.to_qkv.weight.tensor_split([self.to_qkv.out_features // 3])
-        k, v = F.linear(normed, weight_kv).chunk(2, dim=-1)
-        q = F.linear(normed[:, -queries:], weight_q)
-        q, k, v = (split_heads(x, self.heads) for x in (q, k, v))
+        q, k, v = (split_heads(x, self.heads) for x in self.to_qkv(self.norm(tokens)).chunk(3, -1))
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
+            q[:, :, -queries:], k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )  # (b, heads, queries, dim_head)
         return self.to_out(mixed.transpose(1, 2).flatten(2))
 
@@ -103,14 +100,24 @@ class ConditionalBlock(nn.Module):
         last_only: bool,
     ) -> Float[Tensor, "b q width"]:
         """All output tokens, or the last alone."""
-        modulation = self.adaLN_modulation(condition)  # (b, t, 6 width)
-        shift, scale = modulation.chunk(6, dim=-1)[:2]
-        mixed = self.attn(self.norm1(tokens) * (1 + scale) + shift, last_only)
+        return self.modulated(tokens, self.adaLN_modulation(condition), last_only)
+
+    def modulated(
+        self,
+        tokens: Float[Tensor, "*rows t width"],
+        modulation: Float[Tensor, "*#rows t six"],
+        last_only: bool,
+    ) -> Float[Tensor, "*rows q width"]:
+        """As :meth:`forward`, with its shifts, scales and gates, whose rows may be broadcast."""
+        shift, scale, *rest = modulation.chunk(6, dim=-1)
+        normed = torch.addcmul(shift, self.norm1(tokens), 1 + scale)
+        mixed = self.attn(normed.flatten(0, -3), last_only)
         if last_only:
-            tokens, modulation = tokens[:, -1:], modulation[:, -1:]
-        gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)[2:]
-        tokens = tokens + gate * mixed
-        return tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
+            tokens, rest = tokens[..., -1:, :], [x[..., -1:, :] for x in rest]
+        gate, mlp_shift, mlp_scale, mlp_gate = rest
+        tokens = torch.addcmul(tokens, gate, mixed.view(tokens.shape))
+        changed = self.mlp(torch.addcmul(mlp_shift, self.norm2(tokens), 1 + mlp_scale))
+        return torch.addcmul(tokens, mlp_gate, changed)
 
 
 class Transformer(nn.Module):
