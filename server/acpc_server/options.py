@@ -22,7 +22,7 @@ from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
-from acpc_server.settings import MEBIBYTE, MILLION, Settings
+from acpc_server.settings import MEBIBYTE, Settings
 
 log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
@@ -160,7 +160,6 @@ def checkpoint_limits(settings: Settings) -> CheckpointLimits:
     """Limit what the cache of checkpoints loads."""
     return CheckpointLimits(
         weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-        parameters=settings.max_parameters_millions * MILLION,
     )
 
 

@@ -21,7 +21,6 @@ from sqlalchemy.exc import ArgumentError
 from acpc_server.setting_types import File, Folder, Host, sqlite_url
 
 MEBIBYTE = 1024 * 1024
-MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
 CENTURY = 36_500  # days: a date that is further off may be none
 Count = Annotated[int, Field(ge=1)]
@@ -104,8 +103,6 @@ class Settings(BaseSettings):
     first calls wait for no file"""
     max_checkpoint_mib: Count = 2048
     """largest weights file the server reads, MiB"""
-    max_parameters_millions: Count = 1000
-    """largest network the server makes, millions of parameters"""
     job_concurrency: int = Field(1, ge=1, le=64)
     """jobs run at a time"""
     max_queued_jobs: Count = 10_000

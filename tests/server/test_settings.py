@@ -201,7 +201,7 @@ BAD = {
     **dict.fromkeys(("checkpoint_root", "dataset_root"), "/no/such/folder"),
     **dict.fromkeys(("tls_key", "tls_certificate", "tls_client_ca"), "/no/such/file"),
     **dict.fromkeys(("max_message_mib", "max_frames", "max_predictions"), "0"),
-    **dict.fromkeys(("max_parameters_millions", "anchor_store_mib", "anchor_set_mib"), "0"),
+    **dict.fromkeys(("anchor_store_mib", "anchor_set_mib"), "0"),
     "anchor_uploads": "0",
     **dict.fromkeys(("max_calls_per_caller", "anchor_keep_days"), "-1"),
     "torch_threads": "4097",

@@ -42,7 +42,11 @@ class CheckpointLimits:
 
     config_bytes: int = 1 << 20
     weights_bytes: int = 4 << 30
-    parameters: int = 1_000_000_000
+
+    @property
+    def parameters(self) -> int:
+        """Largest network to make: its weights are in the file, in at least two bytes each."""
+        return self.weights_bytes // 2
 
 
 DEFAULT_LIMITS = CheckpointLimits()
