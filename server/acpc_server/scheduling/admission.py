@@ -52,7 +52,7 @@ class AdmissionController:
     caller has under way, itself included, and for each as long as the shorter of the two takes
     alone. Each request that ends teaches the latency model what it took alone: its time, over
     itself and those it waited for. A method has one estimate per doubling of device calls, so that
-    dear requests do not count for cheap ones; a request is among the cheapest until its price is
+    dear requests do not count for cheap ones; a request is of the cheapest kind until its price is
     known, and is rejected then if it would be late. At most ``max_queue`` interactive chunks wait
     for the device.
     """
@@ -68,6 +68,7 @@ class AdmissionController:
         self._max_requests = max_requests
         self._max_queue = max_queue
         self._under_way: dict[str, Counter[Hashable]] = {}
+        self._cheapest: dict[str, Hashable] = {}  # kind, by method
         self._total = 0
         self._lock = threading.Lock()
 
@@ -85,12 +86,13 @@ class AdmissionController:
         Yields whether it has others to wait for.
         """
         one = _UnderWay(method, context, max_wait_share)
-        self._admit(one, method)
+        self._admit(one, self._cheapest.get(method, method))
         context.priced = lambda calls: self._admit(one, _kind(method, calls))
         started = time.monotonic()
         try:
             yield one.units > 1.0
             self.latency.learn(Work(one.kind, one.units), time.monotonic() - started)
+            self._cheapest[method] = min(self._cheapest.get(method, one.kind), one.kind, key=_size)
         except (Cancelled, DeadlineExceeded, ResourceExhausted):
             # It would have taken longer still: this teaches only that the method is slower.
             work, elapsed = Work(one.kind, one.units), time.monotonic() - started
@@ -105,7 +107,8 @@ class AdmissionController:
     def check(self, method: str, caller: str, remaining: float | None) -> None:
         """Raise ResourceExhausted where a request that came now would be rejected."""
         with self._lock:
-            self._turns(method, caller, remaining, MAX_WAIT_SHARE)
+            kind = self._cheapest.get(method, method)
+            self._turns(kind, caller, remaining, MAX_WAIT_SHARE)
 
     def _admit(self, one: _UnderWay, kind: Hashable) -> None:
         """Count a request; one that is counted already as of another kind."""
@@ -208,6 +211,10 @@ class AdmissionController:
 def _kind(method: str, calls: float) -> Hashable:
     doublings = math.ceil(math.log2(max(1.0, calls)))
     return (method, doublings) if doublings else method
+
+
+def _size(kind: Hashable) -> int:
+    return kind[1] if isinstance(kind, tuple) else 0
 
 
 class _Life(Protocol):
