@@ -31,8 +31,9 @@ class RemovedFields:
         self.inner = {
             field.number: (field.name, removed)
             for field in kind.fields
-            if field.message_type not in (None, kind, *within)
-            and (removed := RemovedFields(field.message_type, (kind, *within)))
+            if (held := field.message_type) is not None
+            and held not in (kind, *within)
+            and (removed := RemovedFields(held, (kind, *within)))
         }
 
     def __bool__(self) -> bool:
