@@ -7,7 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from acpc_client import AcpcClient, Operation, Outcome, Progress, Score, StudyResult, save_result
+from acpc_client import (
+    AcpcClient,
+    Doubt,
+    Operation,
+    Outcome,
+    Progress,
+    Score,
+    StudyResult,
+    save_result,
+)
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
@@ -78,7 +87,7 @@ def finish(
         raise typer.Exit(Exit.OK)
     score = operation.result()
     if not form.json:
-        render.score(score)
+        render.score(score, wide=form.printed == "wide")
     outcome = score.gated(gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
     if outcome is Outcome.UNDECIDED:
@@ -98,8 +107,12 @@ _EXITS = {
 def _advice(score: Score) -> str:
     found = score.evidence
     needed = found.needed(score.checkpoint.anchors) if found else ""
+    if found and found.doubt is Doubt.DRAWS:
+        return "all anchors share their draws; score each as a group of its own"
     if needed.startswith("more"):
-        return f"{needed} anchors would probably decide it, so near its threshold it lies"
+        return f"{needed} would probably decide it, so near its threshold it lies"
+    if found and found.trajectories_to_decide:
+        return f"more episodes, not more anchors: {needed} would probably decide it"
     if found and needed:
         return (
             f"score again with --anchors {found.anchors_to_decide}, which would probably decide it"

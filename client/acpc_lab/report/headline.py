@@ -173,9 +173,11 @@ def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure
 def _needed(data: ReportData) -> list[str]:
     """Words how many anchors would probably decide what is undecided by itself."""
     found = [
-        (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
+        (wanted, cell.evidence.needed(cell.score.checkpoint.anchors))
         for cell in data.candidates
-        if cell.score and cell.evidence and cell.evidence.anchors_to_decide
+        if cell.score
+        and cell.evidence
+        and (wanted := cell.evidence.anchors_to_decide or cell.evidence.trajectories_to_decide)
     ]
     if not found:
         return []
@@ -183,11 +185,11 @@ def _needed(data: ReportData) -> list[str]:
     half, most = words[(len(words) - 1) // 2], words[-1]
     them = "those that are undecided by themselves"
     if len(words) == 1:
-        text = f"{most} anchors would probably decide the one that is undecided by itself."
+        text = f"{most} would probably decide the one that is undecided by itself."
     elif half == most:
-        text = f"{most} anchors would probably decide {them}."
+        text = f"{most} would probably decide {them}."
     else:
-        text = f"{half} anchors would probably decide half of {them}, {most} all of them."
+        text = f"{half} would probably decide half of {them}, {most} all of them."
     return [text[:1].upper() + text[1:]]
 
 

@@ -99,6 +99,8 @@ if TYPE_CHECKING:
         Interval,
         Look,
         LookStop,
+        Population,
+        PopulationEvidence,
         SequentialLooks,
         UntilDecided,
     )

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from scipy import special
 
-from acpc.contract import EvidenceOptions, Interval, ScoreProtocol
+from acpc.contract import EvidenceOptions, Interval, Population, ScoreProtocol
 from acpc.evidence.estimates import Resampled, allowance
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
@@ -42,12 +42,13 @@ def paired_differences(
         protocol: The quantile of IR and the margin of SR.
         options: Confidence, resamples and seed.
     """
-    group, quantile = groups(first), protocol.quantile
+    group, quantile = groups(first, options.population), protocol.quantile
+    windows = first.windows if options.population is Population.DATASET else None
     worth = effective_groups(group)
     shape = (1 - 1 / worth) / allowance(worth, options.confidence)
     radii = [first.radius, second.radius, *([] if reference is None else [reference])]
     points = [float(np.quantile(radius, quantile)) for radius in radii]
-    values = resampled_quantiles(radii, group, quantile, options, shape)
+    values = resampled_quantiles(radii, group, quantile, options, shape, windows)
 
     def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> Change:
         """Where both quantiles lie above all anchors, each may be far above the other."""

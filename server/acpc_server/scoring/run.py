@@ -77,7 +77,7 @@ class ScoreRun:
                 check=self._context.check,
                 known=before,
             )
-            anchors = anchors.at_horizon(spec.protocol.horizon)
+            windows, anchors = anchors.windows, anchors.at_horizon(spec.protocol.horizon)
             labels = torch.from_numpy(anchors.labels)
             states = torch.from_numpy(anchors.endpoint_states)
             pairs = pairing.pair_different_labels(
@@ -88,6 +88,7 @@ class ScoreRun:
             return {
                 "anchors": identity,
                 "evaluated": anchors.digest,
+                "windows": windows,
                 "partner": pack(pairs.partner.numpy()),
                 "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
                 "seen": {"history": card.history, "image_size": card.image_size},
@@ -135,6 +136,7 @@ class ScoreRun:
             "rounding_floor": measurement.rounding_floor(record) if floor else None,
             "anchor_ids": pack(measurement.anchors.anchor_ids),
             "trajectory_ids": pack(measurement.anchors.trajectory_ids),
+            "windows": opened.get("windows"),  # absent in the records of older jobs
             "skip_reasons": opened["skip_reasons"],
         }
 
