@@ -175,7 +175,7 @@ def compare_scores(
 def _population(options: EvidenceOptions, first: Score) -> Population:
     """That of the options, or that of the first score."""
     scored = first.evidence.population if first.evidence else Population.TRAJECTORIES
-    return options.population or scored
+    return options.population or scored or Population.TRAJECTORIES
 
 
 def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def _advice(score: Score) -> str:
     if found and found.doubt is Doubt.DRAWS:
         return "all anchors share their draws; score each as a group of its own"
     if needed.startswith("more"):
-        return f"{needed} would probably decide it, so near its threshold it lies"
+        unit = "" if found and found.trajectories_to_decide else " anchors"
+        return f"{needed}{unit} would probably decide it, so near its threshold it lies"
     if found and found.trajectories_to_decide:
         return f"more episodes, not more anchors: {needed} would probably decide it"
     if found and needed:

@@ -183,6 +183,7 @@ def _needed(data: ReportData) -> list[str]:
         return []
     words = [in_words.removeprefix("about ") for _, in_words in sorted(found)]
     half, most = words[(len(words) - 1) // 2], words[-1]
+    half, most = (text if text.endswith("s") else f"{text} anchors" for text in (half, most))
     them = "those that are undecided by themselves"
     if len(words) == 1:
         text = f"{most} would probably decide the one that is undecided by itself."

@@ -252,7 +252,7 @@ class Evidence(Record, Wire[pb.Evidence]):
     notes: tuple[str, ...] = ()
     looks: SequentialLooks | None = None
     unseen: float | None = None
-    population: Population = Population.TRAJECTORIES
+    population: Population = Population.SERVER_DEFAULT
     windows: int | None = None
     trajectories_to_decide: int | None = None
     other: PopulationEvidence | None = None
@@ -277,13 +277,13 @@ class Evidence(Record, Wire[pb.Evidence]):
         Where trajectories count: how many of these. The guess says little far beyond what was
         measured, where it ends.
         """
-        wanted, unit = self.anchors_to_decide, "anchors"
+        wanted, unit = self.anchors_to_decide, ""
         if self.trajectories_to_decide:
-            wanted, unit, measured = self.trajectories_to_decide, "trajectories", self.trajectories
+            wanted, unit, measured = self.trajectories_to_decide, " trajectories", self.trajectories
         most = max(1000, 10 * measured)
         if not wanted:
             return ""
-        return f"about {wanted} {unit}" if wanted <= most else f"more than {most:,} {unit}"
+        return f"about {wanted}{unit}" if wanted <= most else f"more than {most:,}{unit}"
 
     @property
     def sure(self) -> float:

@@ -253,11 +253,10 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         needed = found.needed(count)
         about = f", {needed} would probably decide it" if needed else ""
         where = doubt.get(found.doubt, "both requirements")
-        few = f"{count} anchors are too few to be sure of {found.of_what}"
+        few = f"{count} anchors are too few"
         if found.trajectories_to_decide:
-            few = f"{count} anchors of {found.trajectories} trajectories are too few to be sure of "
-            few += f"{found.of_what}: more episodes, not more anchors"
-        return f"undecided: {few}{about}; the doubt is in {where}{blind}"
+            few = f"{found.trajectories} trajectories are too few: more episodes, not more anchors"
+        return f"undecided: {few}{about}; the doubt is in {where} of {found.of_what}{blind}"
 
     def headline(self) -> str:
         """The verdict in words."""

@@ -20,6 +20,7 @@ STANDINGS = {
     Outcome.FAILED: {"none"},
     Outcome.UNDECIDED: {"left", "right"},
 }
+NEW = "of new trajectories like these."
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +91,9 @@ def test_figures_have_error_bars_and_half_filled_marks(data: ReportData, key: st
     bars = [line for axis in axes for line in axis.lines if _is_bar(line)]
     assert len(bars) >= len(marks)
     assert [(key_.text, key_.fill) for key_ in plate.legend if key_.mark == "swatch"][-3:] == [
-        ("filled: passes, 95 % sure", "full"),
+        ("filled: passes, 95 % sure of new trajectories like these", "full"),
         ("half: undecided, or a reference", "left"),
-        ("hollow: fails, 95 % sure", "none"),
+        ("hollow: fails, 95 % sure of new trajectories like these", "none"),
     ]
 
 
@@ -152,7 +153,7 @@ def test_a_number_of_anchors_that_says_little_is_not_told() -> None:
     few, many = (single(anchors_to_decide=count).cells[0] for count in (240, 29264))
     (said,) = (line for line in claims(ReportData("two", (few, many))) if "probably" in line)
     assert " 240 anchors would probably decide half of" in said
-    assert said.endswith("more than 1,000 all of them.")
+    assert said.endswith("more than 1,000 anchors all of them.")
     (alone,) = (line for line in claims(ReportData("one", (many,))) if "probably" in line)
     assert " More than 1,000 anchors would probably decide the one" in alone
 
@@ -198,12 +199,12 @@ def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> N
     ("changes", "words"),
     [
         ({}, "Undecided: 100 anchors are too few, about 240 would probably decide it; the doubt "
-             "is in SR."),
+             "is in SR " + NEW),
         ({"anchors_to_decide": 29264}, "Undecided: 100 anchors are too few, more than 1,000 would "
-         "probably decide it; the doubt is in SR."),
-        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR."),
-        ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure."),
-        ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure."),
+         "probably decide it; the doubt is in SR " + NEW),
+        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR " + NEW),
+        ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure " + NEW),
+        ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure " + NEW),
         ({"confident_outcome": Outcome.INCONCLUSIVE},
          "Inconclusive: without a reference relative IR is unknown."),
     ],
