@@ -91,9 +91,9 @@ def test_figures_have_error_bars_and_half_filled_marks(data: ReportData, key: st
     bars = [line for axis in axes for line in axis.lines if _is_bar(line)]
     assert len(bars) >= len(marks)
     assert [(key_.text, key_.fill) for key_ in plate.legend if key_.mark == "swatch"][-3:] == [
-        ("filled: passes, 95 % sure of new trajectories like these", "full"),
+        ("filled: passes, 95 % sure", "full"),
         ("half: undecided, or a reference", "left"),
-        ("hollow: fails, 95 % sure of new trajectories like these", "none"),
+        ("hollow: fails, 95 % sure", "none"),
     ]
 
 
@@ -202,7 +202,8 @@ def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> N
              "is in SR " + NEW),
         ({"anchors_to_decide": 29264}, "Undecided: 100 anchors are too few, more than 1,000 would "
          "probably decide it; the doubt is in SR " + NEW),
-        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR " + NEW),
+        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR "
+         + NEW),
         ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure " + NEW),
         ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure " + NEW),
         ({"confident_outcome": Outcome.INCONCLUSIVE},
