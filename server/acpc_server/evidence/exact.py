@@ -53,6 +53,14 @@ def all_of(
     return 1 - (chance[:, None] > level).sum(axis=0) / max(1, among)
 
 
+def least_p(pairs: int, among: int | None, share: float) -> float:
+    """Chance that none of so many pairs misses where so few are separated that it is ``share``."""
+    if among is None or among > FEW_OF_ALL * pairs:
+        return share**pairs
+    left, missed = max(0, among - pairs), np.arange(math.floor((1 - share) * among) + 1)
+    return float(np.prod(np.maximum(0, left - missed) / (left + pairs - missed)))
+
+
 def reached(distance: Float64[np.ndarray, "pairs"], limit: float) -> float:
     """Largest share at or below ``limit`` of distances that spread as these do, all above it.
 

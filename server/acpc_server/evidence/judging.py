@@ -30,7 +30,7 @@ from jaxtyping import Float64
 from scipy import special
 
 from acpc_server.evidence.confident import ConfidentVerdict, least_drawn
-from acpc_server.evidence.exact import all_of
+from acpc_server.evidence.exact import all_of, least_p
 from acpc_server.evidence.numbers import FEW_PAIRS, Numbers
 from acpc_server.numerics import Check, go_on
 
@@ -188,6 +188,7 @@ def take_look(
     *,
     anchors: int,
     eligible: int,
+    windows: int | None = None,
 ) -> LookResult:
     """Judge the anchors that are measured by now.
 
@@ -199,11 +200,13 @@ def take_look(
         limit: Anchors at the last look.
         anchors: Measured by now.
         eligible: Those that take part in SR, which follow from the states alone.
+        windows: Those that there are; None: not known, or the statement is of trajectories.
     """
     alpha, share = 1 - options.confidence, anchors / limit
     failing = alpha * share**FAILING_POWER - sum(look.failing for look in before)
     passing = alpha * share**PASSING_POWER - sum(look.passing for look in before)
-    if t_sr**eligible > passing:  # not even if all of them are separated
+    among = windows and round(eligible * (windows / anchors) ** 2)
+    if least_p(eligible, among, t_sr) > passing:  # not even if all of them are separated
         passing = 0.0
     if not eligible:
         return LookResult(Look(anchors, 0, 0.0, 0.0, 1.0, 1.0), options, decided=False)

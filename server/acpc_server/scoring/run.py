@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from acpc.contract import Evidence, EvidenceOptions, from_plain, to_plain
+from acpc.contract import Evidence, EvidenceOptions, Population, from_plain, to_plain
 
 from acpc_server.encoding import AnchorJobKind
 from acpc_server.evidence import LookResult, take_look
@@ -143,6 +143,7 @@ class ScoreRun:
     def _look(self, part: ScoreSpec, before: Sequence[LookResult]) -> Json:
         """Judge the anchors that are measured by now, at the error that this look has."""
         spec = self._spec
+        of_dataset = spec.evidence.population is Population.DATASET
         eligible = int((unpack(self._opened["partner"]) >= 0).sum())
         scores = {role: self._summary(part, role) for role in self._shards if eligible}
 
@@ -157,6 +158,7 @@ class ScoreRun:
             spec.anchors.count,
             anchors=part.anchors.count,
             eligible=eligible,
+            windows=self._opened.get("windows") if of_dataset else None,
         )
         plain: Json = to_plain(look)
         return plain
