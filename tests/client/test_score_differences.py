@@ -50,7 +50,8 @@ def test_a_difference_has_both_numbers_its_interval_and_a_direction() -> None:
     assert found.sr.change == pytest.approx(AFTER.checkpoint.sr - BEFORE.checkpoint.sr)
     assert [found.ir_raw.direction, found.ir_ratio.direction] == ["lower", "lower"]
     assert found.sr.direction == "higher"
-    held = "two-after against two-before on 100 anchors, at 95 %: IR is lower, SR is higher"
+    held = "two-after against two-before on 100 anchors, at 95 % of new trajectories like these"
+    held += ": IR is lower, SR is higher"
     assert found.headline() == held
     alike = compare_scores(BEFORE, score("other", 0.6))
     assert "neither IR nor SR differs for sure" in alike.headline()

@@ -29,6 +29,7 @@ def diff(
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None,
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
+    population: Annotated[Any, sets(EvidenceOptions, "population")] = None,  # noqa: ANN401
     server: Server,
     form: AnswerOptions,
 ) -> None:
@@ -52,7 +53,9 @@ def diff(
     score; 2 they cannot be compared, or wrong usage.
     """
     with server.connect() as client:
-        asked = given(confidence=confidence, resamples=resamples, seed=evidence_seed)
+        asked = given(
+            confidence=confidence, resamples=resamples, seed=evidence_seed, population=population
+        )
         held = [_read(name, client) for name in (first, second)]
         found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
     form.answer(found, lambda: _show(found))

@@ -106,6 +106,7 @@ class MeasureChoice:
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
+    population: Annotated[Any, sets(EvidenceOptions, "population")] = None
     until_decided: Annotated[
         int | None, sets(UntilDecided, "batch", "--until-decided", panel=None)
     ] = None
@@ -121,7 +122,9 @@ class MeasureChoice:
         return {
             "protocol": ScoreProtocol(**given(**{x: getattr(self, x) for x in _PROTOCOL})),
             "thresholds": self._thresholds(),
-            "evidence": EvidenceOptions(**given(**sure, seed=self.evidence_seed)),
+            "evidence": EvidenceOptions(
+                **given(**sure, seed=self.evidence_seed, population=self.population)
+            ),
             "until_decided": None if batch is None else UntilDecided(batch),
             **given(numeric_mode=self.numeric_mode),
         }

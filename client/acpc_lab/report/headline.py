@@ -119,15 +119,18 @@ def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure
 def _needed(data: ReportData) -> list[str]:
     """Words how many anchors would probably decide what is undecided by itself."""
     found = [
-        (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
+        (wanted, cell.evidence.needed(cell.score.checkpoint.anchors))
         for cell in data.candidates
-        if cell.score and cell.evidence and cell.evidence.anchors_to_decide
+        if cell.score
+        and cell.evidence
+        and (wanted := cell.evidence.anchors_to_decide or cell.evidence.trajectories_to_decide)
     ]
     if not found:
         return []
     most = max(found)[1].removeprefix("about ")
+    most = most if most.endswith("s") else f"{most} anchors"
     them = "all that are undecided by themselves" if len(found) > 1 else "the one that is undecided"
-    return [f"{most[:1].upper()}{most[1:]} anchors would probably decide {them}."]
+    return [f"{most[:1].upper()}{most[1:]} would probably decide {them}."]
 
 
 def _verb(number: int, many: str, one: str) -> str:

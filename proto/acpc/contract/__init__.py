@@ -91,6 +91,8 @@ if TYPE_CHECKING:
         Interval,
         Look,
         LookStop,
+        Population,
+        PopulationEvidence,
         SequentialLooks,
         UntilDecided,
     )

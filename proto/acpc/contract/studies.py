@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -29,6 +29,7 @@ from acpc.contract.requests import (
     MAX_LOGGED,
     MAX_REQUEST_ID,
     MAX_SPECS,
+    USUAL_ANCHORS,
     CemBudget,
     CheckpointRef,
     DatasetAnchors,
@@ -218,7 +219,8 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
         evidence: How sure the numbers are made to be.
-        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors.
+        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors,
+            where the dataset's have a count or the protocol a reading.
     """
 
     checkpoint: CheckpointRef
@@ -235,8 +237,22 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     def check_rules(self) -> None:
         """Anchors are needed, 2 at least, and as many as a batch has."""
         _check_anchors(self.anchors)
-        if isinstance(self.anchors, DatasetAnchors):
-            self.check_looks(self.anchors.resolved().count)
+        anchors = self.decided().anchors
+        if isinstance(anchors, DatasetAnchors):
+            self.check_looks(anchors.resolved().count)
+
+    @property
+    def open_count(self) -> bool:
+        """Whether neither the anchors have a number nor the protocol a name that has one."""
+        drawn = isinstance(self.anchors, DatasetAnchors) and self.anchors.count is None
+        return drawn and self.protocol.reading is Reading.SERVER_DEFAULT
+
+    def decided(self) -> ScoreRequest:
+        """The same request, measured until it is decided where the number of anchors is open."""
+        if not (self.open_count and isinstance(self.anchors, DatasetAnchors)):
+            return self
+        anchors = replace(self.anchors, count=USUAL_ANCHORS)
+        return replace(self, anchors=anchors, until_decided=self.until_decided or UntilDecided())
 
     def check_looks(self, count: int) -> None:
         """Checks that ``count`` anchors can be resampled, and measured until it is decided."""

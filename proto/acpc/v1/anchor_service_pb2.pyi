@@ -92,7 +92,8 @@ class DatasetAnchors(_message.Message):
     Length: 1 to 1024.
     """
     count: _builtins.int
-    """Anchors n. Absent: 100.
+    """Anchors n. Absent: 100; of a score whose protocol names no reading 400 at
+    most, or all windows if they are fewer, measured until it is decided.
     Range: 1 to 100000.
     """
     seed: _builtins.int

@@ -108,6 +108,18 @@ class AnchorReaders:
         with below("dataset"):
             self._check_dataset(source, card, history, horizon)
 
+    def offered(self, source: AnchorSource, *, history: int, horizon: int) -> int:
+        """Return how many anchors there are to draw.
+
+        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be used.
+        """
+        with below("dataset"):
+            frames = window_future_frames(source, horizon)
+            fit = self._datasets.fit(
+                source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
+            )
+        return fit.episodes if source.by_episode else fit.windows
+
     def given_views(
         self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
     ) -> dict[str, str]:

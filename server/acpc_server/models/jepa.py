@@ -135,6 +135,11 @@ class Transformer(nn.Module):
             for _ in range(config.depth)
         )
 
+    @property
+    def blocks(self) -> list[ConditionalBlock]:
+        """The layers, in order."""
+        return list(self.layers)  # type: ignore[arg-type]
+
     def forward(
         self, tokens: Float[Tensor, "b t dim"], condition: Float[Tensor, "b t dim"], last_only: bool
     ) -> Float[Tensor, "b q out"]:
@@ -142,7 +147,7 @@ class Transformer(nn.Module):
         hidden = self.input_proj(tokens)
         condition = self.cond_proj(condition)
         last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.blocks):
             hidden = layer(hidden, condition, last_only and index == last)
         return self.output_proj(self.norm(hidden))
 

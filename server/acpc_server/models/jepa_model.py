@@ -88,7 +88,7 @@ class JepaModel(nn.Module):
         embedded = transformer.cond_proj(self.embed_actions(blocks.flatten(0, 1)))
         modulations = [
             layer.adaLN_modulation(embedded).reshape(p, 1, j, h - 1 + horizon, -1)
-            for layer in transformer.layers
+            for layer in transformer.blocks
         ]
         latents = [x.expand(-1, j, -1) for x in histories[:, :, None].unbind(1)]  # (v, j, dim)
         for end in range(h, h + horizon):
@@ -108,7 +108,7 @@ class JepaModel(nn.Module):
         transformer = self.predictor.transformer
         inputs = transformer.input_proj(window + self.predictor.pos_embedding[:, :t])
         hidden = inputs.reshape(pools, v // pools, j, t, -1)
-        for index, layer in enumerate(transformer.layers):
+        for index, layer in enumerate(transformer.blocks):
             hidden = layer.modulated(hidden, modulations[index], index + 1 == len(modulations))
         out = transformer.output_proj(transformer.norm(hidden[..., -1, :]))
         return self.pred_proj(out.reshape(v * j, -1)).view(v, j, -1)

@@ -41,7 +41,7 @@ def test_a_file_and_a_job_are_compared(
     for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
         assert text in answer.stdout
     assert "SR: share of anchors still apart" in answer.stdout
-    assert "two-after against two-before on 100 anchors, at 90 %: IR is lower" in answer.stdout
+    assert "on 100 anchors, at 90 % of new trajectories like these: IR is lower" in answer.stdout
     assert "warning: trajectories are not known" in answer.stderr
 
 

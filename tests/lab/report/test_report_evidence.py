@@ -20,6 +20,7 @@ STANDINGS = {
     Outcome.FAILED: {"○"},
     Outcome.UNDECIDED: {"◐", "◑"},
 }
+NEW = "of new trajectories like these."
 
 
 @pytest.fixture(scope="module")
@@ -195,12 +196,13 @@ def test_a_sure_onset_is_never_below_the_one_that_is_seen(data: ReportData) -> N
     ("changes", "words"),
     [
         ({}, "Undecided: 100 anchors are too few, about 240 would probably decide it; the doubt "
-             "is in SR."),
+             "is in SR " + NEW),
         ({"anchors_to_decide": 29264}, "Undecided: 100 anchors are too few, more than 1,000 would "
-         "probably decide it; the doubt is in SR."),
-        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR."),
-        ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure."),
-        ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure."),
+         "probably decide it; the doubt is in SR " + NEW),
+        ({"anchors_to_decide": None}, "Undecided: 100 anchors are too few; the doubt is in SR "
+         + NEW),
+        ({"confident_outcome": Outcome.PASSED}, "Passes; 95 % sure " + NEW),
+        ({"confident_outcome": Outcome.FAILED, "confidence": 0.99}, "Fails; 99 % sure " + NEW),
         ({"confident_outcome": Outcome.INCONCLUSIVE},
          "Inconclusive: without a reference relative IR is unknown."),
     ],
