@@ -16,7 +16,7 @@ from acpc.contract import Array
 
 from acpc_client.errors import ArgumentError
 
-MOST_BYTES = 2**28
+UNPACKED_BYTES = 2**28
 """What the arrays of a compressed file may take, 256 MiB; of one that is not, its own size."""
 
 # What zipfile and numpy raise for damaged bytes; one that is encrypted is a RuntimeError.
@@ -60,7 +60,10 @@ def read_npz(file: Path | bytes) -> dict[str, Array]:
         raise ArgumentError(path, "is not an NPZ file")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
-            size, most = sum(x.file_size for x in packed.infolist()), max(MOST_BYTES, len(content))
+            size, most = (
+                sum(x.file_size for x in packed.infolist()),
+                max(UNPACKED_BYTES, len(content)),
+            )
     except _BROKEN as error:
         raise ArgumentError(path, "is a damaged NPZ file") from error
     if size > most:
