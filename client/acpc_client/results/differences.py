@@ -20,6 +20,7 @@ from acpc.contract import (
     ScoreProtocol,
     Tabular,
     check,
+    check_score,
     load_lab,
 )
 
@@ -144,6 +145,11 @@ def compare_scores(
     options = evidence or EvidenceOptions()
     check(options)
     first, second = score_of(a, "a"), score_of(b, "b")
+    for name, score in (("a", first), ("b", second)):
+        try:
+            check_score(score)
+        except ArgumentError as error:
+            raise ArgumentError(name, f"{error.field}: {error.description}") from error
     if reasons := list(_reasons(first, second)):
         wrong = "these scores cannot be compared: " + "; ".join(reasons)
         raise ArgumentError("b", f"{wrong}. Score both checkpoints in the same way, then compare")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from acpc.contract import cell, ends
 from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
@@ -57,7 +58,12 @@ def diff(
             confidence=confidence, resamples=resamples, seed=evidence_seed, population=population
         )
         held = [_read(name, client) for name in (first, second)]
-        found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+        try:
+            found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+        except ArgumentError as error:  # names a file as it was given
+            of = {"a": first, "b": second}.get(error.field, "")
+            wrong = f"{of}: {error.description}" if ": found" in error.description else ""
+            raise ArgumentError(error.field, wrong or error.description) from error
     form.answer(found, lambda: _show(found))
 
 

@@ -202,6 +202,7 @@ if TYPE_CHECKING:
         severity_range,
         strongest_of,
     )
+    from acpc.contract.sound import check_score
     from acpc.contract.studies import (
         DriftStudy,
         GeometryStudy,
