@@ -228,6 +228,8 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         top1_may_change: For each perturbation that is random, how often its draws may change the
             winner, with 95 % confidence.
         elite_may_change: The same for the elite set; empty without an elite count.
+        distinct_candidates: How many choices there are: candidates of equal actions, offsets and
+            infeasible marks are one. None from a server that does not tell.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -244,6 +246,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     softmax_mean: Values | None = None
     top1_may_change: tuple[DrawsBound, ...] = ()
     elite_may_change: tuple[DrawsBound, ...] = ()
+    distinct_candidates: int | None = None
 
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""
