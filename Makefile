@@ -11,7 +11,8 @@ LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
-ALL := '.[lab,server,postgres,tracing,hdf5,lance,video,tsne,hub,lint,docs,dev]'
+PAGES := '.[lab,docs]'
+ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
 # tests, which now and then leave a core idle, have half as many processes more.
@@ -22,7 +23,7 @@ UNIT_TESTS := $(RUN_TESTS) $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2)
 # Modules are compiled once, not by every program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo import-demo sweep-demo factor-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
+.PHONY: help setup demo import-demo sweep-demo study-demo closed-loop-demo test test-fast test-all test-nightly tests checks fuzz coverage lint format \
 	types proto docs docs-serve gpu-check monitoring-rules release-check bench train-demo clean
 
 help: ## Show this list
@@ -56,7 +57,7 @@ $(LINT): pyproject.toml constraints.txt
 	$(call add,linters and code generators,'.[lint]')
 
 $(DOCS): pyproject.toml constraints.txt
-	$(call add,what builds the pages,'.[docs]')
+	$(call add,what builds the pages,$(PAGES))
 
 setup: $(READY) ## Install everything into .venv; other targets install what they need
 
@@ -68,9 +69,6 @@ import-demo: $(DEMO) ## Import a training run of the paper's layout, and score i
 
 sweep-demo: $(DEMO) ## Score ten checkpoints under eight everyday changes and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
-
-factor-demo: $(DEMO) ## Tell which factor, light or colour or texture, breaks which checkpoint (minutes)
-	@$(BIN)/python examples/factor_demo.py
 
 study-demo: $(STUDIES) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
@@ -142,9 +140,8 @@ gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benc
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full): figures of the docs
-	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS); code=$$?; \
-		$(BIN)/python benchmarks/page.py --collect && exit $$code
+bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full); JSON in build/benchmarks
+	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS)
 
 train-demo: $(DEMO) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

@@ -1,8 +1,7 @@
-"""Processor time of servers that nobody asks anything: on SQLite, on PostgreSQL, of two devices.
+"""Processor time of servers that nobody asks anything: on SQLite, on PostgreSQL.
 
 As a share of one core over a minute, once they have had nothing to do for a while; and the busiest
-threads, with how often they woke. They stand beside each other, and of ``--devices cpu,cpu`` the
-supervisor and both workers count.
+threads, with how often they woke. They stand beside each other.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ Threads = dict[str, tuple[float, int]]
 
 
 def threads(pid: int) -> Threads:
-    """Processor seconds and voluntary switches of each thread of a process and of its children."""
+    """Processor seconds and voluntary switches of each thread of a process."""
     found: Threads = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         spent = int((task / "schedstat").read_text().split()[0]) / 1e9
         switches = (task / "status").read_text().split("\nvoluntary_ctxt_switches:")[1]
         found[task.name] = spent, int(switches.split()[0])
-        for child in (task / "children").read_text().split():
-            found |= threads(int(child))
     return found
 
 
@@ -52,7 +49,7 @@ def report(settle: float = 75.0, seconds: float = 60.0) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         folder = Path(name)
         (folder / "data").mkdir()
-        flags: dict[str, dict[str, object]] = {"sqlite": {}, "two_devices": {"devices": "cpu,cpu"}}
+        flags: dict[str, dict[str, object]] = {"sqlite": {}}
         if programs := find_programs():
             database = running.enter_context(PostgresServer(programs))
             flags["postgresql"] = {"jobs_url": database.new_database()}

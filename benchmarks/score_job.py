@@ -6,8 +6,7 @@ The job is the server's own code path (shards on the device engine, every frame 
 straightforward path is what a script around the public model does: for every draw, encode all
 frames of the window again and roll both histories forward. Both use the same network, the same
 frames and the same draws, and must give the same IR and SR. The server computes in bfloat16 once
-more, against the same straightforward path in float32. Each way measures a few anchors first, in
-which a new process tries the products of the network's shapes.
+more, against the same straightforward path in float32. Each way measures a few anchors first.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceClient
 from acpc_server.engine.accelerator import synchronise
-from acpc_server.engine.host import keep_freed_memory
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -178,7 +176,6 @@ def load_model(device: str) -> FrozenWorldModel:
 
 def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
-    keep_freed_memory()
     engine = DeviceClient(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
     model = load_model(device)

@@ -5,12 +5,15 @@ Run by hand when a perturbation changes: python examples/perturbation_gallery.py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from acpc.contract import Perturbation, parse_grid
-from acpc_server.preview_command import drawn, sheet
-from PIL import Image, ImageDraw
+import torch
+from acpc.contract import Perturbation, VisualChange, parse_grid
+from acpc_server.numerics import to_model_input, to_pixels
+from acpc_server.perturb import perturb_frames
+from PIL import Image, ImageDraw, ImageFont
 
 TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
 EVERYDAY = TARGET.with_name("everyday.png")
@@ -44,6 +47,9 @@ GRIDS = (
 HISTORY = "stutter:0.2,0.6,1"
 DRAW = 11
 COLUMNS = 3
+GAP, CAPTION = 6, 17
+INK = (40, 40, 40)
+Row = list[tuple[str, Image.Image]]
 
 
 def scene(side: int) -> np.ndarray:
@@ -85,7 +91,48 @@ def scene(side: int) -> np.ndarray:
 
 def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
     """The frame as the model sees it under a perturbation, back in grey levels."""
-    _, [(_, picture)] = drawn(frame[None], [shift], min(frame.shape[:2]), 0, DRAW)
+    _, [(_, picture)] = drawn(frame[None], [shift], min(frame.shape[:2]), DRAW)
+    return picture
+
+
+def drawn(
+    frames: np.ndarray, shifts: Sequence[VisualChange], image_size: int, draw: int = 0
+) -> list[Row]:
+    """Draws frames, uint8 (n, height, width, 3), as they are, then under each change."""
+    history = to_model_input(torch.from_numpy(frames.copy()), image_size)
+    rows = [_row("the frames" if len(frames) > 1 else "the frame", history)]
+    for change in shifts:
+        view = perturb_frames(history, change, seed=0, anchor=0, draw=draw)
+        rows.append(_row(str(change), view))
+    return rows
+
+
+def _row(caption: str, view: torch.Tensor) -> Row:
+    pictures = [Image.fromarray(frame) for frame in to_pixels(view).numpy()]
+    return [(caption if not place else "", picture) for place, picture in enumerate(pictures)]
+
+
+def sheet(rows: Sequence[Row], columns: int = 1) -> Image.Image:
+    """Draws rows of pictures of one size below their captions, in so many columns of rows.
+
+    A caption that does not fit is cut.
+    """
+    font = ImageFont.load_default(10)
+    width, height = rows[0][0][1].size
+    per_column = -(-len(rows) // columns)
+    cell, line = width + GAP, height + CAPTION + GAP
+    block = max(map(len, rows)) * cell + 2 * GAP
+    picture = Image.new("RGB", (columns * block, per_column * line + GAP), "white")
+    pen = ImageDraw.Draw(picture)
+    for index, row in enumerate(rows):
+        x, y = index // per_column * block + GAP, index % per_column * line + GAP
+        for place, (caption, image) in enumerate(row):
+            alone = not any(text for text, _ in row[place + 1 :])
+            room = (len(row) - place) * cell if alone else width
+            while font.getlength(caption) > room:
+                caption = caption[:-1]  # noqa: PLW2901
+            picture.paste(image, (x + place * cell, y + CAPTION))
+            pen.text((x + place * cell, y + 2), caption, fill=INK, font=font)
     return picture
 
 
@@ -98,7 +145,7 @@ def main() -> None:
         texts = [str(grid[0]), *(str(shift).partition(":")[2] for shift in grid[1:])]
         rows.append([(text, seen(frame, shift)) for text, shift in zip(texts, grid, strict=True)])
     moving = np.stack([np.roll(frame, 12 * time, axis=1) for time in range(3)])
-    rows += drawn(moving, parse_grid(HISTORY), SIDE, 0)[1:]
+    rows += drawn(moving, parse_grid(HISTORY), SIDE)[1:]
     save(sheet(rows, COLUMNS), TARGET)
     changes = [clean, *((str(shift), seen(frame, shift)) for shift in parse_grid("everyday"))]
     save(sheet([changes[:3], changes[3:6], changes[6:]]), EVERYDAY)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,11 @@ import numpy as np
 import torch
 from acpc_server.models import JepaModel
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
-from factors import COLOURS, varied
 from model import HISTORY, build, save
 from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
-from world import FRAMESKIP, PLAIN, render, simulate
+from world import FRAMESKIP, render, simulate
 
 EPISODES, PROBE_EPISODES, BLOCKS = 500, 120, 24
 STEPS, BATCH = 600, 64
@@ -43,22 +41,16 @@ class Recipe:
     Attributes:
         sigreg_weight: Weight of the anti-collapse term; 0 lets the latents collapse.
         sigma_max: Largest std of the Gaussian pixel noise in training, in [0, 1] pixel units.
-        factors: Factors of variation that every frame shows anew, each at a level of its own.
-            Levels grow over the first half of training: the agent has to be seen first.
-        steps: Of the optimiser.
     """
 
     sigreg_weight: float
     sigma_max: float
-    factors: tuple[str, ...] = ()
-    steps: int = STEPS
 
 
 RECIPES = {
     "two-room-base": Recipe(sigreg_weight=0.025, sigma_max=0.0),
     "two-room-augmented": Recipe(sigreg_weight=0.025, sigma_max=0.16),
     "two-room-collapsed": Recipe(sigreg_weight=0.0, sigma_max=0.16),
-    "two-room-coloured": Recipe(sigreg_weight=0.15, sigma_max=0.0, factors=COLOURS, steps=1200),
 }
 SWEEP_LEVELS = (0.0, 0.02, 0.04, 0.08, 0.16)
 SWEEP_RUNS = (0, 1)
@@ -78,22 +70,14 @@ class Windows:
         self.actions = (log.actions - rows.mean(axis=0)) / rows.std(axis=0, ddof=1)
         self.rng = np.random.default_rng(seed)
 
-    def draw(
-        self, count: int, factors: Sequence[str] = (), highest: float = 1.0
-    ) -> tuple[Tensor, Tensor]:
-        """Normalised frames (count, 4, 3, 32, 32) and action blocks (count, 3, 10).
-
-        Looks differ from frame to frame: one look a window would be worth predicting.
-        """
+    def draw(self, count: int) -> tuple[Tensor, Tensor]:
+        """Normalised frames (count, 4, 3, 32, 32) and action blocks (count, 3, 10)."""
         episodes, length = self.positions.shape[:2]
         episode = self.rng.integers(episodes, size=(count, 1))
         start = self.rng.integers(length - HISTORY * FRAMESKIP, size=(count, 1))
         frame_rows = start + FRAMESKIP * np.arange(HISTORY + 1)
         action_rows = start + np.arange(HISTORY * FRAMESKIP)
-        look = PLAIN
-        for factor in factors:
-            look = varied(look, factor, highest * self.rng.random(frame_rows.shape), self.rng)
-        frames = torch.from_numpy(render(self.positions[episode, frame_rows], look))
+        frames = torch.from_numpy(render(self.positions[episode, frame_rows]))
         blocks = torch.from_numpy(self.actions[episode, action_rows]).float()
         size = frames.shape[2]
         return (
@@ -157,8 +141,8 @@ def train(recipe: Recipe, *, seed: int, steps: int, episodes: int, progress: Pro
 
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
     task = progress.add_task("training", total=steps)
-    for done in range(steps):
-        frames, blocks = windows.draw(BATCH, recipe.factors, min(1.0, 2 * done / steps))
+    for _ in range(steps):
+        frames, blocks = windows.draw(BATCH)
         if recipe.sigma_max > 0:
             frames = add_noise(frames, recipe.sigma_max)
         latents = model.encode(frames.flatten(0, 1)).reshape(BATCH, HISTORY + 1, -1)
@@ -239,7 +223,7 @@ def main() -> None:
     parser.add_argument("--sweep", action="store_true", help="train the sweep, stored as float16")
     parser.add_argument("--only", help="train this checkpoint alone")
     parser.add_argument("--seed", type=int, default=0, help="of the demo's, default: %(default)s")
-    parser.add_argument("--steps", type=int, help="default: 600 or, coloured, 1200")
+    parser.add_argument("--steps", type=int, default=STEPS, help="default: %(default)s")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="default: %(default)s")
     parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     args = parser.parse_args()
@@ -259,7 +243,7 @@ def main() -> None:
             model = train(
                 job.recipe,
                 seed=job.seed,
-                steps=args.steps or job.recipe.steps,
+                steps=args.steps,
                 episodes=args.episodes,
                 progress=progress,
             )

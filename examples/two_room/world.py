@@ -116,62 +116,16 @@ def simulate(episodes: int, blocks: int, seed: int) -> Episodes:
     return Episodes(positions=positions, actions=actions)
 
 
-@dataclass(frozen=True)
-class Appearance:
-    """What the world looks like; states and actions do not depend on it.
-
-    Every field may have the leading axes of the positions that are drawn, (...), or none.
-
-    Attributes:
-        agent: (..., 3) how much the agent's centre takes from red, green and blue.
-        size: (...) std of the agent's blob.
-        floor: (..., 3) colour of the floor.
-        wall: (..., 3) colour of the wall.
-        half_wall: (...) half the thickness that the wall is drawn with.
-        pattern: (..., 32, 32) taken from all channels of the floor.
-        light: (..., 32, 32) what all pixels are multiplied with.
-    """
-
-    agent: Floats
-    size: Floats
-    floor: Floats
-    wall: Floats
-    half_wall: Floats
-    pattern: Floats
-    light: Floats
-
-
-PLAIN = Appearance(
-    agent=BLOB_CONTRAST * np.array([0.0, 1.0, 1.0]),  # green and blue only
-    size=np.array(BLOB_STD),
-    floor=np.full(3, BACKGROUND),
-    wall=np.full(3, WALL_SHADE),
-    half_wall=np.array((WALL_RIGHT - WALL_LEFT) / 2),
-    pattern=np.zeros((IMAGE_SIZE, IMAGE_SIZE)),
-    light=np.ones((IMAGE_SIZE, IMAGE_SIZE)),
-)
-
-
-def render(positions: Floats, look: Appearance = PLAIN) -> NDArray[np.uint8]:
-    """Draw one frame per position.
-
-    Args:
-        positions: (..., 2) agent positions.
-        look: What the world looks like.
-
-    Returns:
-        (..., 32, 32, 3) RGB frames.
-    """
+def render(positions: Floats) -> NDArray[np.uint8]:
+    """Draw one frame (..., 32, 32, 3), RGB, per position (..., 2)."""
     centres = (np.arange(IMAGE_SIZE) + 0.5) / IMAGE_SIZE
-    spread = 2 * look.size[..., None] ** 2
+    spread = 2 * BLOB_STD**2
     across = np.exp(-((centres - positions[..., 0, None]) ** 2) / spread)
     down = np.exp(-((centres - positions[..., 1, None]) ** 2) / spread)
     blob = down[..., :, None] * across[..., None, :]  # (..., 32, 32)
-
-    covered = _covered(look.half_wall)[..., None]
-    floor = look.floor[..., None, None, :] - look.pattern[..., None]
-    rooms = floor + (look.wall[..., None, None, :] - floor) * covered
-    frames = look.light[..., None] * (rooms - look.agent[..., None, None, :] * blob[..., None])
+    rooms = BACKGROUND + (WALL_SHADE - BACKGROUND) * _wall()[..., None]
+    agent = BLOB_CONTRAST * np.array([0.0, 1.0, 1.0])  # green and blue only
+    frames = rooms - agent * blob[..., None]
     return np.rint(255.0 * np.clip(frames, 0.0, 1.0)).astype(np.uint8)
 
 
@@ -192,13 +146,13 @@ def _waypoint(position: Floats, goal: Floats) -> Floats:
     return np.where(crossing[:, None], doorstep, goal)
 
 
-def _covered(half_wall: Floats) -> Floats:
-    """Share (..., 32, 32) of each pixel that is wall, by a grid of points in it."""
+def _wall() -> Floats:
+    """Share (32, 32) of each pixel that is wall, by a grid of points in it."""
     fine = (np.arange(IMAGE_SIZE * _SUBPIXELS) + 0.5) / (IMAGE_SIZE * _SUBPIXELS)
 
     def shares(inside: NDArray[np.bool_]) -> Floats:
-        return inside.reshape(*inside.shape[:-1], IMAGE_SIZE, _SUBPIXELS).mean(axis=-1)
+        return inside.reshape(IMAGE_SIZE, _SUBPIXELS).mean(axis=-1)
 
-    columns = shares(np.abs(fine - 0.5) < half_wall[..., None])
+    columns = shares(np.abs(fine - 0.5) < (WALL_RIGHT - WALL_LEFT) / 2)
     rows = shares((fine < DOOR_TOP) | (fine > DOOR_BOTTOM))
-    return rows[:, None] * columns[..., None, :]
+    return rows[:, None] * columns

@@ -7,16 +7,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
 import torch
-from acpc import tracing
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
-from acpc_server.access import AccessControl
 from acpc_server.data import DatasetStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
@@ -30,12 +28,12 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobService
-from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
-from acpc_server.scheduling import AdmissionController, Resource, WorkerPool, memory_short
+from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, start_traces, stop_traces
+from acpc_server.scheduling import AdmissionController, Resource, WorkerPool
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
-from acpc_server.watchdog import DEVICE_FAILED, SELF_TEST_FAILED, Check, Watchdog, threads_short
+from acpc_server.watchdog import DEVICE_FAILED, Watchdog
 
 log = structlog.get_logger("acpc.app")
 SERVICES = (
@@ -49,9 +47,9 @@ SERVICES = (
 # is not.
 LIVENESS = "liveness"
 EVICTED = 1
-# How often the device is asked for a product of known result.
-CANARY_SECONDS = 10.0
 FAILED_DRAIN_SECONDS = 1.0
+# Threads that serve RPCs, and silence after which a stream of plans or pairs is closed.
+RPC_THREADS, IDLE_SECONDS = 64, 60.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
     "WaitOperation": Resource.WAITS,
@@ -66,37 +64,28 @@ TIDY_SECONDS = 3600.0
 class Server:
     """The service of one process.
 
-    Its ``port`` is known after :meth:`start`, -1 where it has sockets alone; its ``metrics_port``
-    is None when it is off.
+    Its ``port`` is known after :meth:`start`; its ``metrics_port`` is None when it is off.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        on_leave: Callable[[int], None] = lambda _: None,
-        *,
-        shares_port: bool = False,
+        self, settings: Settings, on_leave: Callable[[int], None] = lambda _: None
     ) -> None:
         """Build every part; nothing listens yet.
 
-        ``on_leave`` is called with an exit code when this server must stop by itself, and
-        ``shares_port`` lets others of the same user listen on the port too.
+        ``on_leave`` is called with an exit code when this server must stop by itself.
         """
         self._on_leave = on_leave
-        self._shares_port = shares_port
-        self._others_ready = False
         self._settings = settings
         self.port = 0
-        self._socket_names = ExitStack()
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
         self.metrics = Metrics()
-        self.access = AccessControl(options.access_options(settings), self.metrics)
+        self.access = options.access_control(settings, self.metrics)
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
         self._admission = AdmissionController(
-            max_requests=settings.rpc_threads, max_queue=settings.max_queue
+            max_requests=RPC_THREADS, max_queue=settings.max_queue
         )
         self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
@@ -124,7 +113,9 @@ class Server:
         )
         self._probes = rpc.HealthService()
         self._door = self._build(scoring, studies, readers)
-        self._watchdog = self._build_watchdog()
+        self._watchdog = Watchdog(
+            lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
+        )
 
     def _start_engine(self) -> DeviceClient:
         settings = self._settings
@@ -136,46 +127,22 @@ class Server:
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
-            graph_after=settings.graph_pools_after,
-            on_failed=lambda why: self._watchdog.fail(why, DEVICE_FAILED),
+            on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later
         )
-        engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
         return engine
 
-    def _build_watchdog(self) -> Watchdog:
-        settings, owner = self._settings, self._engine.owner
-        looks = {
-            "device": lambda: owner.trouble(CANARY_SECONDS),
-            "threads": threads_short,
-            "memory": lambda: memory_short(options.message_memory(settings)),
-            "jobs": self._jobs.trouble,
-            "door": self._door.trouble,
-        }
-        seconds, longest = settings.self_test_seconds, settings.device_call_seconds
-        checks = [
-            Check(name, look, seconds, SELF_TEST_FAILED, ready_seconds=seconds / 3)
-            for name, look in looks.items()
-        ]
-        hung = Check("device_call", lambda: owner.call, longest, DEVICE_FAILED, each_alone=True)
-        return Watchdog([hung, *checks], self.health, self._fail)
-
-    def _fail(self, exit_code: int) -> None:
+    def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""
         self._jobs.drain()
-        self._on_leave(exit_code)
+        self._on_leave(DEVICE_FAILED)
         self._engine.owner.fail(self.health.sickness)
-
-    def know_others(self, *, ready: bool) -> None:
-        """Note whether another worker behind the port takes calls: a probe may reach either."""
-        self._others_ready = ready
-        self._tell_health()
 
     def _tell_health(self) -> None:
         """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
-        ready = dict.fromkeys(("", *SERVICES), self.health.ready or self._others_ready)
+        ready = dict.fromkeys(("", *SERVICES), self.health.ready)
         self._probes.tell({**ready, LIVENESS: self.health.live})
         self.metrics.ready.set(self.health.ready)
 
@@ -186,10 +153,10 @@ class Server:
         self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
-            WorkerPool(settings.rpc_threads),
+            WorkerPool(RPC_THREADS),
             shared := options.ingress(settings),
             admit=self.access.identify,
-            options=options.channel_options(settings, shares_port=self._shares_port),
+            options=options.channel_options(settings),
         )
         diagnostic = rpc.DiagnosticServicer(
             self._admission,
@@ -200,7 +167,7 @@ class Server:
                 max_frames=settings.max_frames,
                 max_predictions=settings.max_predictions,
             ),
-            settings.plan_idle_seconds,
+            IDLE_SECONDS,
         )
         writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
@@ -228,19 +195,12 @@ class Server:
     def start(self) -> None:
         """Resume jobs, then listen.
 
-        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used, or traces
-        are asked for without the libraries they need.
+        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used.
         """
         settings = self._settings
-        if settings.otlp_endpoint:
-            try:
-                tracing.start(settings.otlp_endpoint, "acpc-server")
-            except tracing.NotInstalled as error:
-                raise FailedPrecondition(f"--otlp-endpoint: {error}") from error
+        start_traces()
         options.warn_of_exposure(settings)
-        self._audit = options.open_audit_file(settings, self.metrics)
-        if settings.examine_device:
-            turn_off_failing(self._engine)
+        turn_off_failing(self._device, self.metrics)
         self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._tell_health)
         self._jobs.start()
@@ -254,16 +214,15 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = options.listen(self._door, settings, self.access, self._socket_names)
+        self.port = options.listen(self._door, settings, self.access)
         self.access.start()
         self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
         log.info(
-            "worker_serving" if self._shares_port else "serving",
+            "serving",
             host=settings.host,
             port=self.port,
-            sockets=settings.listen,
             metrics_port=self.metrics_port,
             device=device_name(self._device),
             version=CODE_VERSION,
@@ -306,15 +265,12 @@ class Server:
         self._watchdog.stop()
         self._jobs.drain()
         self._stopping.set()
-        self._socket_names.close()
         self._door.stop(seconds)
         self._http.stop()
         self.access.stop()
         self._jobs.stop()
         self._engine.close()
-        tracing.stop()
-        if self._audit is not None:
-            self._audit.close()
+        stop_traces()
         log.info("stopped")
 
 

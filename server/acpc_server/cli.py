@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from acpc_server.dev_certificates import dev_certificates
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
@@ -29,20 +28,17 @@ from acpc_server.models import (
     convert_weights,
     load_checkpoint,
 )
-from acpc_server.preview_command import preview_shifts
 from acpc_server.pull_command import pull
 from acpc_server.serve_flags import in_force, problems, with_settings
-from acpc_server.serving import serve_until_stopped, supervise
-from acpc_server.settings import MEBIBYTE, MILLION, read_settings
+from acpc_server.serving import serve_until_stopped
+from acpc_server.settings import MEBIBYTE, read_settings
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(health)
 app.command()(doctor)
 app.command()(hosts)
-app.command("dev-certificates")(dev_certificates)
 app.command("import")(import_run)
 app.command()(pull)
-app.command("preview-shifts")(preview_shifts)
 app.add_typer(keys, name="keys")
 # One line a message, however narrow the terminal or the pipe.
 error_console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -83,8 +79,6 @@ def serve(flags: dict[str, Any], config: Path | None, print_config: bool) -> Non
     if print_config:
         typer.echo("\n".join(in_force(settings, flags, config)))
         raise typer.Exit
-    if settings.devices:
-        supervise(settings)
     serve_until_stopped(settings)
 
 
@@ -93,7 +87,6 @@ def check_checkpoint(
     folder: Annotated[Path, typer.Argument(help="checkpoint folder: config.json and weights")],
     weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
     max_mib: Annotated[int, typer.Option(help="largest weights file to read, MiB")] = 2048,
-    max_parameters_millions: Annotated[int, typer.Option(help="largest network to make")] = 1000,
     conformance: Annotated[
         bool, typer.Option("--conformance", help="also compute with it: does it keep its promises?")
     ] = False,
@@ -110,9 +103,7 @@ def check_checkpoint(
         folder.name,
         weights,
         device=torch.device("cpu"),
-        limits=CheckpointLimits(
-            weights_bytes=max_mib * MEBIBYTE, parameters=max_parameters_millions * MILLION
-        ),
+        limits=CheckpointLimits(weights_bytes=max_mib * MEBIBYTE),
     )
     card = model.card
     table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)

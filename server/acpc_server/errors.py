@@ -80,7 +80,7 @@ def only_one(name: str, candidates: Sequence[str], what: str, field: str) -> str
 class UnknownName(NotFound):
     """Nothing has the name that a caller gave. Who may list the names gets the nearest ones.
 
-    ``known`` lists the server's names, never one tenant's; ``listed_by`` is the command for it.
+    ``known`` lists the server's names; ``listed_by`` is the command for it.
     """
 
     def __init__(

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
 
 import structlog
 
 from acpc_server.access import (
-    KEY_USES,
     AccessControl,
-    AccessOptions,
     TlsFiles,
     is_local,
     read_secret,
@@ -24,23 +19,27 @@ from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import JobOptions, LeaseTerms
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import AuditFile, Metrics
-from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver, claimed, forget
+from acpc_server.observe import Metrics
+from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
-from acpc_server.settings import MEBIBYTE, MILLION, Settings
+from acpc_server.settings import MEBIBYTE, Settings
 
 log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
-# What a server without a port counts as listening on.
-LOOPBACK = "127.0.0.1"
+# Connections open at a time; streams, and calls that wait for jobs.
+CONNECTIONS, STREAMS, WAITS = 8192, 64, 512
+# Messages being received at a time; at least two of them.
+RECEIVING_MIB = 512
+# Anchors of a set, and how long an upload may go without a new shard.
+SET_ANCHORS, UPLOAD_SECONDS = 100_000, 86_400.0
 
 # Files a process opens at most, where the system sets no limit of its own.
 OPEN_FILES = 65_536
 
 
-def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str, int]]:
+def channel_options(settings: Settings) -> list[tuple[str, int]]:
     """Return gRPC's options for connections; the system spreads those of a shared port."""
     message = settings.max_message_mib * MEBIBYTE
     return [
@@ -49,8 +48,8 @@ def channel_options(settings: Settings, *, shares_port: bool) -> list[tuple[str,
         # A compressed message is never inflated: one MiB of it may hold a GiB.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
-        ("grpc.so_reuseport", int(shares_port)),
-        ("grpc.max_allowed_incoming_connections", max_connections(settings)),
+        ("grpc.so_reuseport", int(settings.share_port)),
+        ("grpc.max_allowed_incoming_connections", max_connections()),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),
         # After 30 s gRPC cancels a call that the door has not taken up, which on a busy machine is
@@ -76,26 +75,24 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def max_connections(settings: Settings) -> int:
+def max_connections() -> int:
     """Return the connections open at a time: half of a process's files stay for jobs and probes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return settings.max_connections
-    return min(settings.max_connections, files // 2)
+    return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 2)
 
 
 def ingress(settings: Settings) -> Ingress:
     """Make what every call but a health check shares."""
     total = Quota(
         calls=settings.max_calls,
-        streams=settings.max_streams,
-        waits=settings.max_waits,
+        streams=STREAMS,
+        waits=WAITS,
         uploads=settings.anchor_uploads,
     )
-    slots = max(2, settings.receiving_mib // settings.max_message_mib)
+    slots = max(2, RECEIVING_MIB // settings.max_message_mib)
     return Ingress(
         Receiver(slots, memory=message_memory(settings)),
-        CallerLimits(total, caller_quota(settings)),
+        CallerLimits(total, settings.max_calls_per_caller),
         ReadLimit(settings.message_seconds),
     )
 
@@ -110,62 +107,31 @@ def health_ingress() -> Ingress:
     return Ingress(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
 
 
-def caller_quota(settings: Settings) -> Quota:
-    """Return the quota of a caller to whom the access file gives none."""
-    return Quota(stored_bytes=settings.anchor_tenant_mib * MEBIBYTE)
-
-
-def access_options(settings: Settings) -> AccessOptions:
-    """Collect how callers are identified; FailedPrecondition when anyone could use the server."""
+def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
+    """Identify callers as the settings say; FailedPrecondition when anyone could use the server."""
     tls = None
     if settings.tls_certificate and settings.tls_key:
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-    options = AccessOptions(
-        access_file=settings.access_file,
-        keys_file=settings.keys_file,
-        key_uses=settings.state_dir / KEY_USES,
-        tls=tls,
-        revocations=settings.tls_crl,
-        quota=caller_quota(settings),
-    )
+    access = AccessControl(metrics, keys_file=settings.keys_file, tls=tls)
     require_guarded(
-        settings.host if settings.port >= 0 else LOOPBACK,
-        authenticated=options.authenticated,
+        settings.host,
+        authenticated=access.authenticated,
         encrypted=tls is not None,
         insecure=settings.insecure,
     )
-    return options
+    return access
 
 
-def listen(door: Door, settings: Settings, access: AccessControl, names: ExitStack) -> int:
-    """Listen, and return the port; on the sockets in plain text, which leaves no host.
-
-    ``names`` removes the sockets. Raises FailedPrecondition for an address that cannot be had, and
-    when nobody could call over the sockets.
-    """
-    port = settings.port
-    if port >= 0:
-        address, choose = f"{settings.host}:{port}", "another --port, 0 picks a free one"
-        port = _bind(door, address, choose, access.port_credentials())
-    if settings.listen and access.by_certificate_alone:
-        raise FailedPrecondition(
-            f"--listen {settings.listen[0]}: callers over a Unix socket have no certificate, and "
-            "nothing else would say who they are; add --keys-file, or issuers to --access-file"
-        )
-    for address in settings.listen:
-        path, mode = Path(address.removeprefix("unix:")), int(settings.socket_mode, 8)
-        with claimed(path, mode, settings.socket_group) as name:
-            _bind(door, f"unix:{name}", "another --listen")
-        names.callback(forget, path, path.lstat().st_ino)
-    return port
-
-
-def _bind(door: Door, address: str, choose: str, credentials: Any = None) -> int:  # noqa: ANN401
+def listen(door: Door, settings: Settings, access: AccessControl) -> int:
+    """Listen, and return the port; FailedPrecondition for an address that cannot be had."""
+    socket = settings.host.startswith("unix:")
+    address = settings.host if socket else f"{settings.host}:{settings.port}"
     try:
-        return door.bind(address, credentials)
+        return door.bind(address, access.port_credentials())
     except RuntimeError as error:
+        other = "--host" if socket else "--port, 0 picks a free one"
         raise FailedPrecondition(
-            f"cannot listen on {address} ({error}); choose {choose}"
+            f"cannot listen on {address} ({error}); choose another {other}"
         ) from error
 
 
@@ -176,18 +142,6 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     return lambda: read_secret(path).decode().strip()
 
 
-def open_audit_file(settings: Settings, metrics: Metrics) -> AuditFile | None:
-    """Begin to write the audit log's own file, if any; FailedPrecondition when it cannot be."""
-    path = settings.audit_file
-    try:
-        most = settings.audit_file_mib * MEBIBYTE
-        return AuditFile(path, most, settings.audit_files, metrics) if path else None
-    except OSError as error:
-        raise FailedPrecondition(
-            f"--audit-file: cannot write {path} ({error.strerror}); choose another"
-        ) from error
-
-
 def job_options(settings: Settings, device: str) -> JobOptions:
     """Collect where jobs are recorded, and how they run."""
     return JobOptions(
@@ -195,10 +149,8 @@ def job_options(settings: Settings, device: str) -> JobOptions:
         state_dir=settings.state_dir,
         executor_id=settings.executor_id,
         concurrency=settings.job_concurrency,
-        max_running=settings.max_running_jobs,
         max_queued=settings.max_queued_jobs,
-        max_queued_per_tenant=settings.max_queued_jobs_per_tenant,
-        terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+        terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
         about={"version": CODE_VERSION, "device": device},
     )
@@ -208,7 +160,6 @@ def checkpoint_limits(settings: Settings) -> CheckpointLimits:
     """Limit what the cache of checkpoints loads."""
     return CheckpointLimits(
         weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-        parameters=settings.max_parameters_millions * MILLION,
     )
 
 
@@ -223,19 +174,18 @@ def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
         ) from error
     limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
-        tenant_bytes=settings.anchor_tenant_mib * MEBIBYTE,
         set_bytes=settings.anchor_set_mib * MEBIBYTE,
-        set_anchors=settings.anchor_set_count,
+        set_anchors=SET_ANCHORS,
         uploads=settings.anchor_uploads,
         keep_seconds=settings.anchor_keep_days * 86_400,
-        upload_seconds=settings.anchor_upload_hours * 3600,
+        upload_seconds=UPLOAD_SECONDS,
     )
     return AnchorStore(settings.anchor_folder, limits, metrics)
 
 
 def warn_of_exposure(settings: Settings) -> None:
     """Log what anyone on the network can do, which its owner may have forgotten."""
-    if settings.insecure and settings.port >= 0 and not is_local(settings.host):
+    if settings.insecure and not is_local(settings.host):
         log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
     served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
     if served and settings.metrics_token_file is None:

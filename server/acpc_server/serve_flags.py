@@ -25,11 +25,11 @@ GROUPS = {
     "host": "Addresses",
     "tls_certificate": "Access",
     "device": "Device",
-    "rpc_threads": "Load",
+    "max_message_mib": "Load",
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
     "lame_duck_seconds": "Stopping",
-    "otlp_endpoint": "Telling",
+    "log_level": "Logs",
 }
 
 Config = Annotated[
@@ -78,7 +78,6 @@ def _flags() -> Iterator[inspect.Parameter]:
         group = GROUPS.get(name, group)
         dashed = name.replace("_", "-")
         switch = field.annotation is bool
-        repeated = get_origin(field.annotation) is tuple
         option = typer.Option(
             f"--{dashed}/--no-{dashed}" if switch else f"--{dashed}",
             help=escape(f"{field.description}{_default(field)}"),
@@ -86,15 +85,13 @@ def _flags() -> Iterator[inspect.Parameter]:
             show_default=False,
             rich_help_panel=group,
         )
-        kind: Any = bool | None if switch else (list[str] if repeated else str) | None
+        kind: Any = (bool if switch else str) | None
         annotation = Annotated[kind, option]
         yield inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
 
 
 def _metavar(field: FieldInfo) -> str:
     """Return the placeholder of a flag's value, which pydantic reads like a variable's."""
-    if get_origin(field.annotation) is tuple:
-        return "unix:PATH"
     if get_origin(field.annotation) is not None:
         choices = [choice for choice in get_args(field.annotation) if isinstance(choice, str)]
         return "|".join(choices) or "PATH"
@@ -108,7 +105,7 @@ def _default(field: FieldInfo) -> str:
     usual = field.default
     if isinstance(usual, bool):
         usual = "on" if usual else "off"
-    return "" if usual in (None, "", ()) else f" (default {usual})"
+    return "" if usual in (None, "") else f" (default {usual})"
 
 
 def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) -> Iterator[str]:
@@ -116,7 +113,7 @@ def in_force(settings: Settings, flags: Mapping[str, Any], config: Path | None) 
     file, variables = read_toml(config), {name.upper() for name in os.environ}
     for name, value in settings.model_dump(mode="json").items():
         source = "default"
-        if flags.get(name) not in (None, []):
+        if flags.get(name) is not None:
             source = f"flag --{name.replace('_', '-')}"
         elif f"ACPC_{name.upper()}" in variables:
             source = f"environment ACPC_{name.upper()}"

@@ -1,15 +1,13 @@
-"""Types of settings: folders, files, names of hosts and of Unix sockets."""
+"""Types of settings: folders, files, and names of hosts."""
 
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator
-from pydantic_settings import NoDecode
+from pydantic import AfterValidator
 from sqlalchemy.engine import URL, make_url
 
 from acpc_server.errors import FailedPrecondition
@@ -36,6 +34,10 @@ def _shown(path: Path) -> str:
 
 
 def _host(name: str) -> str:
+    if name.startswith("unix:"):
+        if len(os.fsencode(name.removeprefix("unix:"))) > PATH_BYTES:
+            raise ValueError(f"the path of a socket has at most {PATH_BYTES} bytes")
+        return name
     try:
         name.encode("idna")
     except UnicodeError:
@@ -59,38 +61,6 @@ def sqlite_url(file: Path) -> str:
     return url
 
 
-def _split(value: object) -> object:
-    given = [value] if isinstance(value, str) else value
-    if not isinstance(given, list):
-        return value
-    return [part.strip() for text in given for part in str(text).split(",") if part.strip()]
-
-
-def _socket(address: str) -> str:
-    """The path of ``unix:/path`` or ``unix:///path``."""
-    found = re.fullmatch(r"unix:(?://)?(/[^/].*)", address)
-    if found is None:
-        raise ValueError(
-            f"found {address!r}, wanted unix: and an absolute path, as unix:/run/acpc/acpc.sock; "
-            "--host and --port are for TCP"
-        )
-    if unfit := re.findall(r"[%?#]", found[1]):
-        raise ValueError(f"{found[1]} has a {unfit[0]}, which means something else in an address")
-    size = len(os.fsencode(found[1]))
-    if size > PATH_BYTES:
-        raise ValueError(f"{found[1]} has {size} bytes; a socket's path has {PATH_BYTES}")
-    return os.path.normpath(found[1])
-
-
-def _named_once(value: tuple[str, ...]) -> tuple[str, ...]:
-    sockets = tuple(f"unix:{_socket(address)}" for address in value)
-    if len(set(sockets)) < len(sockets):
-        raise ValueError("a socket is named twice")
-    return sockets
-
-
-# In a variable and in one flag with commas between, in several flags, or as an array of the file.
-Sockets = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), AfterValidator(_named_once)]
 Host = Annotated[str, AfterValidator(_host)]
 Folder = Annotated[Path, AfterValidator(_folder)]
 File = Annotated[Path, AfterValidator(_file)]

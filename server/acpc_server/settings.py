@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +18,9 @@ from pydantic_settings import (
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from acpc_server.setting_types import File, Folder, Host, Sockets, sqlite_url
+from acpc_server.setting_types import File, Folder, Host, sqlite_url
 
 MEBIBYTE = 1024 * 1024
-MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
 CENTURY = 36_500  # days: a date that is further off may be none
 Count = Annotated[int, Field(ge=1)]
@@ -49,15 +47,12 @@ class Settings(BaseSettings):
     """this server's name among those that share a job record; default is a name kept in the
     state folder"""
     host: Host = "127.0.0.1"
-    """address gRPC listens on"""
-    port: int = Field(50051, ge=-1, le=65535)
-    """port gRPC listens on; 0 picks one, -1 leaves it to the sockets of --listen"""
-    listen: Sockets = Field((), validate_default=True)
-    """Unix socket gRPC listens on besides, as unix:/run/acpc/acpc.sock; may be given again"""
-    socket_mode: str = Field("660", pattern="^0?[0-7]{3}$")
-    """who may open these sockets, as chmod takes it"""
-    socket_group: str = ""
-    """group of these sockets; default is that of the server's process"""
+    """address gRPC listens on, or a Unix socket, as unix:/run/acpc/acpc.sock, without a port"""
+    port: int = Field(50051, ge=0, le=65535)
+    """port gRPC listens on; 0 picks one"""
+    share_port: bool = False
+    """let other servers of this user, as one for each device, listen on the port too; all need
+    the same --jobs-url and --anchor-dir"""
     metrics_host: Host = "127.0.0.1"
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
@@ -70,10 +65,6 @@ class Settings(BaseSettings):
     """PEM private key"""
     tls_client_ca: File | None = Field(None, validate_default=True)
     """PEM authorities of client certificates; every client then needs one"""
-    tls_crl: File | None = Field(None, validate_default=True)
-    """PEM revocation lists of the authorities of --tls-client-ca"""
-    access_file: File | None = None
-    """YAML file of tenants, callers, token issuers and quotas"""
     keys_file: Path | None = None
     """file of API keys, made by acpc-server keys create"""
     insecure: bool = False
@@ -82,53 +73,29 @@ class Settings(BaseSettings):
     """tell callers with the role read the API's schema"""
     device: str = "auto"
     """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
-    devices: str = ""
-    """several devices, as cuda:0,cuda:1: a worker process each behind one port; instead of
-    --device"""
-    examine_device: bool = True
-    """try every numeric mode of the device at the start, and turn off one that fails"""
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
-    self_test_seconds: Positive = 30.0
-    """time the server may be short of memory or threads, or a part of it dead, before it exits,
-    seconds"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
-    rpc_threads: int = Field(64, ge=4, le=1024)
-    """threads that serve RPCs"""
     max_message_mib: int = Field(64, ge=1, le=1024)
     """largest message, MiB"""
     message_seconds: Positive = 10.0
     """time a message may take to arrive, seconds"""
-    receiving_mib: Count = 512
-    """messages being received at a time, MiB; at least two of them"""
-    max_connections: int = Field(8192, ge=16)
-    """connections open at a time, and at most half of the files the process may open; further
-    ones are closed"""
     max_calls: int = Field(1024, ge=8)
     """calls under way at a time, waiting ones too"""
-    max_streams: Count = 64
-    """streams open at a time"""
-    max_waits: Count = 512
-    """calls that may wait for jobs at a time"""
+    max_calls_per_caller: int = Field(0, ge=0)
+    """those of one caller; 0: as many as leave the others their share"""
     max_queue: Count = 256
     """interactive chunks that may wait for the device; more are rejected"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
     """cached latents of recent frames, MiB; 0 keeps none"""
-    max_latents_mib: Count = 1024
-    """latents that a request may hold, MiB"""
-    graph_pools_after: int = Field(0, ge=0)
-    """candidate pools of one shape after which an accelerator captures their rollout as a
-    graph; 0 never"""
     max_frames: Count = 1536
     """frames one interactive request may have encoded, views included"""
     max_predictions: Count = 2**21
     """predicted steps one candidate pool or paired CEM run may take"""
-    plan_idle_seconds: Positive = 60.0
-    """idle time after which a Plan stream is closed, seconds"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first"""
     preload: str = ""
@@ -136,53 +103,30 @@ class Settings(BaseSettings):
     first calls wait for no file"""
     max_checkpoint_mib: Count = 2048
     """largest weights file the server reads, MiB"""
-    max_parameters_millions: Count = 1000
-    """largest network the server makes, millions of parameters"""
     job_concurrency: int = Field(1, ge=1, le=64)
-    """checkpoint jobs of one tenant run at a time"""
-    max_running_jobs: int = Field(8, ge=1, le=32)
-    """checkpoint jobs of all authenticated tenants run at a time"""
+    """jobs run at a time"""
     max_queued_jobs: Count = 10_000
     """jobs that may wait in the job record; more are rejected"""
-    max_queued_jobs_per_tenant: Count = 2_000
-    """those of one authenticated tenant"""
-    job_heartbeat_seconds: Positive = 5.0
-    """time between two heartbeats on a shared job record, seconds"""
-    job_lease_seconds: float = Field(20.0, gt=0, le=86_400, validate_default=True)
+    job_lease_seconds: float = Field(20.0, gt=0, le=86_400)
     """time without a heartbeat after which another server takes over this one's jobs, seconds;
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
     """time a finished job is kept, days; 0 keeps all"""
-    anchor_dir: Path | None = None
+    anchor_dir: Path | None = Field(None, validate_default=True)
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
-    anchor_tenant_mib: int = Field(0, ge=0)
-    """bytes of one tenant's anchor sets and uploads, MiB; 0 is no quota"""
     anchor_set_mib: Count = 32_768
     """bytes of one anchor set on disk, MiB"""
-    anchor_set_count: Count = 100_000
-    """anchors one anchor set may have"""
     anchor_uploads: int = Field(8, ge=1, le=256)
     """uploads of anchors the server takes at a time"""
     anchor_keep_days: float = Field(90.0, ge=0, le=CENTURY)
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
-    anchor_upload_hours: Positive = 24.0
-    """an upload without a new shard for this long is dropped, hours"""
     lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
     """seconds to accept calls after health turns NOT_SERVING; longer than load balancers take to
     notice"""
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """time open calls get to finish when the server stops, seconds"""
-    otlp_endpoint: str = ""
-    """OpenTelemetry collector that traces are sent to over gRPC, host:port or a URL; needs the
-    extra tracing"""
-    audit_file: Path | None = None
-    """file that gets the audit lines as well, as JSON; default is none"""
-    audit_file_mib: Count = 100
-    """size at which that file is renamed and a new one begun, MiB"""
-    audit_files: Count = 10
-    """renamed ones that are kept"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged"""
     log_format: Literal["json", "console"] = "json"
@@ -208,13 +152,6 @@ class Settings(BaseSettings):
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
 
-    @field_validator("listen")
-    @classmethod
-    def _listen(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if not value and info.data.get("port") == -1:
-            raise ValueError("without a port there must be a socket: unix:/run/acpc/acpc.sock")
-        return value
-
     @field_validator("device")
     @classmethod
     def _device(cls, value: str) -> str:
@@ -223,22 +160,6 @@ class Settings(BaseSettings):
         if kind not in ("auto", "cpu", *ACCELERATORS) or (colon and not numbered):
             raise ValueError("use cpu, auto, cuda, cuda:1, xpu or mps")
         return value
-
-    @field_validator("devices")
-    @classmethod
-    def _devices(cls, value: str, info: ValidationInfo) -> str:
-        names = [name.strip() for name in value.split(",")] if value else []
-        if names and info.data.get("device", "auto") != "auto":
-            raise ValueError("give --device or --devices, not both")
-        if value and info.data.get("listen"):
-            raise ValueError("workers share a port, not a socket: leave --listen out")
-        for name in names:
-            kind, _, nth = name.partition(":")
-            if name != "cpu" and not (kind in ACCELERATORS and re.fullmatch("0|[1-9][0-9]*", nth)):
-                raise ValueError(f"found {name!r}, wanted cpu or cuda:N, with commas between")
-        if twice := [name for name in names if name != "cpu" and names.count(name) > 1]:
-            raise ValueError(f"{twice[0]} is named twice; a device has one worker")
-        return ",".join(names)
 
     @field_validator("jobs_url")
     @classmethod
@@ -253,12 +174,18 @@ class Settings(BaseSettings):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
         return value
 
-    @field_validator("job_lease_seconds")
+    @field_validator("share_port")
     @classmethod
-    def _lease(cls, value: float, info: ValidationInfo) -> float:
-        heartbeat = info.data.get("job_heartbeat_seconds", 0.0)
-        if value < 2 * heartbeat:
-            raise ValueError(f"must be at least two heartbeats, {2 * heartbeat:g} s")
+    def _share_port(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and not info.data.get("jobs_url", "other"):
+            raise ValueError("give all one --jobs-url, or jobs are not found")
+        return value
+
+    @field_validator("anchor_dir")
+    @classmethod
+    def _anchor_dir(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is None and info.data.get("share_port"):
+            raise ValueError("give all that share the port one, or anchor sets are not found")
         return value
 
     @field_validator("tls_key")
@@ -270,21 +197,11 @@ class Settings(BaseSettings):
             raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
         return value
 
-    @field_validator("tls_client_ca", "tls_crl")
+    @field_validator("tls_client_ca")
     @classmethod
-    def _tls_more(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        needs, why = {
-            "tls_client_ca": (
-                "tls_certificate",
-                "client certificates need TLS: --tls-certificate and --tls-key",
-            ),
-            "tls_crl": (
-                "tls_client_ca",
-                "a revocation list is of client certificates: give --tls-client-ca",
-            ),
-        }[str(info.field_name)]
-        if value is not None and info.data.get(needs, value) is None:
-            raise ValueError(why)
+    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("tls_certificate", value) is None:
+            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
         return value
 
     @property
@@ -310,7 +227,7 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     Raises pydantic.ValidationError: A value, or an unknown key of the file;
     tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
-    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    given = {name: value for name, value in flags.items() if value is not None}
     if file is None:
         return Settings(**given)
 

@@ -253,7 +253,6 @@ def test_a_key_that_everyone_can_read_is_told(
         ({"retry": 3}, "retry"), ({"tls": True}, "tls"), ({"tls": Tls(5)}, "tls.ca_file"),
         ({"tls": Tls(server_name=5)}, "tls.server_name"), ({"token": b"secret"}, "token"),
         ({"token": lambda: None}, "token"), ({"on_away": "log"}, "on_away"),
-        ({"otlp_endpoint": 4317}, "otlp_endpoint"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", [AcpcClient, AsyncAcpcClient])

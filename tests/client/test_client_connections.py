@@ -1,11 +1,8 @@
 """How many connections a client has: one, and more while many calls are under way."""
 
-import platform
-import sys
 from collections import Counter
 
 import numpy as np
-import processes
 import pytest
 from acpc.contract import GaussianBlur
 from acpc_client.calls import Method
@@ -18,22 +15,6 @@ from client_counterparty import Counterparty, serve
 
 MAX_CONNECTIONS = 8
 BLUR = GaussianBlur(15)
-PAGES = 110
-# Pages that the system maps anew for a message of three frames of 224 pixels.
-SERIALISED = f"""
-import resource
-from acpc.v1 import diagnostic_service_pb2 as pb
-from acpc_client import AcpcClient
-
-message = pb.CertifyPoolRequest()
-message.history.data = bytes({PAGES * 4096})
-with AcpcClient("localhost:1"):
-    message.SerializeToString()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(50):
-        message.SerializeToString()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) / 50)
-"""
 
 
 def connections() -> tuple[Connections, list[object]]:
@@ -132,9 +113,3 @@ def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_targe
                 assert newer.checkpoints.get("lewm")
         finally:
             server.stop(None).wait()
-
-
-@pytest.mark.process
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
-def test_messages_with_frames_reuse_memory() -> None:
-    assert float(processes.run([sys.executable, "-c", SERIALISED]).stdout) < PAGES / 10

@@ -179,7 +179,7 @@ def test_a_client_is_imported_without_the_records_of_its_calls() -> None:
 REPORT = [
     "LabelNames", "Measurement", "Picture", "Preview", "ReportData", "claims",
     "export_figures", "failing", "from_files", "from_operations", "from_scores", "from_sweep",
-    "picture", "render", "with_certified", "with_pictures", "write_report",
+    "picture", "render", "with_pictures", "write_report",
 ]  # fmt: skip
 
 

@@ -8,19 +8,18 @@ import wire
 from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
 from acpc_client.transport.channel import Tls
-from acpc_server.cli import app
+from credentials import Authority
 from served_world import ServedWorld
 from server_process import ServerProcess
-from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command makes for this host."""
-    folder = tmp_path_factory.mktemp("tls")
-    made = CliRunner().invoke(app, ["dev-certificates", str(folder), "--name", "gpu-host"])
-    assert made.exit_code == 0, made.output
+    """Those of a server, and of the authority that has issued them."""
+    folder, authority = tmp_path_factory.mktemp("tls"), Authority()
+    (folder / "ca.pem").write_bytes(authority.pem)
+    authority.issue("localhost", dns=("gpu-host",)).write(folder, "server")
     return folder
 
 
@@ -60,18 +59,3 @@ def test_unusable_files_stop_the_start(
     with pytest.raises(RuntimeError, match=r"absent\.pem"):
         server.start()
     assert server.wait() != 0
-
-
-def test_certificates_of_the_command_are_made_once_and_keys_are_their_owners(
-    certificates: Path,
-) -> None:
-    assert {path.name for path in certificates.iterdir() if path.is_file()} == {
-        *("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
-    }
-    modes = {path.name: path.stat().st_mode & 0o077 for path in certificates.glob("*.key")}
-    assert modes == {"server.key": 0, "client.key": 0}
-    again = CliRunner().invoke(app, ["dev-certificates", str(certificates)])
-    assert "name another folder" in str(again.exception)
-    wrong = CliRunner().invoke(app, ["dev-certificates", str(certificates / "x"), "--name", "ä"])
-    assert "is no name of a host" in str(wrong.exception)
-    assert not (certificates / "x").exists()

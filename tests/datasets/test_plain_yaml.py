@@ -8,7 +8,6 @@ from acpc.contract import FailedPrecondition
 from acpc.datasets import parse_task, plain_yaml
 from acpc_lab.sweeps import SweepFileError
 from acpc_lab.sweeps.reading import read_document
-from acpc_server.access.access_file import read_access_file
 
 ODD = {
     "digits": "1" * 5000,
@@ -38,8 +37,6 @@ def test_no_reader_raises_what_is_not_its_own(name: str, tmp_path: Path) -> None
         plain_yaml(text)
     with pytest.raises(FailedPrecondition, match="not valid YAML"):
         parse_task("t", text.encode())
-    with pytest.raises(FailedPrecondition, match="not YAML"):
-        read_access_file(file)
     with pytest.raises(SweepFileError):
         read_document(file)
 

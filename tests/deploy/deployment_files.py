@@ -6,11 +6,10 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import yaml
-from acpc_server.observe import Metrics, WorkerSeries
+from acpc_server.observe import Metrics
 from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
 from prometheus_client.parser import text_string_to_metric_families
@@ -18,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 GUIDE = {page.name: page.read_text() for page in sorted((ROOT / "docs/operate").glob("*.md"))}
-OVERRIDES = tuple(DEPLOY / f"compose.{name}.yml" for name in ("gpu", "access", "socket", "traces"))
+OVERRIDES = tuple(DEPLOY / f"compose.{name}.yml" for name in ("gpu", "access", "traces", "devices"))
 COMPOSE = (ROOT / "docker-compose.yml", *OVERRIDES)
 # Compose's mark of a list that replaces the one of the file before.
 yaml.SafeLoader.add_constructor("!override", lambda loader, node: loader.construct_sequence(node))
@@ -71,8 +70,6 @@ def exported() -> dict[str, frozenset[str]]:
         if isinstance(metric, MetricWrapperBase) and metric._labelnames:
             metric.labels(*metric._labelnames)
     metrics.set_build(version="1", torch="2", device="cpu")
-    worker = SimpleNamespace(name="cuda:0", ready=True, starts=1, metrics_port=None)
-    metrics.registry.register(WorkerSeries([worker]))
     text = generate_latest(metrics.registry).decode()
     samples: dict[str, frozenset[str]] = {}
     for family in text_string_to_metric_families(text):

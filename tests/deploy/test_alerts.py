@@ -38,14 +38,13 @@ pytestmark = [
 ]
 
 OWN = ROOT / "examples" / "bring_your_own"
-# Causes that take longer than a test has: hours in a queue, or a supervisor that starts a server
-# again and again, a day of planning. deploy/prometheus/rules_test.yml has them.
+# Causes that take longer than a test has: hours in a queue, a server that is started again and
+# again, a day of planning. deploy/prometheus/rules_test.yml has them.
 UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcEncoderShift"),
-    *("AcpcFastPathEnded", "AcpcWorkerDown"),
 }
-# Series that begin with what does not happen here: compiled code, a device that errs, workers.
-RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off|worker_)")
+# Series that begin with what does not happen here: compiled code, a device that errs.
+RARE = re.compile(r"acpc_(jobs_queued|graphs_rejected|not_finite|numeric_mode_off)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"
@@ -79,9 +78,7 @@ class Site:
         self._folder, self._authority = folder, Authority()
         self.certify(days=10)
         keys = folder / "keys.json"
-        self._key = create_key(
-            keys, principal="lab", roles=frozenset(Role), tenant="", expires=None
-        )
+        self._key = create_key(keys, "lab", Role.ADMIN)
         path = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
         self.metrics_port = free_port()
         self._flags = {

@@ -1,12 +1,10 @@
 """The Kubernetes manifests are valid and agree with the server."""
 
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from acpc_server.access.access_file import read_access_file
 from acpc_server.settings import Settings
 from deployment_files import DEPLOY, exported, read_yaml, selectors
 
@@ -99,17 +97,6 @@ def test_the_certificate_is_the_one_that_cert_manager_makes() -> None:
         # The kubelet adds the group of fsGroup; a key that others can read is rejected.
         assert volume["secret"]["defaultMode"] == 0o400
     assert POD["spec"]["securityContext"]["fsGroup"] == 10001
-
-
-def test_the_access_file_can_be_read_and_names_the_example_caller(tmp_path: Path) -> None:
-    volume, name = mounted("ACPC_ACCESS_FILE")
-    config = BY_KIND["ConfigMap"]
-    assert volume["configMap"]["name"] == config["metadata"]["name"]
-    path = tmp_path / name
-    path.write_text(config["data"][name])
-    named = {match for entry in read_access_file(path).principals for match in entry.spiffe}
-    caller = read_yaml(CERTIFICATES / "caller.yaml")
-    assert set(caller["spec"]["uris"]) <= named
 
 
 def test_a_pod_has_time_to_drain() -> None:

@@ -20,8 +20,7 @@ from deployment_files import (
     table,
 )
 
-# Of these, only series of a server with several devices have a worker.
-SCRAPED = {"job", "instance", "worker"}
+SCRAPED = {"job", "instance"}
 # Series Prometheus makes itself.
 BUILT_IN = {"up": SCRAPED, "ALERTS": {"alertname", "alertstate", "severity", "job"}}
 VALUES = {

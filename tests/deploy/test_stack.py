@@ -13,7 +13,9 @@ from deployment_files import COMPOSE, DEPLOY, ROOT, read_yaml
 STACK = read_yaml(COMPOSE[0])
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
 NAMED = pytest.mark.parametrize("name", SERVICES)
-UNIT = (DEPLOY / "systemd" / "acpc-server.service").read_text()
+UNIT, TEMPLATE = (
+    (DEPLOY / "systemd" / f"acpc-server{name}.service").read_text() for name in ("", "@")
+)
 
 
 def _default(field: str) -> Any:  # noqa: ANN401 - of whichever type the setting is
@@ -23,13 +25,14 @@ def _default(field: str) -> Any:  # noqa: ANN401 - of whichever type the setting
 @pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
 def test_every_variable_of_the_server_is_a_setting(path: Path) -> None:
     environment = read_yaml(path)["services"]["server"]["environment"]
-    names = {name.removeprefix("ACPC_").lower() for name in environment}
-    assert all(name.startswith("ACPC_") for name in environment)
+    assert all(name.startswith(("ACPC_", "OTEL_")) for name in environment)
+    names = {name.removeprefix("ACPC_").lower() for name in environment if name[0] == "A"}
     assert names <= set(Settings.model_fields)
 
 
-def test_every_variable_of_the_unit_is_a_setting() -> None:
-    names = set(re.findall(r"ACPC_(\w+)", UNIT))
+@pytest.mark.parametrize("unit", [UNIT, TEMPLATE], ids=["one", "instance"])
+def test_every_variable_of_a_unit_is_a_setting(unit: str) -> None:
+    names = set(re.findall(r"ACPC_(\w+)", unit))
     assert {name.lower() for name in names} <= set(Settings.model_fields)
     required = {name for name, field in Settings.model_fields.items() if field.is_required()}
     assert {name.upper() for name in required} <= names
@@ -103,7 +106,7 @@ def test_the_server_may_drain_before_it_is_killed() -> None:
 
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze")
-@pytest.mark.parametrize("name", ["acpc-server", "acpc-watch"])
+@pytest.mark.parametrize("name", ["acpc-server", "acpc-server@", "acpc-watch"])
 def test_a_unit_leaves_a_service_few_rights(name: str) -> None:
     """Of the exposure that systemd finds, 0 to 10, at most 2; 9 is a service without limits."""
     unit = DEPLOY / "systemd" / f"{name}.service"
@@ -162,6 +165,30 @@ def test_the_gpu_file_adds_a_gpu_to_the_same_server() -> None:
     (device,) = override["server"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
     assert override["server"]["environment"] == {"ACPC_DEVICE": "cuda"}
+
+
+def test_instances_of_the_unit_share_what_servers_behind_one_port_must() -> None:
+    own = {name for name, value in re.findall(r"=ACPC_(\w+)=(.*)", TEMPLATE) if "%i" in value}
+    shared = {name for name, value in re.findall(r"=ACPC_(\w+)=(.*)", TEMPLATE)} - own
+    assert own == {"DEVICE", "METRICS_PORT", "STATE_DIR"}
+    assert {"SHARE_PORT", "JOBS_URL", "ANCHOR_DIR"} <= shared
+    assert "\nUser=" in TEMPLATE, "the system shares a port among one user's servers alone"
+
+
+def test_the_servers_of_two_devices_share_a_port_and_a_job_record() -> None:
+    services = read_yaml(DEPLOY / "compose.devices.yml")["services"]
+    first, second = services["server"], services["server-2"]
+    for name in ("ACPC_SHARE_PORT", "ACPC_JOBS_URL", "ACPC_ANCHOR_DIR"):
+        assert first["environment"][name] == second["environment"][name]
+    assert first["network_mode"] == second["network_mode"] == "service:port"
+    base = SERVICES["server"]
+    assert first["environment"]["ACPC_JOBS_URL"] == base["environment"]["ACPC_JOBS_URL"]
+    for key in ("image", "volumes", "read_only", "tmpfs", "cap_drop", "stop_grace_period"):
+        assert second[key] == base[key]
+    inside = {port.rsplit(":", 1)[1] for port in services["port"]["ports"]}
+    assert second["environment"]["ACPC_METRICS_PORT"] in inside
+    names = {name.removeprefix("ACPC_").lower() for name in second["environment"]}
+    assert names <= set(Settings.model_fields)
 
 
 def test_with_access_the_demo_does_not_start() -> None:

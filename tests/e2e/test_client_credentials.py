@@ -66,9 +66,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     authority = Authority()
     (folder / "ca.pem").write_bytes(authority.pem)
     certificate, key_file = authority.issue("localhost").write(folder, "server")
-    key = create_key(
-        folder / "keys.json", principal="ci", tenant="lab", roles=frozenset(Role), expires=None
-    )
+    key = create_key(folder / "keys.json", "ci", Role.COMPUTE)
     token_file = folder / "token"
     token_file.write_text(f"{key}\n")
     world = write_job_world(folder / "world")

@@ -26,7 +26,6 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_client.sync.client import AcpcClient
 from acpc_command import acpc_command
-from acpc_lab.factors import certified_shares, certified_study
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from anchor_wire import anchor_arrays
@@ -129,29 +128,6 @@ def test_a_picture_of_a_group_is_its_frames(
     for picture in client.preview_anchors(job, [0, 7], draw=2):
         np.testing.assert_array_equal(picture.perturbed, views[picture.anchor, 2])
         np.testing.assert_array_equal(picture.clean, anchors.frames[picture.anchor, :HISTORY])
-
-
-def test_certified_shares_are_a_job_and_the_same_bytes_anywhere(
-    job_world: JobWorld, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays,
-    views: np.ndarray,
-) -> None:  # fmt: skip
-    study = certified_study(stored, candidates=8, seed=2)
-
-    def jobs() -> int:
-        return len(list(client.operations.list()))
-
-    rows = certified_shares(client, "model", stored, study)
-    before = jobs()
-    assert certified_shares(client, "model", stored, study) == rows
-    assert jobs() == before
-    result = client.run_study("model", stored, study).result()
-    by_anchor = result.columns["certified"].reshape(COUNT, 2)  # a view of two groups
-    assert [row.certified for row in rows] == by_anchor.sum(axis=0).tolist()
-    assert [row.views_digest for row in rows] == [x.digest for x in stored.extras]
-    with job_world.server("elsewhere") as job_server, AcpcClient(job_server.address) as other:
-        given = {GROUP.group: views, "once": views[:, :1]}
-        again = certified_shares(other, "model", other.anchors.upload(anchors, views=given), study)
-    assert again == rows
 
 
 def test_what_a_set_does_not_have_is_told(

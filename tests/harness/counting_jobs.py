@@ -35,7 +35,7 @@ class Counting:
         stamped: What its data looks like at the moment.
         held_at: Steps from this one on do not end, until it is set to None.
         fault: Raised by the third step, when there is one.
-        run_for: Tenants and callers for whom it has run.
+        run_for: Callers for whom it has run.
     """
 
     name = "counting"
@@ -45,7 +45,7 @@ class Counting:
     fault: Exception | None = None
 
     def __init__(self) -> None:
-        self.run_for: set[tuple[str, str]] = set()
+        self.run_for: set[str] = set()
 
     def stamp(self, plan: CountingPlan) -> str:
         return self.stamped
@@ -57,7 +57,7 @@ class Counting:
         return plan.steps
 
     def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        self.run_for.add((context.tenant, context.caller))
+        self.run_for.add(context.caller)
         if stamp != self.stamped:
             raise FailedPrecondition("the data changed", reason="CHANGED")
         seen = [

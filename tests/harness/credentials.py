@@ -1,58 +1,22 @@
-"""Certificates, revocation lists and tokens as an authority or an issuer makes them."""
+"""Certificates as an authority makes them."""
 
 import ipaddress
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-ISSUER, AUDIENCE = "https://login.example", "acpc"
 DAY = timedelta(days=1)
-PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
-def private_pem(key: PrivateKey) -> bytes:
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     """A private key as a PEM file has it."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def public_pem(key: PrivateKey) -> bytes:
-    """The public half as a PEM file has it."""
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def jwk(key: PrivateKey, kid: str = "", **more: Any) -> dict[str, Any]:  # noqa: ANN401
-    """The public half as a JWKS has it."""
-    kind = jwt.algorithms.RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else None
-    entry = (kind or jwt.algorithms.ECAlgorithm).to_jwk(key.public_key(), as_dict=True)
-    return {**entry, **({"kid": kid} if kid else {}), **more}
-
-
-def token(
-    key: PrivateKey | str | bytes | None,
-    algorithm: str = "ES256",
-    kid: str = "",
-    now: float | None = None,
-    **changed: Any,  # noqa: ANN401
-) -> str:
-    """A good token, with some claims changed; None leaves one out."""
-    now = time.time() if now is None else now
-    claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "robot-7", "exp": now + 600, "nbf": now - 5}
-    claims = {k: v for k, v in {**claims, **changed}.items() if v is not None}
-    return jwt.encode(claims, key, algorithm, headers={"kid": kid} if kid else None)
 
 
 @dataclass
@@ -74,10 +38,6 @@ class Identity:
         key.touch(mode=0o600)
         key.write_bytes(private_pem(self.key))
         return pem, key
-
-    def auth_context(self) -> dict[str, list[bytes]]:
-        """What gRPC tells of a connection made with it."""
-        return {"transport_security_type": [b"ssl"], "x509_pem_cert": [self.pem]}
 
 
 class Authority(Identity):
@@ -111,20 +71,6 @@ class Authority(Identity):
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         return Identity(builder.sign(self.key, hashes.SHA256()), key)
-
-    def revoke(self, *revoked: Identity, until: timedelta = DAY, critical: bool = False) -> bytes:
-        """A PEM revocation list of these certificates."""
-        now = datetime.now(UTC)
-        builder = x509.CertificateRevocationListBuilder(
-            self.certificate.subject, now - 2 * DAY, now + until
-        )
-        for identity in revoked:
-            builder = builder.add_revoked_certificate(
-                x509.RevokedCertificateBuilder(identity.certificate.serial_number, now).build()
-            )
-        if critical:
-            builder = builder.add_extension(x509.DeltaCRLIndicator(1), critical=True)
-        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def _name(common_name: str) -> x509.Name:

@@ -7,7 +7,6 @@ from typing import Any
 from acpc.contract import Progress
 from acpc_server.errors import AcpcError
 from acpc_server.jobs import (
-    NOBODY,
     Job,
     JobKind,
     JobOptions,
@@ -65,9 +64,9 @@ class Desk:
             service.stop()
 
 
-def ended(service: JobService, job_id: str, tenant: str = "") -> Job:
+def ended(service: JobService, job_id: str) -> Job:
     told: queue.Queue[Job | AcpcError | None] = queue.Queue()
-    stop = service.follow(job_id, told.put, tenant)
+    stop = service.follow(job_id, told.put)
     try:
         while True:
             news = told.get(timeout=GENEROUS_SECONDS)
@@ -81,7 +80,7 @@ def ended(service: JobService, job_id: str, tenant: str = "") -> Job:
 def bare_job(**changed: Any) -> Job:  # noqa: ANN401
     """A job of nobody that has begun, as no service has it."""
     given = {
-        "job_id": "a", "owner": NOBODY, "kind": "counting", "recorded": {}, "created": 0.0,
+        "job_id": "a", "owner": "", "kind": "counting", "recorded": {}, "created": 0.0,
         "state": JobState.RUNNING, "started": 0.0, "ended": None, "attempts": 1, "result": None,
         "failure": None, "spec": SHORT, "progress": Progress.at("counting", 0, 3), **changed,
     }  # fmt: skip

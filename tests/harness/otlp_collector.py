@@ -53,10 +53,6 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
                 self.received += [Received(facts["service.name"], span) for span in scope.spans]
         return trace_service_pb2.ExportTraceServiceResponse()
 
-    def named(self, name: str) -> list[Received]:
-        """The spans whose name begins so."""
-        return [one for one in list(self.received) if one.span.name.startswith(name)]
-
 
 @contextmanager
 def collecting() -> Iterator[Collector]:

@@ -20,15 +20,14 @@ from PIL import Image
 
 LENGTHS = (1, 24, 7, 31, 40, 1, 55, 18)
 SIDE = 32
-# The public library's classes: writer, and what the dataset is called.
+# The public library's classes: writer, and what the dataset is called. A folder is only converted.
 WRITERS = {
     "hdf5": ("HDF5Writer", "rooms.h5"),
     "lance": ("LanceWriter", "rooms.lance"),
     "folder": ("FolderWriter", "rooms"),
-    "video": ("VideoWriter", "film"),
 }
 GREY = 130
-"""A grey that JPEG and H.264 keep as it is."""
+"""A grey that JPEG keeps as it is."""
 
 Episode = dict[str, list[np.ndarray]]
 
@@ -82,7 +81,7 @@ def _columns(**changed: object) -> dict[str, Any]:
 
 
 def write_odd_tables(folder: Path) -> None:
-    """Lance tables that are none of the library's, or damaged, and one with videos beside it."""
+    """Lance tables that are none of the library's, or damaged, and one like videos beside one."""
     import lance
     import pyarrow as pa
 
@@ -108,42 +107,24 @@ def write_odd_tables(folder: Path) -> None:
             table.slice(0, 0 if columns is None else None), folder / f"{name}.lance"
         )
     (folder / "broken.lance").mkdir()
-    _write_films(folder)
-
-
-def _write_films(folder: Path) -> None:
-    """The library's newer layout: a table of frames without images, one of videos beside it."""
-    import lance
-    import pyarrow as pa
-
-    content = episodes()
-    flat = {name: [row for one in content for row in one[name]] for name in ("action", "pos_agent")}
-    index = np.repeat(np.arange(len(content)), LENGTHS)
-    kinds = {name: pa.list_(pa.float32(), 2) for name in flat}
-    arrays = {name: pa.array([*map(list, rows)], kinds[name]) for name, rows in flat.items()}
-    lance.write_dataset(
-        pa.table({"episode_idx": pa.array(index, pa.int32()), **arrays}),
-        folder / "films" / "filmed.lance",
-    )
-    videos = [(folder / "film/pixels" / f"ep_{i}.mp4").read_bytes() for i in range(len(content))]
-    blob = pa.field("video_bytes", pa.large_binary(), metadata={b"lance-encoding:blob": b"true"})
-    schema = pa.schema([("episode_idx", pa.int32()), ("video_key", pa.string()), blob])
-    columns = [[*range(len(videos))], ["pixels"] * len(videos), videos]
-    lance.write_dataset(
-        pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema),
-        folder / "films" / "filmed_videos.lance",
-    )
+    (folder / "no_frames_videos.lance").mkdir()
 
 
 def main(folder: Path) -> None:
-    """Writes everything, and what reading each Lance table gives: an error, or a digest."""
+    """Writes everything, also as converted, and what Lance tables give: a digest or an error."""
+    from public_library import public_module
+
     (folder / "grey").mkdir()
     for format in WRITERS:
         write_public(folder, format, episodes())
         write_public(folder / "grey", format, episodes(grey=True))
+    # As `swm convert` does.
+    public_module("data.utils").convert(
+        folder / "rooms", folder / "converted.h5", dest_format="hdf5", progress=False
+    )
     write_odd_tables(folder)
     found: dict[str, Any] = {}
-    below = ("grey/rooms.lance", "films", "films/filmed_videos.lance", ".")
+    below = ("grey/rooms.lance", ".")
     tables = [*folder.glob("*.lance"), *map(folder.joinpath, below)]
     for table in tables:
         name = table.relative_to(folder).as_posix()

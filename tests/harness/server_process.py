@@ -34,8 +34,7 @@ class ServerProcess:
         environment: Variables to add to this process's.
         cwd: Working directory of the process.
         fresh: Whether it starts as an installed program does, instead of by ``zygote``.
-        **flags: Further flags of ``serve``, for example ``max_message_mib=8``; with ``devices``
-            there is no ``--device``.
+        **flags: Further flags of ``serve``, for example ``max_message_mib=8``; True is a switch.
     """
 
     def __init__(
@@ -56,15 +55,13 @@ class ServerProcess:
         }  # fmt: skip
         program = Path(sys.executable).with_name("acpc-server")
         self.command = [str(program), "serve"]
-        if "devices" in given:
-            del given["device"]
         for name, value in given.items():
-            self.command += [f"--{name.replace('_', '-')}", str(value)]
+            self.command += [
+                f"--{name.replace('_', '-')}",
+                *([] if value is True else [str(value)]),
+            ]
         self._cwd, self._fresh = cwd, fresh
-        # The device is examined where the start is the subject, or it is a flag.
-        forked = processes.forks and not fresh
-        unexamined = {"ACPC_EXAMINE_DEVICE": "false"} if forked else {}
-        own = {"OMP_NUM_THREADS": "1", **unexamined, **(environment or {})}
+        own = {"OMP_NUM_THREADS": "1", **(environment or {})}
         self._environment = {**os.environ, **own}
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None

@@ -1,16 +1,12 @@
-"""A signal's handler may interrupt the main thread anywhere, and a supervisor die at any moment."""
+"""A signal's handler may interrupt the main thread anywhere."""
 
-import os
 import sys
 import threading
 from collections.abc import Iterator
 from itertools import count, takewhile
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
-import pytest
-import structlog
-from acpc_server import serving
 from acpc_server.app import SignalEvent
 from waiting import GENEROUS_SECONDS
 
@@ -41,20 +37,3 @@ def interrupted(place: int) -> bool:
 def test_a_handler_may_set_an_event_at_any_moment_of_the_wait_for_it() -> None:
     places: Iterator[int] = takewhile(interrupted, count())
     assert len(list(places)) > 10, "the wait was traced"
-
-
-def test_a_worker_ends_with_its_supervisor_whatever_that_had_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The last question is read, and its answer has nowhere to go."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    server = SimpleNamespace(
-        know_others=lambda ready: None, health=SimpleNamespace(ready=True), metrics_port=1
-    )
-    stop, hurry = SignalEvent(), SignalEvent()
-    with os.fdopen(writing, "w") as pipe, structlog.testing.capture_logs():
-        monkeypatch.setattr(sys, "stdout", pipe)
-        serving._obey(["others 1\n"], server, stop, hurry)
-        monkeypatch.undo()
-    assert stop.is_set() and hurry.is_set()

@@ -24,14 +24,12 @@ pytestmark = pytest.mark.edge
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
 FILES = (
-    *("tls_certificate", "tls_key", "tls_client_ca", "tls_crl", "access_file", "keys_file"),
-    *("audit_file", "metrics_token_file"),
+    *("tls_certificate", "tls_key", "tls_client_ca", "keys_file"),
+    "metrics_token_file",
 )
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",
-    "socket_mode": "600",
-    "devices": "cuda:0,cuda:1",
     "jobs_url": "sqlite:////elsewhere/jobs.sqlite",
     "host": "0.0.0.0",  # noqa: S104
 }
@@ -66,8 +64,6 @@ def other_value(name: str, field: FieldInfo, root: Path) -> object:
         return root / ("file" if name in FILES else "other")
     if name in CHOSEN:
         return CHOSEN[name]
-    if name == "listen":
-        return ("unix:/run/acpc.sock",)
     if typing.get_origin(field.annotation) is typing.Literal:
         return next(v for v in typing.get_args(field.annotation) if v != field.default)
     others = {
@@ -127,8 +123,10 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
     wanted = other_value(name, field, root)
     usual = getattr(Settings(**needed), name)
     assert wanted != usual
-    text = ",".join(wanted) if isinstance(wanted, tuple) else str(wanted)
-    if name in (unset := ("jobs_url", "executor_id", "devices", "listen")):
+    text = str(wanted)
+    if name == "share_port":
+        monkeypatch.setenv("ACPC_JOBS_URL", "postgresql://host/jobs")
+    if name in (unset := ("jobs_url", "executor_id")):
         assert getattr(parse({**needed, name: text}), name) == wanted
     monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
@@ -155,10 +153,9 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
 ) -> None:
     """As TOML that means the same, but for secrets; a flag is named where it wins."""
     file = tmp_path / "acpc.toml"
-    file.write_text("max_queue = 7\nport = 1\nlisten = ['unix:/run/a.sock']\n")
+    file.write_text("max_queue = 7\nport = 1\n")
     monkeypatch.setenv("ACPC_PORT", "2")
     monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
-    monkeypatch.setenv("ACPC_OTLP_ENDPOINT", "https://cret@collector:4317")
     given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
     arguments = [*flags(given), "--config", str(file), "--print-config"]
     shown = CliRunner().invoke(app, ["serve", *arguments])
@@ -169,14 +166,12 @@ def test_what_is_in_force_is_printed_with_where_it_comes_from(
         f'checkpoint_root = "{needed["checkpoint_root"]}"  # flag --checkpoint-root',
         "port = 2  # environment ACPC_PORT",
         f"max_queue = 7  # file {file}",
-        f'listen = ["unix:/run/a.sock"]  # file {file}',
         'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
-        'otlp_endpoint = "https://***@collector:4317"  # environment ACPC_OTLP_ENDPOINT',
         "reflection = true  # default",
         "# tls_key: not set",
     ):
         assert line in lines
-    for name in ("ACPC_PORT", "acpc_jobs_url", "ACPC_OTLP_ENDPOINT"):
+    for name in ("ACPC_PORT", "acpc_jobs_url"):
         monkeypatch.delenv(name)
     file.write_text(shown.stdout)
     again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])
@@ -204,26 +199,22 @@ def test_every_setting_without_end_is_printed_so_that_it_can_be_read(
 
 BAD = {
     **dict.fromkeys(("checkpoint_root", "dataset_root"), "/no/such/folder"),
-    **dict.fromkeys(("tls_key", "tls_certificate", "tls_client_ca", "tls_crl"), "/no/such/file"),
-    "access_file": "/no/such/file",
-    **dict.fromkeys(("max_message_mib", "max_frames", "max_predictions", "plan_idle_seconds"), "0"),
-    **dict.fromkeys(("max_parameters_millions", "anchor_store_mib", "anchor_set_mib"), "0"),
-    **dict.fromkeys(("anchor_set_count", "anchor_uploads", "anchor_upload_hours"), "0"),
-    **dict.fromkeys(("anchor_tenant_mib", "anchor_keep_days"), "-1"),
+    **dict.fromkeys(("tls_key", "tls_certificate", "tls_client_ca"), "/no/such/file"),
+    **dict.fromkeys(("max_message_mib", "max_frames", "max_predictions"), "0"),
+    **dict.fromkeys(("anchor_store_mib", "anchor_set_mib"), "0"),
+    "anchor_uploads": "0",
+    **dict.fromkeys(("max_calls_per_caller", "anchor_keep_days"), "-1"),
     "torch_threads": "4097",
-    **dict.fromkeys(("self_test_seconds", "drain_seconds"), "nan"),
+    "drain_seconds": "nan",
     "port": "65536",
     "metrics_port": "-2",
     "device": "tpu",
-    "devices": "cuda",
-    "rpc_threads": "3",
     "max_queue": "many",
     "checkpoint_budget_mib": "1.5",
     "max_checkpoint_mib": "",
     "job_concurrency": "65",
     "executor_id": "two words",
-    "job_heartbeat_seconds": "0",
-    "job_lease_seconds": "9",
+    "job_lease_seconds": "0",
     "job_retention_days": "-1",
     "jobs_url": "mysql://somewhere",
     "log_level": "LOUD",
@@ -250,12 +241,16 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
 @pytest.mark.parametrize(
     ("changed", "more", "why"),
     [
-        ({"devices": "cuda:0,cuda:0"}, [], "cuda:0 is named twice; a device has one worker"),
+        ({"share_port": "True"}, [], "--share-port (ACPC_SHARE_PORT): give all one"),
+        (
+            {"share_port": "True", "jobs_url": "postgresql://h/d", "anchor_dir": None},
+            [],
+            "--anchor-dir (ACPC_ANCHOR_DIR): give all that share the port one, or",
+        ),
         *(
             ({name: "inf"}, [], f"{name.upper()}): Input should be less than or equal to")
             for name in ("job_lease_seconds", "job_retention_days", "anchor_keep_days")
         ),
-        ({"devices": "cuda:0,cuda:00"}, [], "found 'cuda:00'"),
         ({"tls_certificate": None}, [], "TLS needs both"),
         ({"tls_key": None}, [], "TLS needs both"),
         ({}, ["--max-qeue", "3"], "--max-qeue"),
@@ -265,7 +260,8 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
         ({}, ["--config", "no/such.toml"], "does not exist"),
         ({"checkpoint_root": "\udcff"}, [], r"(ACPC_CHECKPOINT_ROOT): \udcff is not a folder"),
         ({"dataset_root": "x" * 9999}, [], "x is not a folder"),
-        ({"access_file": "x" * 9999}, [], "x is not a file"),
+        ({"tls_key": "x" * 9999}, [], "x is not a file"),
+        ({"host": "unix:/" + 107 * "a"}, [], "at most 107 bytes"),
         ({"host": "\udcff"}, [], r"--host (ACPC_HOST): found '\udcff'"),
         ({"metrics_host": "a..b"}, [], "(ACPC_METRICS_HOST): found 'a..b', wanted the name or"),
     ],
@@ -354,7 +350,7 @@ def test_a_file_may_begin_with_a_byte_order_mark(config: Path) -> None:
         ("port =", "acpc.toml: not TOML"),
         ("port = " + "[" * 50_000, "acpc.toml: not TOML"),
         ("\udcff\udcfe", "acpc.toml: not TOML"),  # two bytes that are no text
-        ("rpc_threads = 3", "acpc.toml: rpc_threads: Input should be greater than or equal to"),
+        ("max_calls = 3", "acpc.toml: max_calls: Input should be greater than or equal to"),
     ],
 )
 def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
@@ -377,26 +373,3 @@ def test_what_wins_over_the_file_is_named_instead_of_it(
     assert told("--port", "x").startswith("--port (ACPC_PORT): Input should be")
     monkeypatch.setenv("ACPC_PORT", "x")
     assert told().startswith("--port (ACPC_PORT): Input should be")
-
-
-def test_sockets_are_named_by_several_flags_or_with_commas(needed: dict[str, str]) -> None:
-    given = parse(needed, "--listen", "unix:///a,unix:/b/../c", "--listen", "unix:/d", "--port=-1")
-    assert given.listen == ("unix:/a", "unix:/c", "unix:/d")
-
-
-@pytest.mark.parametrize(
-    ("listen", "told"),
-    [
-        ("tcp:1", "wanted unix: and an absolute path"),
-        ("unix:acpc.sock", "wanted unix: and an absolute path"),
-        ("unix://run/acpc.sock", "wanted unix: and an absolute path"),
-        ("unix:/" + 107 * "a", "108 bytes"),
-        ("unix:/a%41", "has a %"),
-        ("unix:/a#b", "has a #"),
-        ("unix:/a,unix:///a", "named twice"),
-        ("", "there must be a socket"),
-    ],
-)
-def test_what_is_no_socket_is_told(listen: str, told: str, needed: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=told):
-        parse({**needed, "listen": listen, "port": "-1"})

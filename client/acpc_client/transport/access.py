@@ -48,9 +48,7 @@ class ClientOptions(Access, total=False):
         on_away: Told why the server is away in an error whose message is one line, and None once
             it is back [a warning in the log ``acpc_client``, which goes to stderr].
         connections: Connections it opens at most, another one while four calls are under way on
-            each; 8 suit a server of two devices, more would not suit one of a single device [1].
-        otlp_endpoint: Collector that the client's spans are sent to, ``host:port`` or a URL; needs
-            the extra [tracing]. The first client of a process decides [``ACPC_OTLP_ENDPOINT``].
+            each; 8 suit two servers behind one port, more would not suit a single one [1].
     """
 
     timeout: float | None
@@ -58,7 +56,6 @@ class ClientOptions(Access, total=False):
     patience: float | None
     on_away: OnAway | None
     connections: int | None
-    otlp_endpoint: str | None
 
 
 def make_access(

@@ -33,9 +33,6 @@ from acpc_client.transport.channel import (
     Connections,
     Metadata,
     Tls,
-    keep_message_memory,
-    start_tracing,
-    traced,
 )
 
 DEFAULT_TARGET = "localhost:50051"
@@ -45,7 +42,6 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "token": ((str, Path, Callable), "a text, a Path or a function"),
     "retry": (RetryPolicy, "RetryPolicy(...)"),
     "on_away": (Callable, "a function"),
-    "otlp_endpoint": (str, "a text"),
 }
 _NO_RETRIES = RetryPolicy(attempts=1)
 
@@ -68,8 +64,6 @@ class Transport(ABC):
             found = options.get(name)
             if found is not None and not isinstance(found, kind):
                 raise ArgumentError(name, f"found {type(found).__name__}, wanted {wanted}")
-        keep_message_memory()
-        start_tracing(options.get("otlp_endpoint"))
         self.target = resolved(target)
         self.timeout = check_timeout(options.get("timeout"))
         self.policy = options.get("retry") or RetryPolicy()
@@ -105,7 +99,7 @@ class Transport(ABC):
         """
         if self._closed:
             raise ClientClosed(f"{method.name} was called on a closed client")
-        call = traced(self._connections.least_busy().call(method), method)
+        call = self._connections.least_busy().call(method)
         if self._bearer is None:
             return call
         header = self._bearer.header()

@@ -1,30 +1,25 @@
-"""Channels of either client: their options, TLS, connections, how calls end, their traces."""
+"""Channels of either client: their options, TLS, connections, how calls end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import stat
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from acpc import tracing
 
 from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError
 
 Channel = grpc.Channel | grpc.aio.Channel
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
-# What glibc has once mapped and given back, it keeps from then on: up to this.
-_KEPT_BYTES = 31 * 1024 * 1024
 
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
@@ -172,16 +167,6 @@ class Connections:
         return [one.channel for one in (*self._left, *self._open)]
 
 
-@cache
-def keep_message_memory() -> None:
-    """Have glibc reuse the memory of messages, as it does once any large array was freed.
-
-    Else each message of a few frames is written into pages that the system maps and zeroes for it.
-    No page of this array is touched.
-    """
-    bytearray(_KEPT_BYTES)
-
-
 T = TypeVar("T")
 Metadata = tuple[tuple[str, str], ...]
 
@@ -225,40 +210,3 @@ class Ending:
             with suppress(TimeoutError):
                 return await asyncio.wait_for(asyncio.shield(self._status), _STATUS_S)
         return raised
-
-
-def start_tracing(endpoint: str | None) -> None:
-    """Send spans to a collector, that of ``ACPC_OTLP_ENDPOINT`` when none is given, if any.
-
-    Raises ArgumentError: The extra [tracing] is not installed.
-    """
-    endpoint = endpoint or os.environ.get("ACPC_OTLP_ENDPOINT")
-    if endpoint:
-        try:
-            tracing.start(endpoint, "acpc-client")
-        except tracing.NotInstalled as error:
-            raise ArgumentError("otlp_endpoint", str(error)) from error
-
-
-def traced(call: Any, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
-    """The call with a span, of which the server learns; the call itself when nothing is traced."""
-    if not tracing.active():
-        return call
-
-    def begun(*request: object, metadata: Metadata = (), **options: object) -> Any:  # noqa: ANN401
-        span = tracing.begin_call("CLIENT", method.service, method.name)
-        header = (tracing.HEADER, span.traceparent)
-        try:
-            answer = call(*request, metadata=(*metadata, header), **options)
-        except grpc.RpcError as error:
-            span.end(error.code().name)
-            raise
-        if isinstance(answer, grpc.aio.Call):
-            answer.add_done_callback(lambda ended: span.end(settled(ended.code()).name))
-        elif isinstance(answer, grpc.Call):
-            answer.add_callback(lambda: span.end(answer.code().name))
-        else:
-            span.end()
-        return answer
-
-    return begun

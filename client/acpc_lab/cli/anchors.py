@@ -64,9 +64,7 @@ def upload(
     file: Annotated[Path, typer.Argument(exists=True, help="Dataset, or arrays: see above.")],
     format: Annotated[
         str,
-        typer.Option(
-            metavar="hdf5|lance|folder|video|lerobot|arrays", help="What FILE is [what it looks]."
-        ),
+        typer.Option(metavar="hdf5|lance|arrays", help="What FILE is [what it looks]."),
     ] = "",
     task: Annotated[
         str, typer.Option(help="Task preset, or task file here. For datasets; arrays have none.")
@@ -93,15 +91,12 @@ def upload(
 ) -> None:
     r"""Stores windows that lie here at the server, as an anchor set.
 
-    FILE is a dataset of stable-worldmodel (a Lance table, an HDF5 file, a folder of images or of
-    videos) or of LeRobot (2.0, 2.1, 3.0). Windows are drawn from it as the server draws them from
-    its own HDF5 files: with the same options, the same numbers.
+    FILE is a dataset of stable-worldmodel. Windows are drawn from it as the server draws them from
+    its own HDF5 files: with the same options, the same numbers. Of another format, the error says
+    what makes HDF5 of it.
 
-        hdf5     rooms.h5               pip install '.[lab,hdf5]'
-        lance    rooms.lance            pip install '.[lab,lance]', with videos '.[lab,lance,video]'
-        folder   rooms/ep_len.npz       images in folders beside it
-        video    rooms/ep_len.npz       videos in folders beside it: pip install '.[lab,video]'
-        lerobot  so101/meta/info.json   pip install '.[lab,parquet,video]'
+        hdf5     rooms.h5      pip install '.[lab,hdf5]'
+        lance    rooms.lance   pip install '.[lab,lance]'
 
     Or FILE holds these arrays, n anchors each, as `numpy.savez` writes them, or a folder holds
     each as `<name>.npy`. Frames are never in memory as a whole.
@@ -132,7 +127,7 @@ def upload(
     **Examples**
 
         acpc anchors upload rooms.lance --task tworoom --count 400
-        acpc anchors upload so101/ --task grasp.yaml --frameskip 3
+        acpc anchors upload so101.h5 --task grasp.yaml --frameskip 3
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
@@ -166,23 +161,27 @@ def _anchors(
     on_read: Callable[[int, int], object],
 ) -> AbstractContextManager[AnchorArrays]:
     """The anchors to upload: drawn from a dataset, or arrays as they are."""
-    from acpc_lab.datasets import drawn_from, recognise  # noqa: PLC0415  slow to import
+    from acpc.datasets import FORMATS, recognise  # noqa: PLC0415  slow to import
 
-    of_arrays = path.is_file() or any(path.glob("*.npy"))
-    found = format or recognise(path) or ("arrays" if of_arrays else "")
+    from acpc_lab.datasets import drawn_from  # noqa: PLC0415
+
+    found = format or recognise(path)
+    if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
+        found = "arrays"
     if found == "arrays":
+        arrays = load_anchors(path, windows.get("history"))
         if task or drawing:
             option = "task" if task else next(iter(drawing))
             raise ArgumentError(option, f"is for datasets, but {path.name!r} holds arrays")
-        return nullcontext(load_anchors(path, windows.get("history")))
-    if found and not task:
+        return nullcontext(arrays)
+    if found in FORMATS and not task:
         raise ArgumentError(
             "task",
             f"{path.name!r} is a {found} dataset; say how to read it: --task with a preset, or "
             "with a task file of yours, which names its columns",
         )
     source = DatasetAnchors(path.name, task or "none", **drawing)
-    return drawn_from(path, source, format=found, on_read=on_read, **windows)
+    return drawn_from(path, source, format=format, on_read=on_read, **windows)
 
 
 @command(app)

@@ -199,13 +199,6 @@ class Server(Caller):
     target: Annotated[str, target_option("The server; several: A:PORT,B:PORT.")] = DEFAULT_TARGET
     timeout: Timeout = None
     patience: Patience = None
-    otlp_endpoint: Annotated[
-        str | None,
-        _credential(
-            "ACPC_OTLP_ENDPOINT",
-            "Collector that spans are sent to, HOST:PORT or a URL; needs the extra tracing.",
-        ),
-    ] = None
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
@@ -218,7 +211,6 @@ class Server(Caller):
                 timeout=self.timeout,
                 patience=self.patience,
                 on_away=render.presence,
-                otlp_endpoint=self.otlp_endpoint,
             ) as client,
         ):
             yield client

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from acpc_client import Access, RetryPolicy
-from acpc_client.errors import AcpcError, FailedPrecondition
+from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
 from acpc_lab.cli.options import (
-    Exit,
     FamilyWiseOption,
     FileServer,
     Timeout,
@@ -33,10 +28,6 @@ if TYPE_CHECKING:
 _JOB = "operations/"
 # Pictures are an addition: a server that is away must not hold the report up.
 _PICTURES_TIMEOUT_S = 20.0
-# Seconds between two looks at a sweep's folder, and after which its page loads itself again.
-_LOOK_S, _REFRESH_S = 1.0, 10
-# Times the processor time of a page, for which the processor is left to others after it.
-_REST = 2.0
 
 
 def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
@@ -59,10 +50,6 @@ class PageParts:
     focus: Annotated[
         list[str] | None,
         typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
-    ] = None
-    certified: Annotated[
-        Path | None,
-        typer.Option(help="CSV with the certified fraction of each checkpoint under each shift."),
     ] = None
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
@@ -106,12 +93,6 @@ def report(
         str, typer.Option(help="Name of the shift, for scores that were saved alone.")
     ] = "",
     family_wise: FamilyWiseOption = FamilyWise.HOLM,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow", help="Write it again whenever something of a sweep or a watch changes."
-        ),
-    ] = False,
     shown: PageParts,
     labels: Labels,
     server: ReportServer,
@@ -126,28 +107,13 @@ def report(
         acpc report noise.sweep --output noise.html --figures figures/
         acpc report operations/5f0c9a --output job.html
         acpc report before.npz after.npz --output compared.html
-
-    While a sweep or `acpc watch` goes on, beside it, until all is measured or Ctrl-C; the page
-    loads itself again, and has its pictures at the end:
-
-        acpc report noise.sweep --output noise.html --follow
     """
-    from acpc_lab import report as reports  # noqa: PLC0415  slow
-    from acpc_lab.factors import read_certified  # noqa: PLC0415
-
     for path in (output, figures):
         require_folder(path)
-
-    def read() -> Sources:
+    with reported():
         found = _read(sources, title, shift, labels, server)
         data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-        if shown.certified is not None:
-            data = reports.with_certified(data, read_certified(shown.certified))
-        return found._replace(data=data)
-
-    with reported():
-        found = _follow(sources, output, read) if follow else read()
-        _write(found, output, figures, shown, server)
+        _write(found._replace(data=data), output, figures, shown, server)
     if figures is not None:
         render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
@@ -166,7 +132,7 @@ def _write(
     try:
         reports.write_report(data, output, figures=figures)
     except OSError as error:
-        raise FailedPrecondition(_unwritten(output, error)) from error
+        raise FailedPrecondition(f"cannot write {output}: {error.strerror}") from error
     count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
     pending = f", {data.pending} pending" if data.pending else ""
     render.line(f"{output}: {count}{pending}, {size:.1f} MB")
@@ -176,81 +142,6 @@ def _write(
         )
     if data.previews_missing and not shown.no_pictures:
         render.note(f"no pictures: {data.previews_missing}")
-
-
-def _follow(sources: list[str], output: Path, read: Callable[[], Sources]) -> Sources:
-    """Writes the page at every change until nothing is pending or Ctrl-C; returns the last state.
-
-    A folder that cannot be read and a page that cannot be written are reported and tried again.
-    """
-    if len(sources) != 1 or _kind(sources[0]) != "sweeps":
-        raise typer.BadParameter("wanted one sweep or watch", param_hint="--follow")
-    from acpc_lab.sweeps import kept_at  # noqa: PLC0415  slow
-
-    disk, page = kept_at(sources[0]), _Page(output)
-    seen: object = None
-    found: Sources | None = None
-    try:
-        while True:
-            began, now = time.process_time(), disk.stamp()
-            try:
-                if now is None:
-                    page.tell(f"{disk.path} holds no plan; waiting for it")
-                elif now != seen:
-                    found = read()
-                    seen = now if page.write(found.data) else None
-            except AcpcError as error:
-                if found is None and disk.stamp() == now:
-                    raise  # wrong from the start
-                page.tell(f"{error.message}; waiting for it")
-            # A watch waits for the next checkpoint when all are measured.
-            if seen == now and found and not found.data.pending and disk.path.suffix != ".watch":
-                return found
-            time.sleep(max(_LOOK_S, _REST * (time.process_time() - began)))
-    except KeyboardInterrupt as interrupt:
-        with suppress(AcpcError, OSError):
-            return read()
-        if found is None:
-            raise typer.Exit(Exit.INTERRUPTED) from interrupt
-        return found
-
-
-class _Page:
-    """The page of what goes on, replaced as a whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._reported = ""
-        self._inode = 0
-
-    def tell(self, words: str) -> None:
-        """Says what goes wrong, once while it lasts."""
-        if words != self._reported:
-            self._reported = words
-            render.note(words)
-
-    def write(self, data: ReportData) -> bool:
-        """Writes the page; False: it cannot be written, and is as it was."""
-        from acpc_lab.report import write_report  # noqa: PLC0415  slow
-
-        now = f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S %Z}"
-        state = f"As of {now}, while it goes on; loads itself again every {_REFRESH_S} seconds."
-        try:
-            if self._inode and self._path.exists() and self._path.stat().st_ino != self._inode:
-                render.note(f"{self._path} was written by another program, too")
-            write_report(data.with_(refresh=_REFRESH_S, notes=(state, *data.notes)), self._path)
-            self._inode = self._path.stat().st_ino
-        except OSError as error:
-            self.tell(f"{_unwritten(self._path, error)}; trying again")
-            return False
-        self._reported = ""
-        done = len(data.cells) - data.pending
-        render.note(f"{self._path}: {done} of {len(data.cells)} measured")
-        return True
-
-
-def _unwritten(path: Path, error: OSError) -> str:
-    return f"cannot write {path}: {error.strerror}"
 
 
 def _read(

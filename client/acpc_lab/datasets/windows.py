@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from acpc.contract import did_you_mean, load_optional
 from acpc.datasets import (
     FORMATS,
     MAX_TASK_BYTES,
+    OTHERS,
     Dataset,
     DrawnWindows,
     TaskPreset,
@@ -24,18 +24,13 @@ from acpc.datasets import (
     parse_task,
     preset_names,
     recognise,
+    unread,
 )
 from acpc.extras import install_line
 from acpc_client import AnchorArrays, DatasetAnchors, Reading
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 OnRead = Callable[[int, int], object]
-_READERS = {
-    "lance": ("acpc_lab.datasets.lance", "LanceDataset"),
-    "folder": ("acpc_lab.datasets.folders", "FolderDataset"),
-    "video": ("acpc_lab.datasets.folders", "FolderDataset"),
-    "lerobot": ("acpc_lab.datasets.lerobot", "LeRobotDataset"),
-}
 
 
 class DrawnFrames:
@@ -78,7 +73,7 @@ def drawn_from(
     them without loss.
 
     Args:
-        path: A file or folder, as stable-worldmodel or LeRobot write them.
+        path: An HDF5 file or a Lance table, as stable-worldmodel writes them.
         source: How anchors are drawn; its task is a preset, or a task file here.
         format: One of ``acpc.datasets.FORMATS``; empty: recognised by the files.
         history: Frames of history.
@@ -132,13 +127,15 @@ def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset
     """The dataset at ``path``, to read inside the ``with``; raises as :func:`drawn_from`."""
     if path.is_file() and (unpack := compressed(path.name)):
         raise FailedPrecondition(unpack, reason="DATASET_FORMAT")
-    format = format or recognise(path)
+    if not format and (format := recognise(path)) in OTHERS:
+        raise FailedPrecondition(f"dataset {unread(path.name, format)}", reason="DATASET_FORMAT")
     if format == "hdf5":
         load_optional("hdf5plugin", install_line("hdf5"))
         hdf5: Any = load_optional("acpc.datasets.hdf5", install_line("hdf5"))
         return hdf5.Hdf5Dataset.open(path, path.name)  # type: ignore[no-any-return]
-    if format not in _READERS:
-        found = f"found {format!r}" if format else f"{path.name!r} is none that is known"
-        raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}")
-    module, name = _READERS[format]
-    return nullcontext(getattr(import_module(module), name)(path))
+    if format == "lance":
+        from acpc_lab.datasets.lance import LanceDataset  # noqa: PLC0415 - loads the library
+
+        return nullcontext(LanceDataset(path))
+    found = f"found {format!r}" if format else f"{path.name!r} is none that is known"
+    raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}")

@@ -1,25 +1,30 @@
-"""What every figure of the lab shares: one palette, one style, panels, and SVG for pages.
+"""What every figure of the lab shares: colours, one style, panels, and how they are written.
 
 Figures need the lab's extras; nothing here imports matplotlib before something is drawn.
 """
 
-from acpc_lab.plotting.canvas import TIP, Draw, inline, panel, styled, write
-from acpc_lab.plotting.palette import (
-    COLOURS,
+from acpc_lab.plotting.canvas import (
+    FAIL,
+    GROUND,
     INK,
-    KINDS,
     LEVELS,
     MARKERS,
+    PASS,
+    REGION,
     RULE,
     SOFT,
-    light,
+    Draw,
+    hue,
+    panel,
+    png,
     spread,
-    style_sheet,
+    styled,
+    write,
 )
 from acpc_lab.plotting.panels import (
     Fill,
     data_uri,
-    hue,
+    frame_uri,
     joined,
     logarithmic,
     marker,

@@ -1,23 +1,29 @@
-"""Styles figures, and writes them as SVG for a page or as SVG and PNG files."""
+"""Colours and style of all figures, and how they are written: in dark colours on white."""
 
 from __future__ import annotations
 
-import html
 import io
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acpc_lab.extras import load
-from acpc_lab.plotting.palette import COLOURS, INK, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Draw = Callable[[Sequence["Axes"]], None]
+
+INK, SOFT, RULE, GROUND = "#1c2024", "#545c64", "#c9cdd1", "#ffffff"
+PASS, FAIL, REGION = "#00609b", "#b04300", "#d3e6f3"
+# Neighbours differ in hue and in lightness, for the common kinds of colour blindness too.
+LEVELS = (
+    "#884702", "#ef5f0a", "#5d0753", "#954ced", "#1d2eb5", "#0898b7", "#0b5111", "#979607",
+)  # fmt: skip
+KINDS = ("#0068a6", "#c24c00", "#00795a", "#a8498b", "#846600", "#4b5aa8", "#5d656d")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 _STYLE: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -26,8 +32,7 @@ _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 7.5,
-    "figure.facecolor": "none",
-    "axes.facecolor": "none",
+    "figure.facecolor": GROUND,
     "axes.edgecolor": SOFT,
     "axes.labelcolor": INK,
     "axes.titlecolor": INK,
@@ -55,19 +60,18 @@ _STYLE: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 7,
 }
-TIP = "tip "
-"""An artist whose gid starts so carries the rest as a tooltip on the page."""
+_DPI = 200
 
-_ROLES = {value: role for role, (value, _) in COLOURS.items()}
-_NO_DATES = {"Date": None, "Creator": None}
-# Of what matplotlib writes as SVG, in which <, > and quotes are escaped wherever they are data.
-_DROPPED = re.compile(r"<(metadata|style)\b.*?</\1>|<!--.*?-->|(?<=>)\s+(?=<)", re.DOTALL)
-_TIP_GROUP = re.compile(rf'<g id="{TIP}([^"]*)">')
-_GROUP = re.compile(r'<g id="[^"]*">')
-_REFERENCE = re.compile(r'\b(?:xlink:)?(id="|href="#|clip-path="url\(#)')
-_STYLE_OF = re.compile(r'\bstyle="([^"]*)"')
-_PLACES = re.compile(r'\b(?:d|x|y|width|height|transform)="[^"]*"')
-_NUMBER = re.compile(r"-?\d+\.\d+")
+
+def hue(index: int) -> str:
+    """Colour of the index-th kind."""
+    return KINDS[index % len(KINDS)]
+
+
+def spread(count: int) -> Sequence[str]:
+    """Colours of ``count`` ordered levels, spread over the sequence of level colours."""
+    last = len(LEVELS) - 1
+    return [LEVELS[round(index * last / max(1, count - 1))] for index in range(count)]
 
 
 @contextmanager
@@ -100,41 +104,16 @@ def settle(figure: Figure) -> Figure:
     return figure
 
 
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file, without dates."""
+    content = io.BytesIO()
+    settle(figure).savefig(content, format="png", dpi=_DPI, metadata={"Software": None})
+    return content.getvalue()
+
+
 def write(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Writes the figure as SVG and PNG, in light colours on white, without dates."""
-    settle(figure)
+    """Writes the figure as SVG and PNG, without dates."""
     vector, raster = folder / f"{name}.svg", folder / f"{name}.png"
-    figure.savefig(vector, format="svg", metadata=_NO_DATES, facecolor="white")
-    figure.savefig(raster, format="png", dpi=200, metadata={"Software": None}, facecolor="white")
+    raster.write_bytes(png(figure))
+    figure.savefig(vector, format="svg", metadata={"Date": None, "Creator": None})
     return [vector, raster]
-
-
-def inline(figure: Figure, key: str, description: str) -> str:
-    """The figure as SVG for the page: colours by class, ids of its own, a description."""
-    buffer = io.BytesIO()
-    settle(figure).savefig(buffer, format="svg", metadata=_NO_DATES)
-    root, _, body = buffer.getvalue().decode().partition("<svg")[2].partition(">")
-    box = re.search(r'viewBox="[^"]*"', root)
-    body = _TIP_GROUP.sub(r"<g><title>\1</title>", _DROPPED.sub("", body))
-    body = _REFERENCE.sub(rf"\g<1>{key}-", _GROUP.sub("<g>", body))
-    body = _PLACES.sub(_short, _STYLE_OF.sub(_themed, body))
-    words = html.escape(description)
-    view = f'{box[0] if box else ""} role="img" class="figure" aria-label="{words}"'
-    return f"<svg {view}><title>{words}</title>{body.strip()}"
-
-
-def _themed(style: re.Match[str]) -> str:
-    """Attributes instead of a style, which the page's policy forbids; colours are classes."""
-    pairs = [declaration.split(":", 1) for declaration in style[1].split(";") if declaration]
-    found = {name.strip(): value.strip() for name, value in pairs}
-    roles = {name: _ROLES.get(found.get(name, "")) for name in ("fill", "stroke")}
-    classes = " ".join(f"{name[0]}-{role}" for name, role in roles.items() if role)
-    kept = {name: x for name, x in found.items() if not roles.get(name) and name != "font-family"}
-    attributes = kept | ({"class": classes} if classes else {})
-    return " ".join(f'{name}="{value}"' for name, value in attributes.items())
-
-
-def _short(attribute: re.Match[str]) -> str:
-    """Numbers of two decimals, in a line."""
-    text = " ".join(attribute[0].split())
-    return _NUMBER.sub(lambda number: f"{round(float(number[0]), 2) + 0:g}", text)

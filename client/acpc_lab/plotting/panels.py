@@ -12,7 +12,7 @@ import numpy as np
 from acpc.arrays import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.plotting.palette import INK, KINDS, MARKERS, RULE, SOFT, light
+from acpc_lab.plotting.canvas import GROUND, INK, MARKERS, RULE, SOFT, hue
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -39,11 +39,6 @@ def panels(
     )
     axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
     return figure, list(axes.reshape(-1))
-
-
-def hue(index: int) -> str:
-    """Colour of the index-th kind."""
-    return light(KINDS[index % len(KINDS)])
 
 
 def marker(index: int) -> str:
@@ -83,7 +78,7 @@ def swatch(text: str, colour: str, fill: Fill = "full") -> Artist:
             marker=load("matplotlib.markers").MarkerStyle("s", "left", wide),
             markersize=7,
             color=colour,
-            markerfacecoloralt="white",
+            markerfacecoloralt=GROUND,
             label=text,
         )
         return half
@@ -135,15 +130,16 @@ def zero_line(axis: Axes, height: float = 0.0) -> None:
     axis.axhline(height, color=SOFT, linewidth=0.8, linestyle=":", zorder=0)
 
 
-def data_uri(history: NDArray[np.uint8]) -> str:
+def data_uri(content: bytes, kind: str) -> str:
+    """An image file, ``png`` or ``webp``, as an address of what it holds."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def frame_uri(history: NDArray[np.uint8]) -> str:
     """The last frame of uint8 (h, height, width, 3) as a data URI: PNG, or WebP when large."""
     frame = np.ascontiguousarray(history[-1])
-    small = max(frame.shape[:2]) <= _MAX_LOSSLESS_SIDE
+    kind = "png" if max(frame.shape[:2]) <= _MAX_LOSSLESS_SIDE else "webp"
+    options = {"optimize": True} if kind == "png" else {"quality": _WEBP_QUALITY, "method": 4}
     buffer = io.BytesIO()
-    image: Any = load("PIL.Image").fromarray(frame)
-    if small:
-        image.save(buffer, format="PNG", optimize=True)
-    else:
-        image.save(buffer, format="WEBP", quality=_WEBP_QUALITY, method=4)
-    kind = "png" if small else "webp"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    load("PIL.Image").fromarray(frame).save(buffer, format=kind, **options)
+    return data_uri(buffer.getvalue(), kind)

@@ -24,7 +24,6 @@ from acpc_lab.report.sources import (
     from_scores,
     from_sweep,
     server_of,
-    with_certified,
 )
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
@@ -44,7 +43,6 @@ __all__ = [
     "from_sweep",
     "picture",
     "render",
-    "with_certified",
     "with_pictures",
     "write_report",
 ]  # fmt: skip

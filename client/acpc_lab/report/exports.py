@@ -12,8 +12,7 @@ import numpy as np
 from acpc_lab import plotting
 from acpc_lab.evidence import evidence_columns
 from acpc_lab.extras import load
-from acpc_lab.plotting import light
-from acpc_lab.report.figures import Key, Plate, abreast, plates
+from acpc_lab.report.figures import Key, Plate, plates
 from acpc_lab.report.model import ReportData
 from acpc_lab.tables import Row, Table
 
@@ -66,7 +65,7 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
 
 def composed(plate: Plate) -> Figure:
     """All panels of a plate in one figure, with the legend below."""
-    columns = abreast(len(plate.panels), _MAX_COLUMNS)
+    columns = min(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)
     width, height = plate.size
     longest = max((len(key.text) for key in plate.legend), default=0)
@@ -87,14 +86,13 @@ def composed(plate: Plate) -> Figure:
 
 
 def _handle(key: Key) -> Artist:
-    colour = light(key.role)
     if key.mark in ("region", "swatch"):
-        return plotting.swatch(key.text, colour, key.fill)
+        return plotting.swatch(key.text, key.colour, key.fill)
     lines = {"line": "-", "dashes": (0, (3, 1.5)), "dots": (0, (1.2, 2))}
     drawn: Artist = load("matplotlib.lines").Line2D(
         [],
         [],
-        color=colour,
+        color=key.colour,
         linestyle=lines.get(key.mark, "none"),
         marker="" if key.mark in lines else {"bar": "|"}.get(key.mark, key.mark),
         label=key.text,

@@ -6,46 +6,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from acpc_client import Interval, Outcome
+from acpc_client import Outcome
 
 from acpc_lab.evidence import FamilyWise, Sureness
 from acpc_lab.report.model import Measurement, ReportData, counted
-from acpc_lab.report.tables import (
-    FAILS,
-    LIKELY_FAILS,
-    LIKELY_PASSES,
-    NONE,
-    PASSES,
-    REFERENCE,
-    Standing,
-    shown_interval,
-    shown_number,
-    standing,
-    verdict_of,
-)
+from acpc_lab.report.tables import NONE, PASSES, REFERENCE, Standing, standing, verdict_of
 
 Place = tuple[str, str]
 """A task and a shift."""
 
 
 @dataclass(frozen=True)
-class Number:
-    """One number of the headline, with what it has to reach."""
-
-    name: str
-    value: str
-    wanted: str
-    standing: Standing
-    interval: str = ""
-
-
-@dataclass(frozen=True)
 class Headline:
-    """The top of a page: a sentence, its explanation, and a few numbers."""
+    """The top of a page: a sentence and its explanation."""
 
     sentence: str
     lines: tuple[str, ...]
-    figures: tuple[Number, ...] = ()
     standing: Standing | None = None
 
 
@@ -72,46 +48,16 @@ def _single(cell: Measurement) -> Headline:
         problem = (cell.problem,) if cell.problem else ()
         return Headline(f"{cell.name} {found}.", problem, standing=where)
     verdict = cell.score.verdict
-    limits = verdict.thresholds
     sentence = {
         Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
         Outcome.FAILED: f"{cell.name} fails the screen under {cell.shift}.",
     }.get(verdict.outcome, f"The screen is inconclusive about {cell.name} under {cell.shift}.")
     if where is REFERENCE:
         sentence = f"{cell.name} is a reference: it is compared with itself."
-    s_passed = None if verdict.score is None else verdict.score >= 0
-    figures = (
-        _figure(cell, "relative IR", "ir_relative", ("at most", limits.ir), verdict.ir_passed),
-        _figure(cell, "SR", "sr", ("at least", limits.sr), verdict.sr_passed),
-        _figure(cell, "S", "score", ("at least", 0.0), s_passed, "+.2f"),
-    )
     certain = cell.score.certainty
     lines = (f"{certain[:1].upper()}{certain[1:]}." if certain else "", verdict.summary)
     notes = cell.evidence.notes if cell.evidence else ()
-    return Headline(sentence, tuple(filter(None, (*lines, *notes))), figures, where)
-
-
-def _figure(
-    cell: Measurement,
-    title: str,
-    name: str,
-    limit: tuple[str, float],
-    passed: bool | None,
-    spec: str = ".3f",
-) -> Number:
-    found, interval = cell.value(name), cell.interval(name)
-    text = "unknown" if found is None else shown_number(found, spec, limit[1])
-    met, (words, value) = _met(passed, interval, limit[1]), limit
-    return Number(title, text, f"{words} {value:g}", met, shown_interval(interval, spec))
-
-
-def _met(passed: bool | None, interval: Interval | None, limit: float) -> Standing:
-    """Whether a requirement is met; in doubt where its threshold lies within the interval."""
-    if passed is None:
-        return NONE
-    if interval is not None and interval.lower < limit < interval.upper:
-        return LIKELY_PASSES if passed else LIKELY_FAILS
-    return PASSES if passed else FAILS
+    return Headline(sentence, tuple(filter(None, (*lines, *notes))), where)
 
 
 def claims(data: ReportData) -> list[str]:
@@ -179,16 +125,9 @@ def _needed(data: ReportData) -> list[str]:
     ]
     if not found:
         return []
-    words = [in_words.removeprefix("about ") for _, in_words in sorted(found)]
-    half, most = words[(len(words) - 1) // 2], words[-1]
-    them = "those that are undecided by themselves"
-    if len(words) == 1:
-        text = f"{most} anchors would probably decide the one that is undecided by itself."
-    elif half == most:
-        text = f"{most} anchors would probably decide {them}."
-    else:
-        text = f"{half} anchors would probably decide half of {them}, {most} all of them."
-    return [text[:1].upper() + text[1:]]
+    most = max(found)[1].removeprefix("about ")
+    them = "all that are undecided by themselves" if len(found) > 1 else "the one that is undecided"
+    return [f"{most[:1].upper()}{most[1:]} anchors would probably decide {them}."]
 
 
 def _verb(number: int, many: str, one: str) -> str:

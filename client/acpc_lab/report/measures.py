@@ -28,23 +28,11 @@ _SAME = (
 """What must be one value, within which group of cells, and the fields of a score that say so."""
 
 
-@dataclass(frozen=True)
-class Recomputed:
-    """IR and SR computed here from the per-anchor values, and whether they are the reported ones.
+def agrees(cell: Measurement) -> bool | None:
+    """Whether IR and SR (Eqs. ir-raw and sr in the paper) follow from the per-anchor values.
 
-    Attributes:
-        ir_raw: Quantile over anchors of the radius (Eq. ir-raw in the paper).
-        sr: Fraction of eligible anchors with D > IR + margin (Eq. sr in the paper).
-        agrees: Both are what the server reported.
+    None where there are no such values.
     """
-
-    ir_raw: float
-    sr: float
-    agrees: bool
-
-
-def recompute(cell: Measurement) -> Recomputed | None:
-    """Recomputes IR and SR of a cell from its per-anchor values; None without them."""
     values = cell.values
     if cell.score is None or values is None or not len(values.radius):
         return None
@@ -54,7 +42,7 @@ def recompute(cell: Measurement) -> Recomputed | None:
     # The reported IR, so that rounding in ours cannot move an anchor over the margin.
     sr = float(np.mean(eligible > cell.wanted)) if len(eligible) else float("nan")
     near = abs(ir_raw - side.ir_raw) <= _ROUNDING * max(1.0, abs(side.ir_raw))
-    return Recomputed(ir_raw, sr, near and abs(sr - side.sr) <= _ROUNDING)
+    return near and abs(sr - side.sr) <= _ROUNDING
 
 
 @dataclass(frozen=True)
@@ -83,13 +71,13 @@ def checks(data: ReportData) -> list[Check]:
 
 
 def _recomputed(cells: Iterable[Measurement]) -> Check:
-    results = [(cell, recompute(cell)) for cell in cells]
+    results = [(cell, agrees(cell)) for cell in cells]
     if not results:
         return Check(None, "Nothing is measured yet that could be checked.")
-    known = [(cell, result) for cell, result in results if result is not None]
+    known = [(cell, same) for cell, same in results if same is not None]
     if not known:
         return Check(None, "IR and SR could not be recomputed: there are no per-anchor values.")
-    wrong = [f"{cell.name} under {cell.shift}" for cell, result in known if not result.agrees]
+    wrong = [f"{cell.name} under {cell.shift}" for cell, same in known if not same]
     text = "IR and SR recomputed from the per-anchor values: "
     text += f"{len(known) - len(wrong)} of {len(known)} agree."
     return Check(not wrong, text + (f" Not: {some(wrong)}." if wrong else ""))

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc_client import AnchorValues, GivenViews, Interval, Outcome, Score, ScoreProtocol
+from acpc_client import AnchorValues, Outcome, Score, ScoreProtocol
 
-from acpc_lab.evidence import Family, FamilyWise, Sureness, wilson
-from acpc_lab.factors import factor_of
+from acpc_lab.evidence import Family, FamilyWise, Sureness
 from acpc_lab.sweeps import MeasuredRow
 
 
@@ -39,24 +38,6 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The share of anchors with a property, and a sentence that states it."""
-
-    held: int
-    of: int
-    source: str = ""
-
-    @property
-    def rate(self) -> float:
-        """The fraction; NaN of none."""
-        return self.held / self.of if self.of else float("nan")
-
-    def interval(self, confidence: float = 0.95) -> Interval:
-        """Wilson's score interval of the fraction among all such anchors."""
-        return Interval(*wilson(self.held, self.of, confidence), "Wilson")
-
-
-@dataclass(frozen=True)
 class Measurement(MeasuredRow):
     """One checkpoint under one visual shift: a row of a sweep, with what a report adds to it.
 
@@ -72,7 +53,6 @@ class Measurement(MeasuredRow):
         anchors: At which anchors, in words.
         pending: Whether its job has not ended yet.
         of_reference: Whether it was asked to be compared with itself.
-        certified: Of how many anchors the plan is certified under the shift; None: not measured.
         among: How sure the verdict is among the others of a report, which sets it; None for a
             reference.
     """
@@ -91,7 +71,6 @@ class Measurement(MeasuredRow):
     anchors: str = ""
     pending: bool = False
     of_reference: bool = False
-    certified: Share | None = None
     among: Sureness | None = None
 
     def __post_init__(self) -> None:
@@ -102,12 +81,6 @@ class Measurement(MeasuredRow):
     def title(self) -> str:
         """Task and checkpoint."""
         return dotted(self.task, self.name)
-
-    @property
-    def place(self) -> tuple[str, float] | None:
-        """Factor and level, of a group of given views that is named ``factor:level``."""
-        kind, _, group = self.shift.partition(":")
-        return factor_of(group) if kind == GivenViews.kind else None
 
     @property
     def values(self) -> AnchorValues | None:
@@ -161,7 +134,6 @@ class ReportData:
         notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
         family_wise: How verdicts are corrected for the number of measurements.
-        refresh: Seconds after which the page loads itself again; 0: never.
     """
 
     title: str
@@ -175,7 +147,6 @@ class ReportData:
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()
     family_wise: FamilyWise = FamilyWise.HOLM
-    refresh: int = 0
 
     def __post_init__(self) -> None:
         known = iter(self.family.each())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +24,7 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
-from acpc_lab.factors import CertifiedShare
-from acpc_lab.report.model import Measurement, ReportData, Share, dotted, some
+from acpc_lab.report.model import Measurement, ReportData, dotted, some
 from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, again, read_spec, recipe
 
 if TYPE_CHECKING:
@@ -226,22 +225,6 @@ def _under_way(results: SweepResults) -> Iterator[str]:
             yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
 
 
-def with_certified(data: ReportData, shares: Iterable[CertifiedShare]) -> ReportData:
-    """The data with the certified fraction of each measurement that has one of the same weights."""
-    known = {(it.checkpoint, it.shift): it for it in shares}
-    cells, others = [], set()
-    for cell in data.cells:
-        share = known.get((cell.name, cell.shift))
-        if share and cell.score and share.checkpoint_digest != cell.score.receipt.checkpoint_digest:
-            others.add(cell.name)
-            share = None
-        found = Share(share.certified, share.anchors, f"; {share.source}") if share else None
-        cells.append(dataclasses.replace(cell, certified=found))
-    named = ", ".join(sorted(others))
-    note = f"Certified fractions of {named} are of other weights, and are left out."
-    return data.with_(cells=tuple(cells), notes=(*data.notes, *([note] if others else [])))
-
-
 def server_of(results: SweepResults) -> tuple[str | None, Access]:
     """The server that the sweep's file names, and how to get in."""
     plan = SweepFolder(results.folder).read_plan()
@@ -268,10 +251,6 @@ def _sound(score: Score, where: str) -> Score:
     try:
         check(score.verdict.thresholds, "answer.verdict.thresholds")
         for name, side in sides.items():
-            for index, summary in enumerate(side.summaries if side else ()):
-                if not 0 <= summary.quantile <= 1:
-                    field = f"answer.{name}.summaries[{index}].quantile"
-                    raise ArgumentError(field, f"found {summary.quantile}, wanted 0 to 1")
             if side and side.anchor_values:
                 _check_values(side.anchor_values, f"answer.{name}.anchor_values")
     except ArgumentError as error:
@@ -281,25 +260,21 @@ def _sound(score: Score, where: str) -> Score:
 
 def _check_values(values: AnchorValues, path: str) -> None:
     count = len(values.anchor_ids)
-    for field in dataclasses.fields(values):
-        found = getattr(values, field.name)
+    for name, found in vars(values).items():
         if not isinstance(found, np.ndarray):
             continue
         if len(found) != count:
             wanted = f"wanted {count}, as many as anchor_ids"
-            raise ArgumentError(f"{path}.{field.name}", f"found {len(found)} entries, {wanted}")
-        if field.name == "partner":
+            raise ArgumentError(f"{path}.{name}", f"found {len(found)} entries, {wanted}")
+        wrong, wanted = ~np.isfinite(found), "a finite number"
+        if name == "partner":
             wrong, wanted = (found < -1) | (found >= count), "an index of an anchor, or -1"
-        elif field.name == "different_state_distance":
+        elif name == "different_state_distance":
             wrong, wanted = np.isinf(found), "a finite number, or NaN where skipped"
-        elif found.dtype == np.float64:
-            wrong, wanted = ~np.isfinite(found), "a finite number"
-        else:
-            continue
         for place in np.argwhere(wrong)[:1].tolist():
             at = "".join(f"[{index}]" for index in place)
             bad = found[tuple(place)]
-            raise ArgumentError(f"{path}.{field.name}{at}", f"found {bad}, wanted {wanted}")
+            raise ArgumentError(f"{path}.{name}{at}", f"found {bad}, wanted {wanted}")
 
 
 def _measured(

@@ -18,7 +18,7 @@ class Standing:
     """How an outcome looks: a symbol, a word, a colour role.
 
     Attributes:
-        symbol: A sign; or ``full``, ``left``, ``right``, ``none``: a circle, filled so far.
+        symbol: A sign, such as a circle that is full, half full or hollow.
     """
 
     symbol: str
@@ -26,12 +26,12 @@ class Standing:
     role: str
 
 
-PASSES = Standing("full", "passes", "pass")
-FAILS = Standing("none", "fails", "fail")
-SURELY_PASSES = Standing("full", "passes, sure", "pass")
-LIKELY_PASSES = Standing("left", "passes, undecided", "pass")
-LIKELY_FAILS = Standing("right", "fails, undecided", "fail")
-SURELY_FAILS = Standing("none", "fails, sure", "fail")
+PASSES = Standing("●", "passes", "pass")
+FAILS = Standing("○", "fails", "fail")
+SURELY_PASSES = Standing("●", "passes, sure", "pass")
+LIKELY_PASSES = Standing("◐", "passes, undecided", "pass")
+LIKELY_FAILS = Standing("◑", "fails, undecided", "fail")
+SURELY_FAILS = Standing("○", "fails, sure", "fail")
 OPEN = Standing("?", "inconclusive", "open")
 REFERENCE = Standing("◇", "reference", "soft")
 PENDING = Standing("◌", "pending", "soft")
@@ -94,12 +94,10 @@ class Grid:
 
 def grids(data: ReportData) -> list[Grid]:
     """Outcomes by training run and level, one grid per shift; else by checkpoint and shift."""
-    # Factors have a section of their own.
-    shown = [cell for cell in data.cells if cell.place is None]
-    shown.sort(key=lambda cell: cell.is_reference)
+    shown = sorted(data.cells, key=lambda cell: cell.is_reference)
     shifts = list(dict.fromkeys(cell.shift for cell in shown))
     if not data.has_levels:
-        return [_grid("", "checkpoint", shifts, shown)] if len(data.cells) > 1 and shown else []
+        return [_grid("", "checkpoint", shifts, shown)] if len(data.cells) > 1 else []
     columns = [f"{level:g}" for level in data.levels]
     columns += ["none"] if any(cell.level is None for cell in data.cells) else []
     several = len(data.tasks) > 1
@@ -143,11 +141,6 @@ class TableColumn(NamedTuple):
     hint: str = ""
     read: Callable[[Measurement], Any] | None = None
     several: bool = False
-
-    @property
-    def folds(self) -> bool:
-        """Whether a narrow window leaves it out until it is asked for."""
-        return self.key not in ("name", "shift", "ir_relative", "sr", "score", "among")
 
     def of(self, cell: Measurement) -> Any:  # noqa: ANN401 - a text or a number
         """Returns the value that it shows of a cell; None: nothing."""
@@ -222,30 +215,13 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Strip:
-    """R and D of a row on one log scale, 0 to 100: quantiles 10, 50, 90, and what decides.
-
-    Attributes:
-        radius: Of R; the 90 % end is raw IR under the paper's protocol.
-        distance: Of D; None where no anchor is eligible.
-        wanted: What D must exceed.
-    """
-
-    radius: tuple[float, ...]
-    distance: tuple[float, ...] | None
-    wanted: float
-    words: str
-
-
-@dataclass(frozen=True)
 class Line:
-    """A cell in the table: values by column, where it stands, and its distributions."""
+    """A cell in the table: values by column, and where it stands."""
 
     cell: Measurement
     standing: Standing
     verdict: str
     values: dict[str, Value] = field(default_factory=dict)
-    strip: Strip | None = None
 
 
 def table(data: ReportData) -> tuple[list[TableColumn], list[Line]]:
@@ -258,12 +234,10 @@ def table(data: ReportData) -> tuple[list[TableColumn], list[Line]]:
     columns = [it for it in _COLUMNS if says(it) and (it.key != "among" or data.corrects)]
     named = {"level": data.level_name or "level"}
     columns = [it._replace(title=named.get(it.key, it.title)) for it in columns]
-    scale = _scale(data.cells)
     rows = [
-        Line(cell, standing(cell), failed_by(cell), {c.key: c.shown(cell) for c in columns},
-             _strip(cell, scale))
+        Line(cell, standing(cell), failed_by(cell), {c.key: c.shown(cell) for c in columns})
         for cell in sorted(data.cells, key=lambda cell: cell.is_reference)
-    ]  # fmt: skip
+    ]
     return columns, rows
 
 
@@ -283,36 +257,3 @@ def _shown(text: str) -> str:
     """A number's text with the sign that is as wide as a plus, and the sign of infinity."""
     infinite = text.replace("+inf", "inf").replace("inf", "\N{INFINITY}")
     return infinite.replace("-", "\N{MINUS SIGN}")
-
-
-def _scale(cells: Sequence[Measurement]) -> tuple[float, float]:
-    """Log10 of the smallest and the largest quantile that a strip draws."""
-    known = [values for cell in cells if (values := cell.values) is not None]
-    both = [part for it in known for part in (it.radius, it.different_state_distance)]
-    drawn = np.concatenate([[], *both])
-    if not (drawn > 0).any():
-        return 0.0, 1.0
-    low, high = np.quantile(drawn[drawn > 0], (0.005, 0.995))
-    return float(np.log10(low)), float(np.log10(high) + 1e-9)
-
-
-def _strip(cell: Measurement, scale: tuple[float, float]) -> Strip | None:
-    values = cell.values
-    if values is None:
-        return None
-    low, high = scale
-
-    def place(found: float) -> float:
-        at = (np.log10(found) - low) / (high - low) if found > 0 else 0.0
-        return round(100 * float(np.clip(at, 0, 1)), 1)
-
-    distance = values.different_state_distance
-    eligible = distance[~np.isnan(distance)]
-    radius, apart = (
-        tuple(map(place, np.quantile(of, (0.1, 0.5, 0.9)).tolist())) if len(of) else None
-        for of in (values.radius, eligible)
-    )
-    words = f"median R {np.median(values.radius):.3g}"
-    words += f", median D {np.median(eligible):.3g}" if len(eligible) else ""
-    words += f", D must exceed {cell.wanted:.3g}"
-    return Strip(radius or (0.0, 0.0, 0.0), apart, place(cell.wanted), words)

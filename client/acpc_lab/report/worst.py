@@ -40,55 +40,40 @@ class FocusAnchor:
 
 @dataclass(frozen=True)
 class Focus:
-    """A cell whose worst anchors are shown, and why it was chosen.
-
-    Attributes:
-        again: Identities of those that an earlier cell shows under the same kind of shift.
-    """
+    """A cell whose worst anchors are shown, and why it was chosen."""
 
     cell: Measurement
     why: str
     anchors: tuple[FocusAnchor, ...]
-    again: tuple[int, ...] = ()
 
 
 def focus(data: ReportData) -> list[Focus]:
     """The cells to look at closely, with their worst anchors.
 
-    Of every kind of shift, at whatever level, the cell that fails by most and the one that fails
-    by least (references aside, unless there is nothing else); where none fails, the one that passes
-    by least; six in all. With ``data.focus``, the cells of those checkpoints instead. Under one
-    kind of shift an anchor is shown once.
+    Of every kind of shift, at whatever level, the cell that fails by most and, of few kinds, the
+    one that fails by least (references aside, unless there is nothing else); where none fails, the
+    one that passes by least; six in all. With ``data.focus``, the cells of those checkpoints
+    instead. Under one kind of shift an anchor is shown once.
     """
+    kinds: dict[str, list[Measurement]] = {}
+    for cell in data.cells:
+        kinds.setdefault(_kind(cell), []).append(cell)
+    each = max(1, MAX_CELLS // max(1, len(kinds)))
+    chosen = [found for cells in kinds.values() for found in _extremes(cells)[:each]][:MAX_CELLS]
     if data.focus:
         chosen = [(cell, "asked for") for cell in data.cells if cell.name in data.focus]
-    else:
-        kinds: dict[str, list[Measurement]] = {}
-        for cell in data.cells:
-            kinds.setdefault(_kind(cell), []).append(cell)
-        chosen = _first([_extremes(cells) for cells in kinds.values()], MAX_CELLS)
     found, seen = [], set[tuple[str, str, int]]()
     for cell, why in chosen:
-        if cell.values is None:
-            continue
-        worst = worst_anchors(cell.values)
-        keys = [(_kind(cell), cell.task, anchor.identity) for anchor in worst]
-        new = tuple(anchor for anchor, key in zip(worst, keys, strict=True) if key not in seen)
-        found.append(Focus(cell, why, new, tuple(key[2] for key in keys if key in seen)))
-        seen.update(keys)
+        if cell.values is not None:
+            keys = {(_kind(cell), cell.task, it.identity): it for it in worst_anchors(cell.values)}
+            found.append(Focus(cell, why, tuple(it for key, it in keys.items() if key not in seen)))
+            seen.update(keys)
     return found
 
 
 def _kind(cell: Measurement) -> str:
     """The shift without its level."""
     return cell.shift.rpartition(":")[0] or cell.shift
-
-
-def _first(by_kind: Sequence[Sequence[Chosen]], most: int) -> list[Chosen]:
-    """The first of every kind, then the second ones, while there is room; kinds in order."""
-    places = [(rank, row) for row, chosen in enumerate(by_kind) for rank in range(len(chosen))]
-    kept = sorted(places)[:most]
-    return [by_kind[row][rank] for rank, row in sorted(kept, key=lambda place: place[::-1])]
 
 
 def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:

@@ -11,7 +11,7 @@ from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import light, panels, swatch
+from acpc_lab.plotting import FAIL, PASS, panels, swatch
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
 from acpc_lab.studies.measuring import AskScore
 from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
@@ -157,7 +157,7 @@ def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
     names = 0.065 * max(len(line.checkpoint) for line in lines)  # inches
     width, height = 1.8 + names / len(held), 0.25 * len(lines) + 0.9
     figure, axes = panels(len(held), width=width, height=height, sharey=True)
-    colours = [light("fail") if line.collapsed else light("pass") for line in lines]
+    colours = [FAIL if line.collapsed else PASS for line in lines]
     places = range(len(lines))
     for axis, name in zip(axes, held, strict=True):
         drawn = axis.barh(places, [getattr(line, name) for line in lines], color=colours)
@@ -167,7 +167,7 @@ def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
     # The names stand once, on the left; first come first from the top.
     axes[0].set_yticks(places, [line.checkpoint for line in lines])
     axes[0].invert_yaxis()
-    keys = [swatch("collapsed", light("fail")), swatch("not collapsed", light("pass"))]
+    keys = [swatch("collapsed", FAIL), swatch("not collapsed", PASS)]
     figure.legend(handles=keys, loc="outside upper right", ncols=2)
     return figure
 

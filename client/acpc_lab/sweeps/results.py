@@ -25,17 +25,6 @@ from acpc_lab.tables import Table
 _SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", "outcome")
 
 
-def kept_at(path: str | Path) -> SweepFolder:
-    """Returns where a sweep keeps its state; the path is its file, or that folder.
-
-    Raises ArgumentError: It is no folder, and no sweep file either.
-    """
-    folder = Path(path)
-    if folder.suffix not in (".sweep", ".watch") and not folder.is_dir():
-        folder = folder_of(folder, load_spec(folder))
-    return SweepFolder(folder)
-
-
 @dataclass(frozen=True)
 class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan.
@@ -61,7 +50,10 @@ class SweepResults(Tabular, Sequence[CellResult]):
         Raises ArgumentError: There is no such file, or the sweep has not been run yet;
         FailedPrecondition: Its files cannot be read.
         """
-        disk = kept_at(path)
+        folder = Path(path)
+        if folder.suffix not in (".sweep", ".watch") and not folder.is_dir():
+            folder = folder_of(folder, load_spec(folder))
+        disk = SweepFolder(folder)
         plan = disk.read_plan()
         if plan is None:
             raise ArgumentError(

@@ -98,11 +98,6 @@ class SweepFolder:
         self._plan = path / "plan.json"
         self._results = path / "results"
 
-    def stamp(self) -> object:
-        """Returns another value after every change; None: there is no plan."""
-        found = [_stamp(place) for place in (self._plan, self.journal.path, self._results)]
-        return found if found[0] else None
-
     def result_path(self, cell: Cell) -> Path:
         """Returns where the score of a cell is, or will be."""
         return self._results / f"{cell.id}.npz"
@@ -164,11 +159,3 @@ class SweepFolder:
         except ArgumentError:
             return None
         return result if isinstance(result.answer, Score) else None
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns

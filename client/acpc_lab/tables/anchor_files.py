@@ -44,6 +44,10 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
     if missing or unknown:
         wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         wanted = f"{', '.join(_NEEDED)} and optionally {', '.join(_OPTIONAL)} and history"
+        if "frames" in missing and path.suffix == ".npz":
+            from acpc.datasets import unread  # noqa: PLC0415 - slow to import
+
+            wanted += f"; or, where {unread(path.name, 'npz')}"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
         try:

@@ -90,9 +90,9 @@ class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
     Attributes:
         name: Path below the root: what ``DatasetAnchors.dataset`` takes, of HDF5 files.
         size_bytes: Size of the file; 0 for a folder.
-        format: ``hdf5``, which the server reads; or ``lance``, ``folder``, ``video`` or
-            ``lerobot``, of which ``acpc anchors upload`` makes anchor sets where they lie. Empty:
-            an older server's HDF5 file.
+        format: ``hdf5``, which the server reads; ``lance``, of which ``acpc anchors upload`` makes
+            an anchor set where it lies; or one that is to be converted: ``folder``, ``video``,
+            ``lerobot``, ``dino-wm`` or ``zarr``. Empty: an older server's HDF5 file.
     """
 
     name: str

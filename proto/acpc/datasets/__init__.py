@@ -1,7 +1,7 @@
 """What a dataset means, once for server and lab: episodes, windows, anchors, labels, tasks.
 
 NumPy and no torch. Of the formats only ``hdf5`` is read here, by a module of its own, which loads
-h5py; the lab reads others, into the same two classes, ``Dataset`` and ``DatasetColumn``.
+h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetColumn``.
 """
 
 from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
@@ -9,9 +9,11 @@ from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,
     LANCE_SUFFIX,
+    OTHERS,
     compressed,
     dataset_format,
     recognise,
+    unread,
 )
 from acpc.datasets.labels import median_split_labels
 from acpc.datasets.plain_yaml import plain_yaml

@@ -30,6 +30,7 @@ from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition
 from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.formats import unread
 
 _READ_BYTES = 2**25
 MAX_CHUNK_BYTES = 2**28
@@ -119,6 +120,7 @@ class Hdf5Dataset(Dataset):
         self._file = file
         self._check = check
         self.name = name
+        self._check_layout()
         self.lengths = self._index("ep_len")
         self.offsets = self._index("ep_offset")
         self.check_episodes()
@@ -208,6 +210,22 @@ class Hdf5Dataset(Dataset):
             code, _, _, label = properties.get_filter(position)
             if not h5py.h5z.filter_avail(code):
                 raise self.bad(name, f"needs HDF5 filter {code} {label!r}, not installed here")
+
+    def _check_layout(self) -> None:
+        """FailedPrecondition where the file has no index of episodes; says what it is instead."""
+        with self._header("ep_len"):
+            if "ep_len" in (names := sorted(self._file)):
+                return
+            demos = False
+            if "data" in names and self._file.id.links.get_info(b"data").type == h5py.h5l.TYPE_HARD:
+                data = self._file["data"]
+                demos = isinstance(data, h5py.Group) and data.id.links.exists(b"demo_0")
+        other = (
+            f"{self.name!r} is HDF5 of another layout, with {names[:20]} at its root; wanted: a "
+            "dataset per column beside ep_len and ep_offset (docs/anchors.md, 'Other formats')"
+        )
+        words = unread(self.name, "robomimic") if demos else other
+        raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")
 
     def _index(self, name: str) -> Int64[np.ndarray, "episodes"]:
         found = self._dataset(name)

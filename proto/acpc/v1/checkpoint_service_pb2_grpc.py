@@ -81,9 +81,8 @@ class CheckpointServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UnloadCheckpoint(self, request, context):
-        """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
-        server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
-        finish; the next use loads it again. Idempotent.
+        """Frees the device memory of a checkpoint, whoever used or pinned it. Needs the role admin where
+        there are roles. Calls and jobs that hold it finish; the next use loads it again. Idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

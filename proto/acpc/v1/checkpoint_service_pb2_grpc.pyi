@@ -38,9 +38,8 @@ class CheckpointServiceStub:
     LoadCheckpoint: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]
     """Reads a checkpoint onto the device. Idempotent. Needs the role admin where there are roles."""
     UnloadCheckpoint: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.UnloadCheckpointRequest, _checkpoint_service_pb2.UnloadCheckpointResponse]
-    """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
-    server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
-    finish; the next use loads it again. Idempotent.
+    """Frees the device memory of a checkpoint, whoever used or pinned it. Needs the role admin where
+    there are roles. Calls and jobs that hold it finish; the next use loads it again. Idempotent.
     """
 
 @_typing.type_check_only
@@ -53,9 +52,8 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     LoadCheckpoint: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]  # type: ignore[assignment]
     """Reads a checkpoint onto the device. Idempotent. Needs the role admin where there are roles."""
     UnloadCheckpoint: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.UnloadCheckpointRequest, _checkpoint_service_pb2.UnloadCheckpointResponse]  # type: ignore[assignment]
-    """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
-    server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
-    finish; the next use loads it again. Idempotent.
+    """Frees the device memory of a checkpoint, whoever used or pinned it. Needs the role admin where
+    there are roles. Calls and jobs that hold it finish; the next use loads it again. Idempotent.
     """
 
 class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -89,9 +87,8 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _checkpoint_service_pb2.UnloadCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_checkpoint_service_pb2.UnloadCheckpointResponse, _abc.Awaitable[_checkpoint_service_pb2.UnloadCheckpointResponse]]:
-        """Frees the device memory of a checkpoint, whoever used or pinned it: checkpoints are the
-        server's, not a tenant's. Needs the role admin where there are roles. Calls and jobs that hold it
-        finish; the next use loads it again. Idempotent.
+        """Frees the device memory of a checkpoint, whoever used or pinned it. Needs the role admin where
+        there are roles. Calls and jobs that hold it finish; the next use loads it again. Idempotent.
         """
 
 def add_CheckpointServiceServicer_to_server(servicer: CheckpointServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -30,8 +30,8 @@ class DatasetFile(_message.Message):
     size_bytes: _builtins.int
     """Size of the file; zero for a folder."""
     format: _builtins.str
-    """`hdf5`, which the server reads; or, by its layout, `lance`, `folder`, `video` or `lerobot`, of
-    which `acpc anchors upload` makes anchor sets where they lie.
+    """`hdf5`, which the server reads; `lance`, of which `acpc anchors upload` makes an anchor set where
+    it lies; or one that is to be converted: `folder`, `video`, `lerobot`, `dino-wm` or `zarr`.
     """
     def __init__(
         self,

@@ -187,7 +187,7 @@ class ScoreCheckpointRequest(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     UNTIL_DECIDED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the submission idempotent: the same id of the same tenant gives the same operation. An id
+    """Makes the submission idempotent: the same id gives the same operation. An id
     that another request has, of whatever kind, is ALREADY_EXISTS.
     Length: 0 to 128.
     """

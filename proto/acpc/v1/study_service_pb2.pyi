@@ -78,7 +78,7 @@ class RunStudyRequest(_message.Message):
     SENSITIVITY_FIELD_NUMBER: _builtins.int
     NUMERIC_MODE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the submission idempotent: the same id of the same tenant gives the same operation. An id
+    """Makes the submission idempotent: the same id gives the same operation. An id
     that another request has, of whatever kind, is ALREADY_EXISTS.
     Length: 0 to 128.
     """

@@ -1,4 +1,4 @@
-"""Callers and roles: which role each method needs, and what the audit log records of a call."""
+"""Callers and roles: which role each method needs, and whose jobs and sets a caller may end."""
 
 import enum
 from dataclasses import dataclass
@@ -6,40 +6,49 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from acpc_server.errors import PermissionDenied
-from acpc_server.scheduling import Quota
 
 
 class Role(enum.StrEnum):
-    """What a caller may do; each method needs one role, and none contains another."""
+    """What a caller may do; each role includes those before it."""
 
     READ = "read"
-    SCORE = "score"
-    PLAN = "plan"
-    UPLOAD = "upload"
+    COMPUTE = "compute"
     ADMIN = "admin"
 
 
 @dataclass(frozen=True)
 class Principal:
-    """The caller of an RPC."""
+    """The caller of an RPC.
 
-    name: str  # unique on the server: what quotas count by and the audit log names
-    tenant: str = ""  # whose jobs, sets and request ids it sees; empty without access control
-    roles: frozenset[Role] = frozenset(Role)
-    quota: Quota | None = None  # None: what the server gives each caller
-    credential: str = ""  # id of its key, or serial number of its certificate; empty for a token
+    Its ``name`` is what limits count by and logs show; ``role`` is None for a caller who may do
+    nothing that needs one, and ``credential`` the id of its API key, if it has sent one.
+    """
+
+    name: str
+    role: Role | None = Role.ADMIN
+    credential: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Name that records of what it makes keep; empty on a server without authentication."""
+        return "" if self is LOCAL else self.name
+
+    def has(self, role: Role) -> bool:
+        """Whether it may do what a role allows."""
+        order = list(Role)
+        return self.role is not None and order.index(self.role) >= order.index(role)
 
 
 LOCAL = Principal("local")
 """The caller of a server without authentication."""
-ANYONE = Principal("anyone", roles=frozenset())
+ANYONE = Principal("anyone", role=None)
 """The caller of a method that needs no role, such as a health probe."""
 
 # Methods by service and role; a method that is not here needs the role admin.
 _METHODS: dict[str, dict[Role, str]] = {
     "acpc.v1.AnchorService": {
-        Role.UPLOAD: "UploadAnchors GetUpload CreateAnchorSet DeleteAnchorSet",
         Role.READ: "GetAnchorSet ListAnchorSets",
+        Role.COMPUTE: "UploadAnchors GetUpload CreateAnchorSet DeleteAnchorSet",
     },
     "acpc.v1.CheckpointService": {
         Role.READ: "ListCheckpoints GetCheckpoint",
@@ -47,16 +56,16 @@ _METHODS: dict[str, dict[Role, str]] = {
     },
     "acpc.v1.DatasetService": {Role.READ: "ListDatasets ListTasks"},
     "acpc.v1.DiagnosticService": {
-        Role.PLAN: "ComparePair ComparePairs CertifyPool Plan PlanPaired"
+        Role.COMPUTE: "ComparePair ComparePairs CertifyPool Plan PlanPaired"
     },
     "acpc.v1.ScoringService": {
-        Role.SCORE: "ScoreCheckpoint",
         Role.READ: "WatchOperation PreviewAnchors",
+        Role.COMPUTE: "ScoreCheckpoint",
     },
-    "acpc.v1.StudyService": {Role.SCORE: "RunStudy"},
+    "acpc.v1.StudyService": {Role.COMPUTE: "RunStudy"},
     "google.longrunning.Operations": {
         Role.READ: "GetOperation ListOperations WaitOperation",
-        Role.SCORE: "CancelOperation DeleteOperation",
+        Role.COMPUTE: "CancelOperation DeleteOperation",
     },
     "grpc.reflection.v1.ServerReflection": {Role.READ: "ServerReflectionInfo"},
     "grpc.reflection.v1alpha.ServerReflection": {Role.READ: "ServerReflectionInfo"},
@@ -68,22 +77,15 @@ METHOD_ROLES = {
     for method in methods.split()
 }
 """Role by full method name."""
-AUDITED = frozenset(
-    method
-    for method, role in METHOD_ROLES.items()
-    if role in (Role.UPLOAD, Role.SCORE, Role.ADMIN) and not method.endswith("/GetUpload")
-)
-"""Methods that change something, by full name: each call of one is a line of the audit log."""
-MAX_AUDITED_TEXT = 200
-# Fields of an audit line, and where requests and answers have them.
-_AUDITED_FIELDS = (
-    ("operation", "name"),
-    ("anchor_set", "digest"),
-    ("anchor_set", "anchor_set"),
-    ("anchor_set", "anchor_set.digest"),
-    ("checkpoint", "checkpoint.name"),
-    ("checkpoint_digest", "checkpoint.digest"),
-)
+CHANGES = {
+    "/acpc.v1.AnchorService/DeleteAnchorSet": "digest",
+    "/acpc.v1.CheckpointService/LoadCheckpoint": "checkpoint",
+    "/acpc.v1.CheckpointService/UnloadCheckpoint": "checkpoint",
+    "/google.longrunning.Operations/CancelOperation": "name",
+    "/google.longrunning.Operations/DeleteOperation": "name",
+}
+"""Methods that change what others may use, each with the field of its request that names it: the
+log has a line ``access`` for each call."""
 
 
 def needed_role(method: str) -> Role | None:
@@ -96,20 +98,24 @@ def needed_role(method: str) -> Role | None:
 def require_role(principal: Principal, method: str) -> None:
     """Raise PermissionDenied, which names the role, unless a caller may call a method."""
     role = needed_role(method)
-    if role is not None and role not in principal.roles:
-        has = ", ".join(sorted(principal.roles)) or "none"
+    if role is not None and not principal.has(role):
         raise PermissionDenied(
-            f"{method} needs the role {role}; {principal.name} has {has}", reason="ROLE_MISSING"
+            f"{method} needs the role {role}; {principal.name} has {principal.role or 'none'}",
+            reason="ROLE_MISSING",
         )
 
 
-def subject(message: Message) -> dict[str, str]:
-    """Return the operation, anchor set and checkpoint that an audited message names."""
-    found = {}
-    for field, path in _AUDITED_FIELDS:
-        value: object = message
-        for part in path.split("."):
-            value = getattr(value, part, None)
-        if isinstance(value, str) and value:
-            found[field] = value[:MAX_AUDITED_TEXT]
-    return found
+def require_owner(principal: Principal, owner: str, what: str) -> None:
+    """Raise PermissionDenied unless a caller may end or delete what ``owner`` has made."""
+    if principal.name != owner and not principal.has(Role.ADMIN):
+        raise PermissionDenied(
+            f"{what} was made by {owner or 'a caller without a name'}: to end it needs the role "
+            f"{Role.ADMIN}; {principal.name} has {principal.role}",
+            reason="ROLE_MISSING",
+        )
+
+
+def subject(method: str, request: Message) -> str:
+    """Return the operation, anchor set or checkpoint that a request of ``CHANGES`` names."""
+    value = getattr(request, CHANGES[method])
+    return str(getattr(value, "name", value))[:200]

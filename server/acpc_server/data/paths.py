@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from acpc.datasets import HDF5_SUFFIXES, compressed, dataset_format
+from acpc.datasets import HDF5_SUFFIXES, compressed, dataset_format, recognise, unread
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
 
@@ -83,14 +83,16 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
             ) from error
         if stat.S_ISLNK(mode):
             raise PermissionDenied(f"{field} {name!r} passes the symbolic link {part!r}")
-    other = dataset_format(path) if stat.S_ISDIR(mode) and field == "dataset" else ""
-    if other:
+    other = recognise(path) if field == "dataset" else ""
+    if other == "lance":
         raise FailedPrecondition(
-            f"dataset {name!r} is of the format {other}, and a server reads HDF5 alone; where it "
-            f"lies, `acpc anchors upload {name} --task TASK` makes an anchor set of it, which "
-            "requests take instead",
+            f"dataset {name!r} is a Lance table, and a server reads HDF5 alone; where it lies, "
+            f"`acpc anchors upload {name} --task TASK` makes an anchor set of it, which requests "
+            "take instead",
             reason="DATASET_FORMAT",
         )
+    if other not in ("", "hdf5"):
+        raise FailedPrecondition(f"dataset {unread(name, other)}", reason="DATASET_FORMAT")
     if not stat.S_ISREG(mode):
         raise FailedPrecondition(f"{field} {name!r} is not a regular file")
     if field == "dataset" and (unpack := compressed(name)):

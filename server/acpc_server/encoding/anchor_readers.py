@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import copy
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -55,7 +54,6 @@ _OR_EVERY = ", or one with the states and labels of every future frame"
 class _Key(NamedTuple):
     """Key of kept anchors; ``identity`` is a stamp of their data, or their digest."""
 
-    tenant: str
     source: AnySource
     identity: str
     history: int
@@ -63,23 +61,13 @@ class _Key(NamedTuple):
 
 
 class AnchorReaders:
-    """Opens anchors for the jobs of a tenant, and checks that they have not changed.
-
-    A new one is for the tenant without a name; :meth:`of` makes those of others.
-    """
+    """Opens anchors for jobs, and checks that they have not changed."""
 
     def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
-        self._tenant = ""
         self._datasets = datasets
         self._sets = sets
         self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
         self._lock = threading.Lock()
-
-    def of(self, tenant: str) -> AnchorReaders:
-        """Return the readers of a tenant, which find its own sets only."""
-        other = copy.copy(self)
-        other._tenant, other._sets = tenant, self._sets.of(tenant)
-        return other
 
     def named_set(self, digest: str) -> AnchorSetSource:
         """Return the source of a set by its digest, or another name of it.
@@ -256,7 +244,7 @@ class AnchorReaders:
         """
         self._touch(source)
         self._require(source, stamp)
-        key = _Key(self._tenant, source, stamp, history, horizon)
+        key = _Key(source, stamp, history, horizon)
         frames = base64.b64decode(known["frames"]) if known else b""
         anchors = self._kept.get(key) or self._read(key, frames, check)
         self._require(source, stamp)  # it may have been replaced while it was read
@@ -275,7 +263,7 @@ class AnchorReaders:
         """
         self._touch(source)
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
-        key = _Key(self._tenant, source, identity["digest"], history, horizon)
+        key = _Key(source, identity["digest"], history, horizon)
         anchors = self._kept.get(key) or self._read(
             key, base64.b64decode(identity["frames"]), go_on
         )

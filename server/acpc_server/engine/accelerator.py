@@ -26,13 +26,12 @@ Compute = Callable[..., Tensor]
 """Tensors of fixed shapes to one tensor."""
 
 
-def choose_device(name: str, flag: str = "--device") -> torch.device:
+def choose_device(name: str) -> torch.device:
     """Choose a device by name: a kind of accelerator, one of its devices, or ``auto``.
 
     ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
 
-    Raises FailedPrecondition: There is no such device; the message names ``flag`` and what there
-    is.
+    Raises FailedPrecondition: There is no such device; the message names what there is.
     """
     found = _accelerator()
     if name == "auto":
@@ -45,7 +44,7 @@ def choose_device(name: str, flag: str = "--device") -> torch.device:
     count = torch.accelerator.device_count() if found and found.type == kind else 0
     if (colon and not number.isdecimal()) or int(number or 0) >= count:
         have = f"{count} of that kind" if count else f"only {found.type if found else 'the CPU'}"
-        raise FailedPrecondition(f"{flag} {name}, but torch {torch.__version__} finds {have}")
+        raise FailedPrecondition(f"--device {name}, but torch {torch.__version__} finds {have}")
     return torch.device(kind, int(number or 0))
 
 
@@ -90,6 +89,12 @@ def computes_tf32(device: torch.device) -> bool:
     return device.type in _TF32
 
 
+def has_graphs(device: torch.device) -> bool:
+    """Return whether the device can capture a computation as a graph."""
+    name = _GRAPHS.get(device.type)
+    return name is not None and hasattr(_module(device), name)
+
+
 def held_memory(device: torch.device) -> dict[str, int]:
     """Bytes of an accelerator that are ``allocated`` to tensors and ``reserved`` for them."""
     module = _module(device)
@@ -98,15 +103,6 @@ def held_memory(device: torch.device) -> dict[str, int]:
     else:
         found = module.memory_allocated(device), module.memory_reserved(device)
     return dict(zip(("allocated", "reserved"), found, strict=True))
-
-
-def free_memory(device: torch.device) -> tuple[int, int] | None:
-    """Free and total bytes of an accelerator; None where its driver does not report them."""
-    if device.type == "mps":
-        total = int(_module(device).recommended_max_memory())
-        return total - held_memory(device)["reserved"], total
-    info = getattr(_module(device), "mem_get_info", None)
-    return info(device) if info else None
 
 
 def release_cache() -> None:

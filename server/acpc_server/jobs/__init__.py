@@ -2,7 +2,6 @@
 
 from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.kind import (
-    NOBODY,
     Job,
     JobFailure,
     JobFilter,
@@ -10,7 +9,6 @@ from acpc_server.jobs.kind import (
     JobSpec,
     JobState,
     Json,
-    Owner,
     Progress,
     Step,
     pack,

@@ -70,18 +70,6 @@ class JobFailure:
 
 
 @dataclass(frozen=True)
-class Owner:
-    """Who submitted a job; both are empty on a server without authentication."""
-
-    tenant: str = ""  # whose job it is: no other tenant sees it
-    caller: str = ""  # who of that tenant
-
-
-NOBODY = Owner()
-"""Whose jobs are on a server without authentication."""
-
-
-@dataclass(frozen=True)
 class JobFilter:
     """Which jobs to list; None, or an empty beginning, lets every job through."""
 
@@ -97,7 +85,7 @@ class JobRow:
     """A job on record. Times are seconds since the epoch; a listed job has no result."""
 
     job_id: str
-    owner: Owner
+    owner: str  # who submitted it; empty on a server without authentication
     kind: str
     recorded: Json
     state: JobState

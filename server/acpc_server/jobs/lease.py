@@ -37,8 +37,6 @@ COUNTING_SHARE = 0.002
 COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
-# At a start, a clock that is further ahead of everything on record is taken to be wrong.
-UNUSED_SECONDS = 30 * 86_400.0
 # Jobs deleted at a time, so that no transaction is long.
 BATCH = 100
 NOTHING: Mapping[str, str] = {}
@@ -80,7 +78,7 @@ class Lease:
         hosts: Those of the record.
         running: This host's runs.
         terms: Heartbeat and lease.
-        on_queued: Called with the queued jobs by tenant, and the age of the oldest.
+        on_queued: Called with how many jobs are queued, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
     """
 
@@ -90,7 +88,7 @@ class Lease:
         running: RunningJobs,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[Mapping[str, int], float], None],
+        on_queued: Callable[[int, float], None],
         on_evicted: Callable[[], None],
     ) -> None:
         self._record = hosts.record
@@ -105,7 +103,6 @@ class Lease:
         self._strays = Sightings()
         self._reported = ""
         self.away = self.full = False  # whether the record could not be reached, or written
-        self.looked = math.inf  # when it last looked, by the monotonic clock
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
@@ -150,7 +147,7 @@ class Lease:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._on_queued({}, 0.0)
+        self._on_queued(0, 0.0)
 
     def leave(self) -> None:
         """Give the name up, so that other hosts take over this one's jobs without waiting."""
@@ -164,16 +161,16 @@ class Lease:
     def _keep(self) -> None:
         due = count_due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
-            self.looked = time.monotonic()
+            looked = time.monotonic()
             try:
-                if self.away or self.looked >= count_due:
+                if self.away or looked >= count_due:
                     self._on_queued(*self._record.queued())
-                    took = time.monotonic() - self.looked
+                    took = time.monotonic() - looked
                     pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
-                    self.away, count_due = False, self.looked + pause
+                    self.away, count_due = False, looked + pause
                 self._look_after_own()
-                if self.looked >= due and self._beat():
-                    self.full, due = False, self.looked + self._terms.heartbeat
+                if looked >= due and self._beat():
+                    self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
             except RECORD_ERRORS as error:
                 self.full = no_room(error)
@@ -238,14 +235,10 @@ class Retention:
     ``days``: how long a finished job is kept; zero keeps all.
     """
 
-    def __init__(
-        self, record: Record, kinds: Collection[str], days: float, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, record: Record, kinds: Collection[str], days: float) -> None:
         self._record = record
         self._kinds = list(kinds)
         self._seconds = 86_400 * days
-        self._now = now  # seconds since 1970 by the clock that dates jobs
-        self._began: float | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
 
@@ -272,14 +265,7 @@ class Retention:
 
     def sweep(self) -> None:
         """Delete every job whose retention time is over."""
-        if self._began is None:  # read once: a clock set forward later deletes nothing early
-            now, newest = self._now(), self._record.newest(self._kinds)
-            if newest and now - newest > UNUSED_SECONDS:
-                log.warning("clock_ahead", seconds=now - newest)
-                now = newest  # what is on record ages from here on
-            self._began = now - time.monotonic()
-        moment = self._began + time.monotonic() - self._seconds
-        before = datetime.fromtimestamp(moment, UTC)
+        before = datetime.fromtimestamp(self._record.now() - self._seconds, UTC)
         while not self._stop.is_set():
             expired = self._record.ended_before(before, self._kinds, BATCH)
             if not expired:

@@ -44,13 +44,13 @@ class JobReader:
         self._reports: dict[str, Progress] = {}
         self._reported = -REPORT_SECONDS
 
-    def get(self, job_id: str, tenant: str) -> Job:
-        """Return the job of a tenant, with its result if it has one; NotFound without a job.
+    def get(self, job_id: str) -> Job:
+        """Return the job, with its result if it has one; NotFound without a job.
 
         FailedPrecondition: a newer release accepted it, in a form that this one cannot read.
         """
         row = self._record.get(job_id)
-        if row is None or row.owner.tenant != tenant or row.kind not in self._kinds:
+        if row is None or row.kind not in self._kinds:
             raise NotFound(f"no operation is named operations/{job_id}")
         for job in self._jobs([row]):
             return job
@@ -60,23 +60,23 @@ class JobReader:
         )
 
     def several(self, job_ids: Collection[str]) -> dict[str, Job]:
-        """Return jobs of any tenant without their results, those that are there and can be read."""
+        """Return jobs without their results, those that are there and can be read."""
         return {job.job_id: job for job in self._jobs(self._record.rows(job_ids).values())}
 
-    def find(self, name: str, alias: str, tenant: str) -> str:
-        """Return the id of the tenant's job that a name means.
+    def find(self, name: str, alias: str) -> str:
+        """Return the id of the job that a name means.
 
         ``name`` is ``latest``, or at least 6 characters with which the id begins; ``alias`` the id
         of the job whose request id it would be. NotFound: no such job; InvalidArgument: several.
         """
         row = self._record.get(alias)
-        if row is not None and row.owner.tenant == tenant and row.kind in self._kinds:
+        if row is not None and row.kind in self._kinds:
             return alias
         found: list[str] = []
         if name == LATEST or _BEGINNING.fullmatch(name):
             wanted = JobFilter(begins="" if name == LATEST else name)
             most = 1 if name == LATEST else _MAX_CANDIDATES
-            found = self._record.page(list(self._kinds), wanted, tenant, offset=0, limit=most)
+            found = self._record.page(list(self._kinds), wanted, offset=0, limit=most)
         job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
         if job_id is None and name == LATEST:
             raise NotFound("there is no operation yet")
@@ -86,9 +86,9 @@ class JobReader:
             raise NotFound(f"no operation is named operations/{name}{hint}")
         return job_id.removeprefix("operations/")
 
-    def page(self, offset: int, limit: int, wanted: JobFilter, tenant: str) -> list[Job]:
+    def page(self, offset: int, limit: int, wanted: JobFilter) -> list[Job]:
         """Jobs without their results, newest first; those of a newer release are left out."""
-        ids = self._record.page(list(self._kinds), wanted, tenant, offset=offset, limit=limit)
+        ids = self._record.page(list(self._kinds), wanted, offset=offset, limit=limit)
         rows = self._record.rows(ids) if ids else {}
         return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 

@@ -11,30 +11,30 @@ This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
 import fcntl
 import logging
 import sqlite3
+import sys
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from acpc import tracing
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json, Owner
+from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
 
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
 QUEUE = "acpc-score"
-"""The queue of the tenant "": jobs run in the order of their submission."""
-TENANT_QUEUE = "acpc-tenants"
-"""The other tenants' queue, in which each has a partition of its own, named as it is."""
+"""Its jobs run in the order of their submission."""
+EARLIER_QUEUE = "acpc-tenants"
+"""Where an earlier release put the jobs of tenants; those that are left still run."""
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -64,17 +64,6 @@ POSTGRES_CONNECTION = {
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
-@sa.event.listens_for(sa.Engine, "connect")
-def tell_milliseconds(connection: object, _record: object) -> None:
-    """Give an old SQLite the clock that DBOS asks for from Python 3.12 on, whichever was linked.
-
-    ``unixepoch('subsec')`` is of SQLite 3.42; older ones, as Debian 12's and Ubuntu 22.04's, return
-    NULL. Whole milliseconds, or a job would be older than it says.
-    """
-    if isinstance(connection, sqlite3.Connection) and sqlite3.sqlite_version_info < (3, 42):
-        connection.create_function("unixepoch", 1, lambda _: int(time.time() * 1000) / 1000)
-
-
 def connection_url(url: str) -> sa.URL:
     """Parse a record's URL, with limits on how long PostgreSQL is awaited unless it sets them."""
     parsed = sa.make_url(url)
@@ -94,7 +83,7 @@ class Record:
         self.url = connection_url(url)
         self.postgres = self.url.get_backend_name() == "postgresql"
         schema = "dbos" if self.postgres else None
-        columns = ("workflow_uuid", "name", "status", "queue_name", "queue_partition_key", "inputs")
+        columns = ("workflow_uuid", "name", "status", "queue_name", "inputs")
         self._jobs = sa.table(
             "workflow_status",
             *map(sa.column, (*columns, "created_at")),
@@ -120,10 +109,18 @@ class Record:
         )
 
     def open(self) -> None:
-        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables."""
+        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables.
+
+        FailedPrecondition: SQLite lacks the clock by which DBOS dates jobs from Python 3.12 on.
+        """
         with self.engine.connect() as connection:
             if self.postgres:
                 return
+            if sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42):
+                raise FailedPrecondition(
+                    f"with Python 3.12 or newer, a job record in SQLite needs SQLite 3.42, found "
+                    f"{sqlite3.sqlite_version}; update it, or use PostgreSQL: --jobs-url"
+                )
             # Readers and the writer do not wait for each other then, and a commit syncs once. The
             # file remembers it. It stays as it is where another process has it in the old mode.
             with suppress(OperationalError):
@@ -157,20 +154,19 @@ class Record:
             yield
 
     def enqueue(
-        self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: Owner
+        self, kind: str, job_id: str, spec: Json, stamp: str, labels: dict[str, str], owner: str
     ) -> None:
         """Queue a job; one that has this id already is left as it is, whatever its kind."""
         options: EnqueueOptions = {
             "workflow_name": kind,
             "workflow_id": job_id,
-            "queue_name": TENANT_QUEUE if owner.tenant else QUEUE,
+            "queue_name": QUEUE,
             "app_version": WORKFLOW_VERSION,
-            "attributes": {**labels, "caller": owner.caller},
+            "attributes": {**labels, "caller": owner},
         }
-        if owner.tenant:
-            options["queue_partition_key"] = owner.tenant
         with suppress(dbos_error.DBOSConflictingWorkflowError):
-            self._dbos.enqueue(options, spec, stamp, *astuple(owner))
+            # The empty one was the tenant; hosts of an earlier release read it.
+            self._dbos.enqueue(options, spec, stamp, "", owner)
 
     def get(self, job_id: str) -> JobRow | None:
         """Return a job with its result."""
@@ -192,12 +188,11 @@ class Record:
         with self.engine.begin() as connection:
             return list(connection.execute(query).all())
 
-    def origin(self, job_id: str) -> tuple[float | None, str]:
-        """Return a job's trace, and the seconds since its submission unless it has run before."""
+    def waited(self, job_id: str) -> float | None:
+        """Return the seconds since a job's submission; None when it has run before."""
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
-        trace = (status.attributes or {}).get(tracing.HEADER, "")
-        return _seconds_since(status.created_at) if first else None, trace
+        return _seconds_since(status.created_at) if first else None
 
     def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
         """Return ids of jobs that ended before a moment, at most ``limit``."""
@@ -207,7 +202,7 @@ class Record:
 
     def held(self, executor_id: str | None = None) -> dict[str, str]:
         """Return ids of the jobs that a host, or any, has taken up, with the host's executor id."""
-        queues = [QUEUE, TENANT_QUEUE]
+        queues = [QUEUE, EARLIER_QUEUE]
         found = self._listed(status="PENDING", queue_name=queues, executor_id=executor_id)
         return {status.workflow_id: status.executor_id or "" for status in found}
 
@@ -235,24 +230,21 @@ class Record:
         """Remove jobs and their steps from the record."""
         self._dbos.delete_workflows(list(job_ids))
 
-    def queued(self) -> tuple[dict[str, int], float]:
-        """Return the jobs that wait for a host, by tenant, and the seconds of the oldest."""
-        jobs, count = self._jobs.c, sa.func.count()
-        columns = jobs.queue_partition_key, count, sa.func.min(jobs.created_at)
+    def queued(self) -> tuple[int, float]:
+        """Return how many jobs wait for a host, and for how many seconds the oldest."""
+        jobs = self._jobs.c
         waits = jobs.status == sa.literal_column("'ENQUEUED'")
-        query = sa.select(*columns).where(waits, *self._in_flight)
-        found = self._ask(query.group_by(jobs.queue_partition_key))
-        waited = [_seconds_since(oldest) for _, _, oldest in found]
-        return {tenant or "": waiting for tenant, waiting, _ in found}, max(waited, default=0.0)
+        columns: list[Any] = [sa.func.count(), sa.func.min(jobs.created_at)]
+        query = sa.select(*columns)
+        ((waiting, oldest),) = self._ask(query.where(waits, *self._in_flight))
+        return waiting, _seconds_since(oldest) if waiting else 0.0
 
-    def named(self, text: str, tenant: str | None) -> bool:
-        """Tell whether a job that has not ended, of a tenant or of any, has a text in its spec."""
+    def named(self, text: str) -> bool:
+        """Tell whether a job that has not ended has a text in its spec."""
         jobs, inputs = self._jobs.c, self._inputs.c
         joined = self._jobs.outerjoin(self._inputs, jobs.workflow_uuid == inputs.workflow_uuid)
         spec = sa.func.coalesce(inputs.inputs, jobs.inputs)  # where older releases of DBOS keep it
         query = sa.select(jobs.workflow_uuid).select_from(joined).where(*self._in_flight)
-        if tenant is not None:
-            query = query.where(jobs.queue_partition_key.is_not_distinct_from(tenant or None))
         return bool(self._ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
 
     @cached_property
@@ -260,26 +252,18 @@ class Record:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
         status, queue = self._jobs.c.status, self._jobs.c.queue_name
         in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-        return [queue.in_([QUEUE, TENANT_QUEUE]), in_flight]
+        return [queue.in_([QUEUE, EARLIER_QUEUE]), in_flight]
 
     def page(
-        self,
-        kinds: Collection[str],
-        wanted: JobFilter,
-        tenant: str,
-        *,
-        offset: int,
-        limit: int,
+        self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
     ) -> list[str]:
-        """Return ids of a tenant's jobs that pass a filter, newest first.
+        """Return ids of jobs that pass a filter, newest first.
 
         They are of ``kinds`` unless the filter names one.
         """
         jobs = self._jobs.c
         named = kinds if wanted.kind is None else [wanted.kind]
-        key = jobs.queue_partition_key
-        owned = key == tenant if tenant else key.is_(None)
-        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named), owned)
+        query = sa.select(jobs.workflow_uuid).where(jobs.name.in_(named))
         if wanted.state is not None:
             statuses = [status for status, state in STATES.items() if state is wanted.state]
             query = query.where(jobs.status.in_(statuses))
@@ -300,11 +284,6 @@ class Record:
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
         return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
-    def newest(self, kinds: Collection[str]) -> float:
-        """Return when the newest job was submitted, in seconds since 1970; 0.0: there is none."""
-        found = self._listed(name=list(kinds), sort_desc=True, limit=1)
-        return max((status.created_at or 0 for status in found), default=0) / 1000
-
     def steps(self, job_ids: Collection[str]) -> dict[str, int]:
         """Return how many steps each job has on record, of those that have any."""
         if not job_ids:
@@ -321,7 +300,7 @@ def _row(status: WorkflowStatus) -> JobRow:
     recorded, _, *owner = arguments.get("args", [{}, ""])
     return JobRow(
         job_id=status.workflow_id,
-        owner=Owner(*owner),
+        owner=owner[-1] if owner else "",  # behind the tenant of an earlier release
         kind=status.name,
         recorded=recorded,
         state=state,

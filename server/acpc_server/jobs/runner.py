@@ -6,7 +6,7 @@ resumes what this host left unfinished.
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
@@ -18,11 +18,11 @@ from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowE
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.jobs.kind import JobFailure, Json, Owner
+from acpc_server.jobs.kind import JobFailure, Json
 from acpc_server.jobs.record import (
     APPLICATION,
+    EARLIER_QUEUE,
     QUEUE,
-    TENANT_QUEUE,
     WORKFLOW_VERSION,
     Record,
     first_line,
@@ -39,9 +39,8 @@ POSTGRES_QUEUE_SECONDS = 1.5
 RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
 IDLE_TRANSACTION_SECONDS = 60
-THREAD = "queue-worker-"  # what DBOS calls the thread of a queue, before the queue's name
 
-Runner = Callable[[str, str, Json, str, Owner], Json]
+Runner = Callable[[str, str, Json, str, str], Json]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
 _runner: Runner | None = None
 _launched = ExitStack()
@@ -62,7 +61,7 @@ def workflow(kind: str) -> Callable[..., Json]:
     def run_job(spec: Json, stamp: str, *owner: str) -> Json:
         if _runner is None:
             raise RuntimeError("no job service is started in this process")
-        return _runner(kind, DBOS.workflow_id or "", spec, stamp, Owner(*owner))
+        return _runner(kind, DBOS.workflow_id or "", spec, stamp, owner[-1] if owner else "")
 
     return run_job
 
@@ -93,12 +92,18 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
     DBOS(config=config)
     _log_as_server()
     DBOS.launch()
-    _take_jobs(record, QUEUE, worker_concurrency=concurrency)
+    _take_jobs(record, QUEUE, concurrency)
+    if DBOS.retrieve_queue(EARLIER_QUEUE) is not None:
+        _take_jobs(record, EARLIER_QUEUE, concurrency)
 
 
-def _take_jobs(record: Record, queue: str, **limits: Any) -> None:  # noqa: ANN401
-    pause = POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS
-    DBOS.register_queue(queue, polling_interval_sec=pause, on_conflict="always_update", **limits)
+def _take_jobs(record: Record, queue: str, concurrency: int) -> None:
+    DBOS.register_queue(
+        queue,
+        worker_concurrency=concurrency,
+        polling_interval_sec=POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS,
+        on_conflict="always_update",
+    )
 
 
 def patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
@@ -144,30 +149,6 @@ def _log_as_server() -> None:
 def close() -> None:
     """Stop taking jobs and drop every connection."""
     _launched.close()
-
-
-def serve_tenants(record: Record, concurrency: int, total: int) -> None:
-    """Take tenants' jobs too: at most ``concurrency`` of each, so that none waits for another's.
-
-    ``total`` limits those of all of them that run here at a time.
-    """
-    _take_jobs(
-        record,
-        TENANT_QUEUE,
-        worker_concurrency=max(concurrency, total),
-        partition_worker_concurrency=concurrency,
-    )
-
-
-def stopped_queues(queues: Collection[str]) -> list[str]:
-    """Return queues of which no job starts here any more: DBOS's thread for them has ended."""
-    alive = {thread.name for thread in threading.enumerate()}
-    return [queue for queue in queues if THREAD + queue not in alive]
-
-
-def tenants_known() -> bool:
-    """Whether the record has had jobs of tenants."""
-    return DBOS.retrieve_queue(TENANT_QUEUE) is not None
 
 
 def step(phase: str, work: Callable[[], Json]) -> Json:

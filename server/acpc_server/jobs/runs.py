@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 import structlog
-from acpc import tracing
 from acpc.contract import from_plain
 
 from acpc_server.errors import (
@@ -29,7 +28,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.jobs import runner
-from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Owner, Part, Progress
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part, Progress
 from acpc_server.jobs.record import RECORD_ERRORS, first_line
 from acpc_server.jobs.runner import Withdrawn
 from acpc_server.observe import Metrics
@@ -60,8 +59,8 @@ class StepFailed(BaseException):
 class JobRun:
     """One run of one job in this process."""
 
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: Owner, metrics: Metrics) -> None:
-        self.context = RequestContext(Priority.JOB, caller=owner.caller, tenant=owner.tenant)
+    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: str, metrics: Metrics) -> None:
+        self.context = RequestContext(Priority.JOB, caller=owner)
         self.kind = kind
         self._spec = spec
         self._shards = metrics.job_shards.labels(kind.name)
@@ -109,8 +108,7 @@ class JobRun:
         step = self._done + 1
         log.info("job_step", step=step, steps=self._total, phase=phase)
         started = time.monotonic()
-        with tracing.span(f"step {phase}", step=step):
-            outcome = _outcome(work)
+        outcome = _outcome(work)
         self._fresh_seconds += time.monotonic() - started
         self._fresh_steps += 1
         return outcome
@@ -121,12 +119,10 @@ class JobRun:
         self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
-def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: Owner) -> dict[str, str]:
+def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: str) -> dict[str, str]:
     """Return the fields that every log line of a job has."""
-    named = {"checkpoint": kind.labels(spec).get("checkpoint", ""), "tenant": owner.tenant}
-    trace = tracing.here()[3:35]  # of a traceparent
-    origin = {"principal": owner.caller, "trace_id": trace}
-    return {"job": job_id, "kind": kind.name, **named, **{k: v for k, v in origin.items() if v}}
+    named = {"checkpoint": kind.labels(spec).get("checkpoint", "")}
+    return {"job": job_id, "kind": kind.name, **named, **({"principal": owner} if owner else {})}
 
 
 def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
@@ -176,7 +172,7 @@ class RunningJobs:
         self._closed = threading.Event()
         self._pause = FIRST_PAUSE_SECONDS
 
-    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: str) -> Json:
         """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
             read = _readable(kind, spec)

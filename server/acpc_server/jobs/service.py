@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from acpc import tracing
 from acpc.contract import to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -25,10 +23,10 @@ from acpc_server.errors import (
 )
 from acpc_server.jobs import runner
 from acpc_server.jobs.hosts import Hosts, StateFolder
-from acpc_server.jobs.kind import NOBODY, Job, JobFilter, JobKind, JobSpec, Json, Owner
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
-from acpc_server.jobs.record import QUEUE, RECORD_ERRORS, TENANT_QUEUE, Record, first_line, no_room
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs, about
 from acpc_server.observe import Metrics
 
@@ -39,8 +37,6 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
 FULL_SECONDS = 10.0
-# Longer than a look at a database that is away takes.
-SILENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,10 +46,8 @@ class JobOptions:
     database_url: str
     state_dir: Path
     executor_id: str = ""  # its name among the record's servers; empty: its state folder's name
-    concurrency: int = 1  # jobs of one tenant that run here at a time
-    max_running: int = 8  # those of all tenants, beside those of the tenant ""
+    concurrency: int = 1  # jobs that run here at a time
     max_queued: int = 10_000  # jobs that may wait for a host
-    max_queued_per_tenant: int = 2_000  # those of one tenant, other than ""
     terms: LeaseTerms = field(default_factory=LeaseTerms)
     retention_days: float = 0.0  # how long finished jobs are kept; zero keeps all
     about: Mapping[str, str] = field(default_factory=dict)  # version and device, for operators
@@ -77,7 +71,6 @@ class JobService:
         for name in self._kinds:
             runner.workflow(name)
         self._options = options
-        self._tenants_served = False
         self._submitting = threading.Lock()
         self._folder = StateFolder(options.state_dir)
         self._executor_id = ""
@@ -87,7 +80,7 @@ class JobService:
         self._metrics = metrics
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days, record.now)
+        self._retention = Retention(record, self._kinds, options.retention_days)
         self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
@@ -108,8 +101,6 @@ class JobService:
             # Before the launch, which at once resumes whatever the name has left unfinished.
             self._lease.acquire(executor_id, folder, options.about)
             runner.launch(self._record, executor_id, options.concurrency, self._run)
-            if runner.tenants_known():
-                self._serve_tenants()
             log.info("jobs_open", executor_id=executor_id)
         except (*RECORD_ERRORS, ImportError) as error:
             self._close()
@@ -121,20 +112,6 @@ class JobService:
             raise
         self._lease.start()
         self._retention.start()
-
-    def trouble(self) -> str:
-        """Return why no job starts or is watched although the server runs; '' when all is well.
-
-        Looks at threads only, not at the database.
-        """
-        queues = (QUEUE, TENANT_QUEUE) if self._tenants_served else (QUEUE,)
-        stopped = runner.stopped_queues(queues)
-        if stopped:
-            return f"the thread of the job queue {stopped[0]} has ended"
-        silent = time.monotonic() - self._lease.looked
-        if silent > SILENT_SECONDS:
-            return f"the thread that looks after jobs has done nothing for {silent:.0f} s"
-        return ""
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
@@ -181,30 +158,24 @@ class JobService:
             log.warning("job_database_away", cause=first_line(error))
             raise away from error
 
-    def submit(
-        self, spec: JobSpec, request_id: str, owner: Owner = NOBODY, max_queued: int = 0
-    ) -> Job:
+    def submit(self, spec: JobSpec, request_id: str, owner: str = "") -> Job:
         """Queue a job of the kind its spec belongs to.
 
-        The same ``request_id`` of the same tenant gives the same job; an empty one a new job every
-        time. ``max_queued``: the caller's quota of its tenant's jobs that may wait; zero: none.
-        AlreadyExists: the request id has another spec; ResourceExhausted: too many jobs wait.
+        The same ``request_id`` gives the same job, an empty one a new job every time. ``owner`` is
+        the name of who submits it. AlreadyExists: the request id has another spec;
+        ResourceExhausted: too many jobs wait.
         Unavailable, here and in every call below: the job record cannot be reached.
         """
-        job_id, kind = _job_id(owner.tenant, request_id), self._kind_of[type(spec)]
-        job = self._find(job_id, owner.tenant) if request_id else None
+        job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
+        job = self._find(job_id) if request_id else None
         if job is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
-            if tracing.active():
-                labels = {**labels, tracing.HEADER: tracing.here()}
             # Counting and adding are one act, in this process and on the record.
             with self._submitting, self._reached(), self._record.alone():
-                self._require_room(owner, max_queued)
-                if owner.tenant and not self._tenants_served:
-                    self._serve_tenants()
+                self._require_room()
                 self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
             log.info("job_submitted", **about(kind, spec, job_id, owner))
-            job = self.get(job_id, owner.tenant)
+            job = self.get(job_id)
         if job.spec != spec:
             other = "another" if job.kind == kind.name else f"a {job.kind}"
             raise AlreadyExists(
@@ -213,91 +184,76 @@ class JobService:
             )
         return job
 
-    def _find(self, job_id: str, tenant: str) -> Job | None:
+    def _find(self, job_id: str) -> Job | None:
         try:
-            return self.get(job_id, tenant)
+            return self.get(job_id)
         except NotFound:
             return None
 
-    def _require_room(self, owner: Owner, max_queued: int) -> None:
-        (waiting, _), options = self._record.queued(), self._options
-        of_tenant = waiting.get(owner.tenant, 0)
-        limits = [("", sum(waiting.values()), options.max_queued)]
-        if owner.tenant:
-            limits.append((" of your tenant", of_tenant, options.max_queued_per_tenant))
-        if max_queued:
-            limits.append((" of your tenant", of_tenant, max_queued))
-        for whose, found, limit in limits:
-            if found >= limit:
-                raise ResourceExhausted(
-                    f"{found} jobs{whose} are queued and at most {limit} may be; wait until some "
-                    "have run, or cancel some",
-                    reason="TOO_MANY_JOBS",
-                    retry_after=FULL_SECONDS,
-                )
+    def _require_room(self) -> None:
+        (waiting, _), limit = self._record.queued(), self._options.max_queued
+        if waiting >= limit:
+            raise ResourceExhausted(
+                f"{waiting} jobs are queued and at most {limit} may be; wait until some have run, "
+                "or cancel some",
+                reason="TOO_MANY_JOBS",
+                retry_after=FULL_SECONDS,
+            )
 
-    def _serve_tenants(self) -> None:
-        options = self._options
-        runner.serve_tenants(self._record, options.concurrency, options.max_running)
-        self._tenants_served = True
-
-    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: Owner) -> Json:
+    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: str) -> Json:
         try:
-            waited, trace = self._record.origin(job_id)
-        except SQLAlchemyError:  # neither is worth a job
-            waited, trace = None, ""
+            waited = self._record.waited(job_id)
+        except SQLAlchemyError:  # it is not worth a job
+            waited = None
         if waited is not None:
             self._metrics.first_step.observe(waited)
-        with tracing.span(f"job {kind}", trace, job=job_id):
-            return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
+        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
 
     def _release(self, job_id: str) -> None:
         self._record.requeue(job_id, self._executor_id)
 
-    def find(self, name: str, tenant: str = "") -> str:
-        """Return the id of the tenant's job of a name: ``latest``, its request id, or its id.
+    def find(self, name: str) -> str:
+        """Return the id of the job of a name: ``latest``, its request id, or its id.
 
         Of the id, a beginning of at least 6 characters will do. NotFound, InvalidArgument, here and
-        in every call below: the tenant has no such job, or several ids begin so.
+        in every call below: there is no such job, or several ids begin so.
         """
         if _ID.fullmatch(name):
             return name
         with self._reached():
-            return self._reader.find(name, _job_id(tenant, name), tenant)
+            return self._reader.find(name, _job_id(name))
 
-    def get(self, name: str, tenant: str = "") -> Job:
-        """Return a tenant's job; see :meth:`find` for names."""
-        job_id = self.find(name, tenant)
+    def get(self, name: str) -> Job:
+        """Return a job; see :meth:`find` for names."""
+        job_id = self.find(name)
         with self._reached():
-            return self._reader.get(job_id, tenant)
+            return self._reader.get(job_id)
 
-    def list(
-        self, offset: int, limit: int, wanted: JobFilter | None = None, tenant: str = ""
-    ) -> list[Job]:
-        """Return a tenant's jobs, newest first, without results."""
+    def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> list[Job]:
+        """Return jobs, newest first, without results."""
         with self._reached():
-            return self._reader.page(offset, limit, wanted or JobFilter(), tenant)
+            return self._reader.page(offset, limit, wanted or JobFilter())
 
-    def need(self, digest: str, tenant: str | None = None) -> bool:
-        """Whether the spec of a job that has not ended, of a tenant or of any, names a digest."""
+    def need(self, digest: str) -> bool:
+        """Whether the spec of a job that has not ended names a digest."""
         with self._reached():
-            return self._record.named(digest, tenant)
+            return self._record.named(digest)
 
-    def cancel(self, name: str, tenant: str = "") -> None:
+    def cancel(self, name: str) -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
-        job_id = self.find(name, tenant)
+        job_id = self.find(name)
         with self._reached():
             cancelled = self._running.cancel(
                 job_id,
-                done=lambda: self.get(job_id, tenant).state.done,
+                done=lambda: self.get(job_id).state.done,
                 cancel=lambda: self._record.cancel(job_id),
             )
         if cancelled:
             log.info("job_cancelled", job=job_id)
 
-    def delete(self, name: str, tenant: str = "") -> None:
+    def delete(self, name: str) -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
-        job = self.get(name, tenant)
+        job = self.get(name)
         job_id = job.job_id
         if not job.state.done:
             raise FailedPrecondition(
@@ -307,9 +263,9 @@ class JobService:
             self._record.delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
 
-    def follow(self, name: str, changed: Changed, tenant: str = "") -> Callable[[], None]:
+    def follow(self, name: str, changed: Changed) -> Callable[[], None]:
         """Call ``changed`` at each change of a job until it is done."""
-        return self._followers.follow(self.get(name, tenant), changed)
+        return self._followers.follow(self.get(name), changed)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
         with self._reached():
@@ -318,12 +274,9 @@ class JobService:
                 if job.state.done:
                     del found[job_id]
                     with suppress(NotFound):  # deleted since: an error is of all who follow any job
-                        found[job_id] = self._reader.get(job_id, job.owner.tenant)
+                        found[job_id] = self._reader.get(job_id)
             return found
 
 
-def _job_id(tenant: str, request_id: str) -> str:
-    if not request_id:
-        return str(uuid.uuid4())
-    space = uuid.uuid5(NAMESPACE, f"tenant {tenant}") if tenant else NAMESPACE
-    return str(uuid.uuid5(space, request_id))
+def _job_id(request_id: str) -> str:
+    return str(uuid.uuid5(NAMESPACE, request_id) if request_id else uuid.uuid4())

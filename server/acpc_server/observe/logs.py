@@ -20,8 +20,6 @@ CALLS = "acpc.rpc"
 GATHER_SECONDS = 0.1
 # Lines that wait at most; who adds more writes them itself, however slow that is.
 MAX_LINES = 1000
-# Held by whoever writes lines to the log, so that those of two never mix.
-WRITING = threading.Lock()
 
 
 class _GatheringHandler(logging.Handler):
@@ -36,6 +34,7 @@ class _GatheringHandler(logging.Handler):
         self._stream = stream
         self._render = render
         self._lines: deque[str | EventDict] = deque()
+        self._writing = threading.Lock()  # so that lines never mix
         self._gathers = threading.Event()
         threading.Thread(target=self._write_gathered, name="log", daemon=True).start()
 
@@ -65,7 +64,7 @@ class _GatheringHandler(logging.Handler):
 
     def flush(self) -> None:
         """Write what waits; returns once it is written."""
-        with WRITING, contextlib.suppress(OSError, ValueError):
+        with self._writing, contextlib.suppress(OSError, ValueError):
             lines = [self._lines.popleft() for _ in range(len(self._lines))]
             self._stream.write("".join(map(self._text, lines)))
             self._stream.flush()
@@ -92,17 +91,9 @@ class _GatheringHandler(logging.Handler):
                 self._gathers.set()
 
 
-def configure_logs(level: str, style: str, worker: str = "") -> None:
-    """Send structlog, the standard library's loggers and warnings to stderr in one format.
-
-    Where several processes write one log, ``worker`` says in every line which it is.
-    """
-
-    def named(_logger: object, _method: str, event: EventDict) -> Any:  # noqa: ANN401
-        return {**event, "worker": worker} if worker else event
-
+def configure_logs(level: str, style: str) -> None:
+    """Send structlog, the standard library's loggers and warnings to stderr in one format."""
     shared: list[Processor] = [
-        named,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.add_log_level,
@@ -127,7 +118,7 @@ def configure_logs(level: str, style: str, worker: str = "") -> None:
     )
     logging.basicConfig(handlers=[handler], level=level, force=True)
     # Whoever wants fewer lines still wants to know who changed what.
-    logging.getLogger("acpc.audit").setLevel(logging.INFO)
+    logging.getLogger("acpc.access").setLevel(logging.INFO)
     logging.captureWarnings(True)
     structlog.configure(
         processors=[

@@ -7,7 +7,7 @@ that existing dashboards work unchanged.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -127,16 +127,13 @@ class Metrics:
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
         text = "Look-ups of a frame or view in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
-        text = "Fast paths that serve: computations of one shape, as a captured graph."
-        self.fast_paths = gauge("acpc_fast_paths", text, ("primitive",))
-        text = "Fast paths that gave a wrong answer, which was computed eagerly, and were ended."
-        self.fast_paths_ended = counter("acpc_fast_paths_ended", text, ("primitive", "reason"))
+        self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
+        text = "Captured graphs that are not used, because they differed from eager or raised."
+        self.graphs_rejected = counter("acpc_graphs_rejected", text, ("reason",))
         text = "Device calls whose answer was not finite, by whether that repeated."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Numeric modes turned off, because the device failed at them at the start."
         self.modes_off = gauge("acpc_numeric_mode_off", text, ("mode",))
-        text = "Shapes of linear maps that are computed plain, because packed products were wrong."
-        self.packed_off = gauge("acpc_packed_products_off", text, ("type",))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")
@@ -153,7 +150,7 @@ class Metrics:
         text = "Memory that the service holds for its device: allocated and reserved on a GPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
         self._add_access(registry)
-        self._checkpoint, self._tenant, self._caller = _Names(), _Names(), _Names()
+        self._checkpoint, self._caller = _Names(), _Names()
         self._perturbation: dict[str, _Names] = {}
         self._judged: dict[str, _Names] = {}
         ProcessCollector(registry=registry)
@@ -174,8 +171,6 @@ class Metrics:
     def _add_access(self, registry: _Registry) -> None:
         text = "Calls rejected by access control, by reason."
         self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
-        text = "Lines that --audit-file does not have, because it could not be written."
-        self.audit_unwritten = registry.counter("acpc_audit_unwritten", text)
         text = "Files of access control read again, by what they hold and how that ended."
         self.access_reloads = registry.counter("acpc_access_reloads", text, ("what", "result"))
         text = "1 while what is in force is older than its files, which cannot be used."
@@ -227,8 +222,6 @@ class Metrics:
             self.jobs.labels(state).set(0)
         text = "1 while the job record cannot be reached or written, 0 otherwise."
         self.record_away = registry.gauge("acpc_job_record_away", text)
-        text = "Queued jobs in the job record, by tenant."
-        self._queued = registry.gauge("acpc_jobs_queued", text, ("tenant",))
         text = "Time since the submission of the oldest job that is queued."
         self._oldest = registry.gauge("acpc_jobs_oldest_seconds", text)
         text = "Time a run of a job took on this server, by how it ended."
@@ -294,14 +287,7 @@ class Metrics:
         if ir_relative is not None:
             self._ir.labels(*shift).set(ir_relative)
 
-    def set_queued(self, counts: Mapping[str, int], oldest: float) -> None:
-        """Set the queued jobs of every tenant, and for how many seconds the oldest has waited."""
-        self.jobs.labels("queued").set(sum(counts.values()))
+    def set_queued(self, count: int, oldest: float) -> None:
+        """Set how many jobs are queued, and for how many seconds the oldest has waited."""
+        self.jobs.labels("queued").set(count)
         self._oldest.set(oldest)
-        by_label: dict[str, int] = {}
-        for tenant, count in counts.items():
-            label = self._tenant(tenant)
-            by_label[label] = by_label.get(label, 0) + count
-        self._queued.clear()
-        for label, count in by_label.items():
-            self._queued.labels(label).set(count)

@@ -9,4 +9,3 @@ from acpc_server.rpc.operations import OperationsServicer, OperationWriter
 from acpc_server.rpc.probes import HealthService, Reflection, reflection_versions
 from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.scoring import ScoringServicer, StudyServicer
-from acpc_server.rpc.unix_sockets import claimed, forget

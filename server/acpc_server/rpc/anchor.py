@@ -18,6 +18,7 @@ from acpc.contract import (
 )
 from acpc.v1 import anchor_service_pb2 as pb
 
+from acpc_server.access import require_owner
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import (
     AnchorStore,
@@ -50,12 +51,12 @@ MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
 class AnchorServicer:
     """Takes, makes, lists and deletes anchor sets.
 
-    ``in_use`` tells whether an unfinished job of a tenant needs a digest's set.
+    ``in_use`` tells whether an unfinished job needs a digest's set.
     """
 
     _store: AnchorStore
     _datasets: DatasetStore
-    _in_use: Callable[[str, str], bool]
+    _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
     def UploadAnchors(self, _messages: None, context: Call) -> Conversation:
@@ -71,10 +72,9 @@ class AnchorServicer:
             asked = read(UploadHeader, first.header)
             if asked.expected_digest:
                 check_digest(asked.expected_digest, "expected_digest")
-            store = self._store_of(context)
-            with _named(store, asked.request_id) as request_id:
-                header = replace(asked, request_id=request_id)
-                return (yield from _receive(store, header, alone=not asked.request_id))
+            with _named(self._store, asked.request_id) as request_id:
+                header = replace(asked, request_id=request_id, owner=context.principal.owner)
+                return (yield from _receive(self._store, header, alone=not asked.request_id))
         except InvalidArgument as error:
             ours = error.field.partition(".")[0] in _names(UploadHeader)
             raise (error.below("header") if ours else error) from error
@@ -83,7 +83,7 @@ class AnchorServicer:
         """Return where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
-        store = self._store_of(context)
+        store = self._store
         offset, stored = store.progress(request.request_id)
         return pb.GetUploadResponse(
             next_offset=offset,
@@ -96,7 +96,7 @@ class AnchorServicer:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
         source = self._source(asked)
-        store = self._store_of(context)
+        store = self._store
         with _named(store, asked.request_id) as request_id:
             header = UploadHeader(
                 request_id=request_id,
@@ -105,6 +105,7 @@ class AnchorServicer:
                 horizon=asked.horizon,
                 description=asked.description,
                 source=source,
+                owner=context.principal.owner,
             )
             info = self._make(store, header, context)
         return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
@@ -142,7 +143,7 @@ class AnchorServicer:
         self, request: pb.GetAnchorSetRequest, context: Call
     ) -> pb.GetAnchorSetResponse:
         """Describe a set, with its states and labels where they are asked for."""
-        store = self._store_of(context)
+        store = self._store
         described = _written(store, store.get(request.digest))
         if not request.contents:
             return pb.GetAnchorSetResponse(anchor_set=described)
@@ -156,7 +157,7 @@ class AnchorServicer:
         self, request: pb.ListAnchorSetsRequest, context: Call
     ) -> pb.ListAnchorSetsResponse:
         """List a page of the sets, newest first."""
-        store = self._store_of(context)
+        store = self._store
         sets, token = page_of(request, store.list(), lambda one: _written(store, one))
         return pb.ListAnchorSetsResponse(anchor_sets=sets, next_page_token=token)
 
@@ -164,15 +165,10 @@ class AnchorServicer:
         self, request: pb.DeleteAnchorSetRequest, context: Call
     ) -> pb.DeleteAnchorSetResponse:
         """Delete a set that no job needs."""
-        tenant = context.principal.tenant
-        self._store.of(tenant).delete(request.digest, lambda digest: self._in_use(digest, tenant))
+        owner = self._store.owner(request.digest)
+        require_owner(context.principal, owner, f"anchor set {request.digest}")
+        self._store.delete(request.digest, self._in_use)
         return pb.DeleteAnchorSetResponse()
-
-    def _store_of(self, context: Call) -> AnchorStore:
-        """Open the sets of the caller's tenant, within the caller's quota."""
-        caller = context.principal
-        own = None if caller.quota is None else caller.quota.stored_bytes
-        return self._store.of(caller.tenant, own)
 
 
 def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialogue:

@@ -214,7 +214,7 @@ class Call:
         auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
         record = self.record
         who, was = admit(self.method.path, record.metadata, auth, record.peer), record.principal
-        if was and (who.name, who.tenant) != (was.name, was.tenant):
+        if was and who.name != was.name:
             # What the call has begun belongs to who it was.
             raise Unauthenticated(
                 "these credentials now name another caller; call again", reason="BAD_CREDENTIALS"
@@ -241,8 +241,7 @@ class Call:
         structlog.contextvars.bind_contextvars(request_id=record.request_id)
         CALL_ID.set(record.request_id)
         try:
-            with record.span.entered():
-                yield
+            yield
         except Rejected:
             raise
         except AcpcError as error:
@@ -254,7 +253,7 @@ class Call:
 
     def named(self, error: AcpcError) -> AcpcError:
         """Add the names nearest to an unknown one, for a caller that may list names."""
-        if isinstance(error, UnknownName) and Role.READ in self.principal.roles:
+        if isinstance(error, UnknownName) and self.principal.has(Role.READ):
             return error.with_names()
         return error
 

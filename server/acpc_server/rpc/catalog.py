@@ -19,8 +19,8 @@ from acpc_server.rpc.request import load, page_of, read, request_id
 class CheckpointServicer:
     """Lists, loads and unloads checkpoints.
 
-    They are the server's and shared by tenants, so that only the role admin loads and unloads. A
-    tenant loses time by it, never an answer: what holds a checkpoint finishes with it.
+    All callers share them, so that only the role admin loads and unloads. The others lose time by
+    it, never an answer: what holds a checkpoint finishes with it.
     """
 
     _checkpoints: CheckpointCache
@@ -66,7 +66,7 @@ class CheckpointServicer:
 
 @dataclass(frozen=True)
 class DatasetServicer:
-    """Lists datasets and tasks, which are the server's and shared by tenants."""
+    """Lists datasets and tasks."""
 
     _datasets: DatasetStore
 

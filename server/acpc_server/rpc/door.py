@@ -88,7 +88,6 @@ class Door(grpc.GenericRpcHandler):
         self._ingress = ingress
         self._receivers = {ingress.receiver}
         self._handlers: dict[str, Any] = {}
-        self._echoed = True
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
@@ -150,14 +149,6 @@ class Door(grpc.GenericRpcHandler):
         self._thread.join()
         self.workers.close()
 
-    def trouble(self) -> str:
-        """Return why no call is taken although the server runs, or ''. Never waits."""
-        if not self._echoed:
-            return "gRPC's event loop does not answer"
-        self._echoed = False
-        self._loop.call_soon_threadsafe(setattr, self, "_echoed", True)
-        return ""
-
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
@@ -208,8 +199,7 @@ class _Handler(ABC):
         try:
             call.admit(self.door.admit)
             # Until its answer has left: one that is not taken holds memory.
-            caller, quota = call.caller, call.principal.quota
-            call.life.when_over(self.ingress.limits.enter(caller, *self.counted, quota=quota))
+            call.life.when_over(self.ingress.limits.enter(call.caller, *self.counted))
             return await self._answer(call, context)
         except Rejected as rejected:
             status = rejected.status
@@ -267,7 +257,6 @@ class _Unary(_Handler):
         call.record.note(message)
         with call.observed(message):
             answer: Message = self.behaviour(message, call)
-            call.record.note(answer)
             data = answer.SerializeToString()
             call.record.end("OK")
             return data
@@ -326,8 +315,6 @@ class _Stream(_Handler):
     def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
         with call.observed():
             answer = talk.send(None if data is None else self.method.parse(data))
-            if answer is not None:
-                call.record.note(answer)
             if talk.over:
                 call.record.end("OK")
             return None if answer is None else answer.SerializeToString()

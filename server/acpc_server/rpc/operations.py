@@ -16,6 +16,7 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
+from acpc_server.access import require_owner
 from acpc_server.errors import AcpcError, InvalidArgument, NotFound
 from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.call import Call
@@ -99,7 +100,7 @@ class OperationsServicer:
         self, request: operations_pb2.GetOperationRequest, context: Call
     ) -> operations_pb2.Operation:
         """Return one operation."""
-        job = self._jobs.get(read_name(request.name), context.principal.tenant)
+        job = self._jobs.get(read_name(request.name))
         return self._writer.write(job)
 
     def ListOperations(
@@ -113,7 +114,7 @@ class OperationsServicer:
             raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
         page = read_page(request)
         wanted = read_filter(request.filter, self._writer.kinds)
-        rows = self._jobs.list(page.start, len(page) + 1, wanted, context.principal.tenant)
+        rows = self._jobs.list(page.start, len(page) + 1, wanted)
         return operations_pb2.ListOperationsResponse(
             operations=[self._writer.write(job) for job in rows[: len(page)]],
             next_page_token=str(page.stop) if len(rows) > len(page) else "",
@@ -123,15 +124,21 @@ class OperationsServicer:
         self, request: operations_pb2.CancelOperationRequest, context: Call
     ) -> empty_pb2.Empty:
         """Stop a job at its next chunk."""
-        self._jobs.cancel(read_name(request.name), context.principal.tenant)
+        self._jobs.cancel(self._own(request.name, context))
         return empty_pb2.Empty()
 
     def DeleteOperation(
         self, request: operations_pb2.DeleteOperationRequest, context: Call
     ) -> empty_pb2.Empty:
         """Delete a finished job."""
-        self._jobs.delete(read_name(request.name), context.principal.tenant)
+        self._jobs.delete(self._own(request.name, context))
         return empty_pb2.Empty()
+
+    def _own(self, name: str, context: Call) -> str:
+        """Return the id of a job that the caller may end; PermissionDenied for one of others."""
+        job = self._jobs.get(read_name(name))
+        require_owner(context.principal, job.owner, f"{PREFIX}{job.job_id}")
+        return job.job_id
 
     async def WaitOperation(
         self, request: operations_pb2.WaitOperationRequest, context: Call
@@ -174,7 +181,7 @@ async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Jo
             loop.call_soon_threadsafe(note, news)
 
     def subscribe() -> None:
-        stop = jobs.follow(job_id, changed, call.principal.tenant)
+        stop = jobs.follow(job_id, changed)
         if not call.life.add_callback(stop):  # the caller has left
             stop()
 

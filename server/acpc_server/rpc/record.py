@@ -1,4 +1,4 @@
-"""Records a call: its series, its span, its lines in the log and in the audit log."""
+"""Records a call: its series, its span and its lines in the log."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import time
 import uuid
 from typing import Any, TypeAlias
 
+import grpc
 import structlog
-from acpc import tracing
 from acpc.contract import MAX_REQUEST_ID
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from acpc_server.access import AUDITED, Principal, subject
+from acpc_server.access import CHANGES, Principal, subject
 from acpc_server.errors import InvalidArgument
-from acpc_server.observe import Metrics
+from acpc_server.observe import CallSpan, Metrics, begin_span
 from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
-audit_log = structlog.get_logger("acpc.audit")
+access_log = structlog.get_logger("acpc.access")
 REQUEST_ID_HEADER = "x-request-id"
 # Seconds by which a caller may see its deadline before the server does.
 DEADLINE_SLACK = 0.05
@@ -46,7 +46,7 @@ class ServedMethod:
         service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{service}/{self.name}"
         self.streams: bool = descriptor.client_streaming
-        self.audited = self.path in AUDITED
+        self.changes = self.path in CHANGES
         self.probes = service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self.labels = (self.kind, service, self.name)
@@ -71,7 +71,7 @@ class ServedMethod:
 
 
 class CallRecord:
-    """Metrics, log line, audit line and span of one call.
+    """Metrics, log lines and span of one call.
 
     ``budget`` is the seconds the caller allowed, or None; ``principal`` is set once the caller is
     known, and stays when the credentials end.
@@ -83,14 +83,14 @@ class CallRecord:
         self.budget: float | None = context.time_remaining()
         self.principal: Principal | None = None
         self.open = True
-        self.span = tracing.OFF
-        if tracing.active() and not method.probes:
-            parent = self._header(tracing.HEADER)
-            self.span = tracing.begin_call("SERVER", method.labels[1], method.name, parent)
+        self._span: CallSpan | None = None
+        if not method.probes:
+            _, service, name = method.labels
+            self._span = begin_span(service, name, self._header("traceparent"))
         self._method = method
         self._began = time.monotonic()
         self._id = ""
-        self._subject: dict[str, str] = {}
+        self._subject = ""
         self._lock = threading.Lock()
         method.started.inc()
 
@@ -109,10 +109,10 @@ class CallRecord:
             # Log lines that people read must not be written by callers.
             self._id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
 
-    def note(self, message: Message) -> None:
-        """Remember for the audit log what a request or an answer is about."""
-        if self._method.audited:
-            self._subject.update(subject(message))
+    def note(self, request: Message) -> None:
+        """Remember for the log what a request that changes something is about."""
+        if self._method.changes:
+            self._subject = subject(self._method.path, request)
 
     def answered(self, began: float) -> None:
         """Record that a message of a stream, taken at a moment of ``time.monotonic``, is done."""
@@ -126,7 +126,7 @@ class CallRecord:
         if ends:
             self._write(code, time.monotonic() - self._began)
         elif code == "OK":  # the caller had left, and what it asked for was done all the same
-            self._audit(code)
+            self._log_access(code)
 
     def _write(self, code: str, seconds: float) -> None:
         method, budget = self._method, self.budget
@@ -134,10 +134,9 @@ class CallRecord:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
         method.metrics.rpc_handled.labels(*method.labels, code).inc()
         method.handling.observe(seconds, self._exemplar)
-        if self.span is not tracing.OFF:
-            self.span.describe(**{"acpc.request_id": self.request_id})
-        self.span.end(code)
-        self._audit(code)
+        if self._span is not None:
+            self._span.end(code, int(grpc.StatusCode[code].value[0]), self.request_id)
+        self._log_access(code)
         if method.probes:
             return
         name = self.principal.name if self.principal else "unknown"
@@ -147,20 +146,19 @@ class CallRecord:
             whose = self._whose(code, self.principal)
             log.info("rpc", **whose, service=service, method=name, seconds=round(seconds, 6))
 
-    def _audit(self, code: str) -> None:
-        """Log who had what changed; a call of an unknown caller changed nothing."""
-        if self._method.audited and self.principal:
+    def _log_access(self, code: str) -> None:
+        """Log who had what changed, and who was denied it; those unknown have a line already."""
+        if self.principal and (self._method.changes or code == "PERMISSION_DENIED"):
             whose = self._whose(code, self.principal)
-            audit_log.info("audit", **whose, method=self._method.path, subject=self._subject)
+            access_log.info("access", **whose, method=self._method.path, subject=self._subject)
 
     def _whose(self, code: str, principal: Principal) -> dict[str, str]:
-        trace = {"trace_id": self.span.trace_id} if self.span.trace_id else {}
+        trace = {} if self._span is None else {"trace_id": self._span.trace_id}
         return {
             "request_id": self.request_id,
             "code": code,
             "peer": self.peer,
             "principal": principal.name,
-            "tenant": principal.tenant,
             "credential": principal.credential,
             "user_agent": self._agent,
             **trace,
@@ -169,7 +167,8 @@ class CallRecord:
     @property
     def _exemplar(self) -> dict[str, str] | None:
         """The call's trace, for a bucket of a histogram; None where no trace is kept."""
-        return {"trace_id": self.span.trace_id} if self.span.sampled else None
+        span = self._span
+        return {"trace_id": span.trace_id} if span is not None and span.sampled else None
 
     @property
     def _agent(self) -> str:

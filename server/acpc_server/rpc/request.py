@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 import grpc
-from acpc import tracing
 from acpc.contract import (
     MAX_ANCHORS,
     MAX_REQUEST_ID,
@@ -114,7 +113,6 @@ def load(
         raise error.moved("checkpoint", field) from error
     if field == "checkpoint":
         checkpoints.count_request(loaded)
-        tracing.describe(**{"acpc.checkpoint": loaded.name})
     return loaded
 
 

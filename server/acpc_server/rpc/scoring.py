@@ -22,11 +22,10 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 from google.longrunning import operations_pb2
 
-from acpc_server.access import LOCAL
 from acpc_server.encoding import AnchorReaders
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable, below
-from acpc_server.jobs import NOBODY, JobService, JobSpec, JobState, Owner
+from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
@@ -55,10 +54,7 @@ class _JobServicer(Generic[Kind]):
 
     def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        who = context.principal
-        owner = NOBODY if who is LOCAL else Owner(who.tenant, who.name)
-        most = who.quota.queued_jobs if who.quota else 0
-        return self._writer.write(self._jobs.submit(spec, request_id, owner, most))
+        return self._writer.write(self._jobs.submit(spec, request_id, context.principal.owner))
 
 
 class ScoringServicer(_JobServicer[ScoreJobKind]):
@@ -68,9 +64,8 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.ScoreCheckpointRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
-        tenant = context.principal.tenant
-        spec = self._spec(read(ScoreRequest, request), tenant)
-        self._kind.check(spec, tenant)
+        spec = self._spec(read(ScoreRequest, request))
+        self._kind.check(spec)
         return self._submit(spec, request.request_id, context)
 
     async def WatchOperation(
@@ -90,8 +85,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.PreviewAnchorsRequest, context: Call
     ) -> pb.PreviewAnchorsResponse:
         """Show what the model saw at a few anchors of a job that succeeded."""
-        tenant = context.principal.tenant
-        job = self._jobs.get(read_name(request.name), tenant)
+        job = self._jobs.get(read_name(request.name))
         spec = job.spec
         if not isinstance(spec, ScoreSpec):
             raise InvalidArgument(
@@ -102,12 +96,11 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
                 f"{request.name} is {job.state}; only a job that succeeded has pictures",
                 reason="OPERATION_NOT_SUCCEEDED",
             )
-        readers = self._readers.of(tenant)
-        previews = preview_anchors(readers, spec, job.result, request.anchors, request.draw)
+        previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
-    def _spec(self, asked: ScoreRequest, tenant: str) -> ScoreSpec:
-        readers = self._readers.of(tenant)
+    def _spec(self, asked: ScoreRequest) -> ScoreSpec:
+        readers = self._readers
         source = read_anchors(asked.anchors, readers)
         asked.check_looks(source.count)
         protocol = resolved(asked.protocol, readers.reading(source))
@@ -152,8 +145,7 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
-        tenant = context.principal.tenant
-        readers = self._readers.of(tenant)
+        readers = self._readers
         source = read_anchors(asked.anchors, readers, study)
         if isinstance(study, DriftStudy | PlannerStudy):
             study = resolved(study, readers.reading(source))
@@ -170,5 +162,5 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             view_digests=given,
         )
-        self._kind.check(spec, tenant)
+        self._kind.check(spec)
         return self._submit(spec, request.request_id, context)

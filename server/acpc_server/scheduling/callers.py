@@ -1,19 +1,17 @@
-"""Limits per caller: what each may hold at a time and ask for per second, and its fair share.
+"""Limits per caller: the calls that each may have under way, and its fair share of the server.
 
 A limit that is reached is RESOURCE_EXHAUSTED with RetryInfo, a sentence that names whose limit it
-is, and a reason: TOO_MANY_CALLS, _STREAMS, _WAITS or _UPLOADS when the caller, or the server, has
-as many as it may, CALL_RATE when the caller makes more calls per second than it may.
+is, and a reason: TOO_MANY_CALLS, _STREAMS, _WAITS or _UPLOADS.
 """
 
 from __future__ import annotations
 
 import enum
-import math
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from acpc_server.errors import ResourceExhausted
 
@@ -21,9 +19,7 @@ from acpc_server.errors import ResourceExhausted
 RETRY_SECONDS = 0.5
 # The last places of the server: of these, a caller gets its fair share and no more.
 RESERVED_SHARE = 0.25
-# Seconds in which a caller that was silent may use up the calls of as many seconds at once.
-BURST_SECONDS = 1.0
-# Callers without anything open whose rate is remembered until it no longer matters.
+# Callers whose pace is remembered until it no longer matters.
 MAX_RESTING = 10_000
 
 
@@ -38,26 +34,12 @@ class Resource(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits of one caller, or of the server in all; 0: no limit."""
+    """What the server takes at a time; 0: no limit."""
 
-    calls: int = 0  # at a time, streams and waits included
-    streams: int = 0  # at a time
-    waits: int = 0  # calls at a time that wait for a job
-    uploads: int = 0  # of anchors, at a time
-    calls_per_second: float = 0.0  # averaged over about a second
-    queued_jobs: int = 0  # of its tenant
-    stored_bytes: int = 0  # of its tenant's anchor sets and unfinished uploads
-
-
-NO_QUOTA = Quota()
-
-
-@dataclass
-class _Caller:
-    """Usage of a caller; ``next_call`` is the theoretical arrival time of its rate limit (GCRA)."""
-
-    held: Counter[Resource] = field(default_factory=Counter)
-    next_call: float = 0.0
+    calls: int = 0  # streams and waits included
+    streams: int = 0
+    waits: int = 0  # calls that wait for a job
+    uploads: int = 0  # of anchors
 
 
 def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
@@ -108,68 +90,50 @@ class Pace:
 class CallerLimits:
     """Counts what callers hold; safe to use from any thread, and never waits.
 
-    A caller's own quota applies first, then :func:`has_place` for what the server gives in all. A
-    caller that has left is forgotten; its rate is, as soon as that no longer limits it.
+    A caller's own limit applies first, then :func:`has_place` for what the server gives in all. A
+    caller that has left is forgotten.
 
     Args:
         total: What the server gives in all.
-        each: The quota of a caller that comes without one of its own.
+        calls: What one caller may have under way; 0: no limit but its fair share.
     """
 
-    def __init__(
-        self,
-        total: Quota = NO_QUOTA,
-        each: Quota = NO_QUOTA,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, total: Quota, calls: int = 0) -> None:
         self._total = total
-        self._each = each
-        self._clock = clock
-        self._callers: dict[str, _Caller] = {}
-        self._resting: OrderedDict[str, None] = OrderedDict()
+        self._calls = calls
+        self._callers: dict[str, Counter[Resource]] = {}
         self._used: Counter[Resource] = Counter()
-        self._holders: Counter[Resource] = Counter()
+        self._holders: Counter[Resource] = Counter()  # callers that have any
         self._lock = threading.Lock()
 
-    def enter(self, caller: str, *what: Resource, quota: Quota | None = None) -> Callable[[], None]:
+    def enter(self, caller: str, *what: Resource) -> Callable[[], None]:
         """Count one of each of ``what`` for a caller; returns what calls :meth:`leave`.
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
-        Raises ResourceExhausted: Over the caller's quota or its fair share; nothing is counted.
+        Raises ResourceExhausted: Over the caller's limit or its fair share; nothing is counted.
         """
-        quota = quota or self._each
         with self._lock:
-            self._forget_rested()
-            state = self._callers.get(caller) or _Caller()
+            held = self._callers.get(caller) or Counter()
             for one in what:
-                self._check(state, one, quota)
-            if Resource.CALLS in what and quota.calls_per_second:
-                state.next_call = self._check_rate(state, quota.calls_per_second)
-            self._callers[caller] = state
-            self._resting.pop(caller, None)
+                self._check(held, one)
+            self._callers[caller] = held
             for one in what:
-                self._holders[one] += not state.held[one]
-                state.held[one] += 1
+                self._holders[one] += not held[one]
+                held[one] += 1
                 self._used[one] += 1
         return lambda: self.leave(caller, *what)
 
     def leave(self, caller: str, *what: Resource) -> None:
         """Undo an :meth:`enter`."""
         with self._lock:
-            state = self._callers[caller]
+            held = self._callers[caller]
             for one in what:
-                state.held[one] -= 1
+                held[one] -= 1
                 self._used[one] -= 1
-                self._holders[one] -= not state.held[one]
-            if any(state.held.values()):
-                return
-            if state.next_call <= self._clock():
+                self._holders[one] -= not held[one]
+            if not any(held.values()):
                 del self._callers[caller]
-                return
-            self._resting[caller] = None
-            if len(self._resting) > MAX_RESTING:
-                del self._callers[self._resting.popitem(last=False)[0]]
 
     @property
     def known(self) -> int:
@@ -180,16 +144,12 @@ class CallerLimits:
         """Return what all callers hold."""
         return self._used[what]
 
-    def _check(self, state: _Caller, what: Resource, quota: Quota) -> None:
-        own, used = state.held[what], self._used[what]
-        limit: int = getattr(quota, what)
+    def _check(self, held: Counter[Resource], what: Resource) -> None:
+        own, used = held[what], self._used[what]
         total: int = getattr(self._total, what)
         callers = self._holders[what] + (not own)
-        if limit and own >= limit:
-            why = (
-                f"this caller has {own} {what} under way, and its quota is {limit}; wait for some "
-                "to end"
-            )
+        if what is Resource.CALLS and self._calls and own >= self._calls:
+            why = f"this caller has {own} calls under way, and may have {self._calls}"
         elif total and not has_place(total, used, own=own, callers=callers):
             why = (
                 f"the server has {used} {what} under way, {own} of this caller, and takes {total}; "
@@ -198,24 +158,3 @@ class CallerLimits:
         else:
             return
         raise ResourceExhausted(why, reason=f"TOO_MANY_{what.name}", retry_after=RETRY_SECONDS)
-
-    def _check_rate(self, state: _Caller, rate: float) -> float:
-        """Return the time by which the caller's calls, this one included, are made at its rate."""
-        now = self._clock()
-        following = max(state.next_call, now) + 1.0 / rate
-        early = following - now - max(BURST_SECONDS, 1.0 / rate)
-        if early > 1e-9:
-            raise ResourceExhausted(
-                f"this caller's quota is {rate:g} calls per second; wait {early:.3f} s",
-                reason="CALL_RATE",
-                retry_after=math.ceil(early * 1e3) / 1e3,
-            )
-        return following
-
-    def _forget_rested(self) -> None:
-        """Drop up to two idle callers per call, so the table shrinks faster than it grows."""
-        for _ in range(2):
-            caller = next(iter(self._resting), None)
-            if caller is None or self._callers[caller].next_call > self._clock():
-                return
-            del self._resting[caller], self._callers[caller]

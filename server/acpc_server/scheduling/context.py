@@ -23,8 +23,7 @@ class RequestContext:
     """One request: an interactive call, a message of a stream, or a job.
 
     Attributes:
-        caller: Who asks: what fair turns and quotas count by.
-        tenant: Whose anchor sets it may read.
+        caller: Who asks: what fair turns count by.
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds, compute_seconds: Time its chunks have waited for the device, and held it.
         holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
@@ -38,11 +37,9 @@ class RequestContext:
         seconds: float | None = None,
         *,
         caller: str = "",
-        tenant: str = "",
     ) -> None:
         self.priority = priority
         self.caller = caller
-        self.tenant = tenant
         self._started = time.monotonic()
         self.deadline = None if seconds is None else self._started + seconds
         self.queue_seconds = self.compute_seconds = 0.0

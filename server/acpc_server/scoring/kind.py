@@ -27,8 +27,8 @@ class ScoreJobKind(AnchorJobKind):
     name = "score_checkpoint"
     spec_type = ScoreSpec
 
-    def check(self, spec: ScoreSpec, tenant: str = "") -> None:
-        """Reject a spec of a tenant that cannot work, before it is queued."""
+    def check(self, spec: ScoreSpec) -> None:
+        """Reject a spec that cannot work, before it is queued."""
         models = {role: self.loaded(spec.named(role)).model for role in spec.roles()}
         for model in models.values():
             require_mode(spec.numeric_mode, self.engine.device, model)
@@ -56,8 +56,7 @@ class ScoreJobKind(AnchorJobKind):
                 perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
         for model in models.values():
             self._check_latents(spec, model)
-        readers = self.readers.of(tenant)
-        readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
+        self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
 
     def _check_latents(self, spec: ScoreSpec, model: FrozenWorldModel) -> None:
         """Reject more than one anchor, and the endpoints of all of them, may hold."""

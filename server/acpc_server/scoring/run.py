@@ -28,7 +28,7 @@ class ScoreRun:
         self._stamp = stamp
         self._step = step
         self._context = context
-        self._readers = kind.readers.of(context.tenant)
+        self._readers = kind.readers
         self._opened: Json = {}
         # Of each checkpoint, by their rows, in order.
         self._shards: dict[Role, dict[tuple[int, int], ShardRecord]] = {

@@ -53,8 +53,8 @@ class StudyJobKind(AnchorJobKind):
     name = "run_study"
     spec_type = StudySpec
 
-    def check(self, spec: StudySpec, tenant: str = "") -> None:
-        """Reject a spec of a tenant that cannot work, before it is queued."""
+    def check(self, spec: StudySpec) -> None:
+        """Reject a spec that cannot work, before it is queued."""
         model, study, kind = self.loaded(spec.checkpoint).model, spec.study, _measures(spec)
         card = model.card
         require_mode(spec.numeric_mode, self.engine.device, model)
@@ -70,8 +70,7 @@ class StudyJobKind(AnchorJobKind):
         history, horizon = kind.window(study, card)
         if isinstance(spec.anchors, AnchorSetSource):
             horizon = max(horizon, kind.set_horizon(study))
-        readers = self.readers.of(tenant)
-        readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
+        self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
 
     def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
         """Return the request and the progress of a study."""
@@ -93,7 +92,7 @@ class StudyJobKind(AnchorJobKind):
         measure = partial(self._shard, spec, opened, context)
         measured = step.each(f"measuring {spec.study.kind}", measure, spec.shards())
         parts = [StudyTable.from_json(part) for part in measured]
-        measurement = self._measurement(spec, opened, context.tenant)
+        measurement = self._measurement(spec, opened)
         table = measurement.conclude(StudyTable.join(parts))
         return {
             **table.to_json(),
@@ -102,11 +101,11 @@ class StudyJobKind(AnchorJobKind):
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
         history, horizon = self._window(spec)
-        _, identity = self.readers.of(context.tenant).open(
+        _, identity = self.readers.open(
             spec.anchors, stamp, history=history, horizon=horizon, check=context.check
         )
         # Rejects anchors that the study cannot use.
-        self._measurement(spec, identity, context.tenant)
+        self._measurement(spec, identity)
         return identity
 
     def _window(self, spec: StudySpec) -> tuple[int, int]:
@@ -117,16 +116,15 @@ class StudyJobKind(AnchorJobKind):
     ) -> Json:
         """The rows of one shard of anchors."""
         start, stop = rows
-        measurement = self._measurement(spec, opened, context.tenant)
+        measurement = self._measurement(spec, opened)
         card = self.loaded(spec.checkpoint).model.card
         size = held_rows(card, measurement.latents_each(spec.study, card))
         runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
         return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
 
-    def _measurement(self, spec: StudySpec, opened: Json, tenant: str) -> StudyMeasurement[Any]:
+    def _measurement(self, spec: StudySpec, opened: Json) -> StudyMeasurement[Any]:
         history, horizon = self._window(spec)
-        readers = self.readers.of(tenant)
-        anchors = readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
+        anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
         checkpoint = self.loaded(spec.checkpoint)
         return _measures(spec)(
             Bench(self.engine, checkpoint, anchors, spec.numeric_mode), spec.study

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import anchor_wire
 import grpc
+import h5py
 import numpy as np
 import pytest
 from acpc_client import DatasetAnchors
@@ -19,7 +20,6 @@ from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
 from client_messages import status
 from google.rpc import error_details_pb2
-from PIL import Image
 
 ARRAYS = anchor_wire.anchor_arrays()
 DIGEST = anchor_wire.digest(ARRAYS)
@@ -183,32 +183,27 @@ def test_a_history_that_is_no_number_is_named(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder dataset of two episodes."""
+def rooms(tmp_path: Path) -> Path:
+    """A dataset of two episodes."""
     rng = np.random.default_rng(2)
-    (tmp_path / "rooms/pixels").mkdir(parents=True)
-    columns = {"ep_len": [20, 15], "ep_offset": [0, 20]}
-    columns |= {name: rng.normal(size=(35, 2)) for name in ("action", "pos_agent")}
-    for name, values in columns.items():
-        np.savez(tmp_path / "rooms" / f"{name}.npz", np.asarray(values))
-    for episode, length in enumerate(columns["ep_len"]):
-        for step in range(length):
-            frame = Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
-            frame.save(tmp_path / f"rooms/pixels/ep_{episode}_step_{step}.png")
-    return tmp_path / "rooms"
+    with h5py.File(tmp_path / "rooms.h5", "w") as file:
+        file["ep_len"], file["ep_offset"] = [20, 15], [0, 20]
+        file["action"], file["pos_agent"] = rng.normal(size=(2, 35, 2))
+        file["pixels"] = rng.integers(0, 256, (35, 8, 8, 3), np.uint8)
+    return tmp_path / "rooms.h5"
 
 
 def test_a_dataset_is_recognised_drawn_from_and_sent(
-    anchors: Acpc, folder: Path, store: AnchorCounterparty
+    anchors: Acpc, rooms: Path, store: AnchorCounterparty
 ) -> None:
     drawing = ("--count", 6, "--frameskip", 2, "--history", 2, "--horizon", 3)
-    answer = anchors("upload", folder, "--task", "tworoom", *drawing, code=1)
+    answer = anchors("upload", rooms, "--task", "tworoom", *drawing, code=1)
     assert "read anchors 6/6" in answer.stderr
     (shard,) = store.shards
     header = store.headers[0]
     assert (header.anchors, header.history, header.horizon) == (6, 2, 3)
-    source = DatasetAnchors("rooms", "tworoom", count=6, frameskip=2)
-    with drawn_from(folder, source, history=2, horizon=3) as drawn:
+    source = DatasetAnchors("rooms.h5", "tworoom", count=6, frameskip=2)
+    with drawn_from(rooms, source, history=2, horizon=3) as drawn:
         assert header.expected_digest == digest_of(drawn)
         assert list(np.frombuffer(shard.anchor_ids.data, "<i8")) == drawn.anchor_ids.tolist()
 
@@ -216,15 +211,16 @@ def test_a_dataset_is_recognised_drawn_from_and_sent(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("rooms",), "task: 'rooms' is a folder dataset; say how to read it: --task with"),
-        (("rooms", "--task", "tworoom"), "count: is 100, but the dataset has only 0 windows"),
-        (("rooms", "--task", "tworoom", "--format", "csv"), "format: found 'csv'; wanted one of"),
+        (("rooms.h5",), "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
+        (("rooms.h5", "--task", "tworoom"), "count: is 100, but the dataset has only 0 windows"),
+        (("rooms.h5", "--task", "tworoom", "--format", "csv"), "found 'csv'; wanted one of"),
         (("windows.npz", "--count", "3"), "count: is for datasets, but 'windows.npz' holds arrays"),
-        (("rooms/pixels",), "format: 'pixels' is none that is known; wanted one of hdf5, lance"),
+        (("empty",), "format: 'empty' is none that is known; wanted one of hdf5, lance"),
     ],
 )
 def test_what_is_no_dataset_or_lacks_a_task_says_so(
-    anchors: Acpc, folder: Path, windows: Path, arguments: tuple[str, ...], message: str
+    anchors: Acpc, rooms: Path, windows: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    answer = anchors("upload", folder.parent / arguments[0], *arguments[1:], code=2)
+    (rooms.parent / "empty").mkdir()
+    answer = anchors("upload", rooms.parent / arguments[0], *arguments[1:], code=2)
     assert message in " ".join(answer.stderr.split())

@@ -8,14 +8,9 @@ from unittest.mock import Mock
 import pytest
 from acpc.contract import AnchorSource
 from acpc.datasets import parse_task
-from acpc_client import DatasetAnchors
 from acpc_command import Acpc, acpc_command
-from acpc_lab.datasets import drawn_from
 from acpc_server.data import DatasetStore
-from lerobot_folder import write_lerobot
 from public_dataset import public_columns, write_public_dataset
-from public_formats import episodes
-from test_dataset_readers import write_folder
 
 LENGTHS = [40] * 4
 
@@ -31,8 +26,6 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = public_columns(LENGTHS, state="where", state_dim=5)
     content.columns["pos_agent"] = content.columns["where"][:, :3] + 1
     write_public_dataset(root / "rooms.h5", content)
-    write_folder(root / "folder", episodes(LENGTHS))
-    write_lerobot(root / "arm", episodes(LENGTHS), "v3.0")
     return root
 
 
@@ -67,18 +60,6 @@ def test_what_a_dataset_does_not_say_is_marked_and_what_is_given_is_not(
     marked = [line for line in (tmp_path / "open.yaml").read_text().splitlines() if "CHECK" in line]
     assert [line.partition(":")[0] for line in marked] == ["state", "labels"]
     assert 'there are also "where"' in marked[0]
-
-
-@pytest.mark.parametrize(("name", "state"), [("folder", "pos_agent"), ("arm", "observation.state")])
-def test_other_formats_are_read_too(
-    acpc: Acpc, root: Path, tmp_path: Path, name: str, state: str
-) -> None:
-    file = tmp_path / "task.yaml"
-    acpc(root / name, "--frameskip", 3, "--output", file)
-    assert parse_task(name, file.read_bytes()).state == state
-    source = DatasetAnchors(name, str(file), count=5)
-    with drawn_from(root / name, source) as anchors:
-        assert len(anchors.frames[:2]) == 2
 
 
 def test_a_file_that_is_there_is_kept_unless_forced(

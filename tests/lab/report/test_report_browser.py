@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from programs import missing
-from report_samples import HOSTILE
-from waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-SIZES = {"phone": (360, 780), "tablet": (700, 900), "desk": (1280, 900)}
+SIZES = {"phone": (420, 780), "desk": (1400, 900)}
 
 
 @pytest.fixture(scope="module")
@@ -82,61 +80,21 @@ def test_it_asks_for_nothing_and_fits_into_the_window(visit: Visit, location: st
     assert widths[0] <= widths[1]
 
 
-def test_figures_and_pictures_are_there(visit: Visit) -> None:
+def test_figures_and_pictures_are_there(visit: Visit, size: str) -> None:
     boxes = visit.tab.evaluate(
-        "[...document.querySelectorAll('svg.figure')].map(e => e.getBoundingClientRect())"
+        "[...document.images].map(e => e.getBoundingClientRect())"
         ".map(b => [b.left, b.right, b.width, b.height])"
     )
-    assert len(boxes) == 14
-    assert all(left >= 0 and width > 150 and height > 120 for left, _, width, height in boxes)
-    assert all(right <= SIZES["desk"][0] for _, right, _, _ in boxes)
-    sizes = visit.tab.evaluate("[...document.images].map(e => [e.naturalWidth, e.clientWidth])")
-    assert sizes and all(natural == 32 and shown > 60 for natural, shown in sizes)
+    assert len(boxes) > 14 and all(left >= 0 < height for left, _, _, height in boxes)
+    assert all(right <= SIZES[size][0] for _, right, _, _ in boxes)
+    assert sum(width > 150 and height > 120 for _, _, width, height in boxes) >= 14
+    assert visit.tab.evaluate("[...document.images].every(e => e.naturalWidth > 0)")
 
 
-def test_text_in_figures_stays_within_them(visit: Visit) -> None:
-    """The page's font is not the one the figures were laid out with."""
-    over = visit.tab.evaluate(
-        """[...document.querySelectorAll('svg.figure')].flatMap(svg => {
-            const box = svg.getBoundingClientRect();
-            return [...svg.querySelectorAll('text')].filter(t => {
-              const b = t.getBoundingClientRect();
-              return b.left < box.left - 2 || b.right > box.right + 2
-                || b.top < box.top - 2 || b.bottom > box.bottom + 2;
-            }).map(t => t.textContent);
-        })"""
-    )
-    assert over == []
-
-
-BOXES = """[...document.querySelectorAll('.scroll')].filter(b => b.checkVisibility()).map(b => {
-  const style = getComputedStyle(b);
-  return [b.scrollWidth > b.clientWidth + 1, getComputedStyle(b, '::before').content !== 'none',
-          style.backgroundAttachment.includes('local')];
-})"""
-
-
-def test_a_table_that_is_wider_than_its_box_says_that_it_scrolls(visit: Visit, size: str) -> None:
-    """In words, and with a shadow that needs no script; a table that fits says nothing."""
-    # The page is told of sizes after it was laid out; its policy forbids Playwright's own waiting.
-    wait_until(lambda: all(wide == told for wide, told, _ in visit.tab.evaluate(BOXES)))
-    boxes = visit.tab.evaluate(BOXES)
-    assert all(shaded for _, _, shaded in boxes)
-    assert any(wide for wide, _, _ in boxes) is (size != "phone")  # there tables fold
-    assert not all(wide for wide, _, _ in boxes)
-
-
-def test_a_phone_shows_sr_of_every_row_and_the_rest_on_demand(browser: Browser, page: str) -> None:
-    visit = Visit(browser, "about:blank", "phone", "light")
-    visit.tab.set_content(page)
-    first = visit.tab.locator("#all tbody tr").first
-    for label, shown in (("rel. IR", True), ("SR", True), ("raw IR", False)):
-        assert first.locator(f"[data-label='{label}']").is_visible() is shown
-    box = first.locator("[data-label='SR']").bounding_box()
-    assert box is not None and box["x"] + box["width"] <= SIZES["phone"][0]
-    visit.tab.locator(".unfold input").check()
-    assert first.locator("[data-label='raw IR']").is_visible()
-    visit.context.close()
+def test_a_wide_table_scrolls_and_its_names_stay(visit: Visit) -> None:
+    visit.tab.evaluate("document.getElementById('all').parentElement.scrollLeft = 200")
+    box = visit.tab.locator("#all tbody th").first.bounding_box()
+    assert box is not None and box["x"] >= 0
 
 
 COLOURS = """
@@ -145,7 +103,7 @@ COLOURS = """
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || node.closest('script,title,svg')) continue;
+    if (!walker.currentNode.data.trim() || node.closest('script,title,.legend b')) continue;
     if (!node.checkVisibility()) continue;
     let under = node;
     const clear = 'rgba(0, 0, 0, 0)';
@@ -172,20 +130,18 @@ def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
         assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
     ground = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (luminance(ground) < 0.1) == (scheme == "dark")
-    fill = visit.tab.evaluate("getComputedStyle(document.querySelector('.figure text')).fill")
-    assert (luminance(fill) > 0.3) == (scheme == "dark")  # figures follow the theme
 
 
 def shown(tab: Page, column: int) -> list[str]:
     found: list[str] = tab.evaluate(
-        "column => [...document.querySelectorAll('#all tbody tr')].filter(r => !r.hidden)"
+        "column => [...document.querySelectorAll('#all tbody tr')]"
         ".map(r => r.cells[column].dataset.order)",
         column,
     )
     return found
 
 
-def test_the_table_sorts_both_ways_and_filters(browser: Browser, location: str) -> None:
+def test_the_table_sorts_both_ways(browser: Browser, location: str) -> None:
     visit = Visit(browser, location, "desk", "light")
     tab = visit.tab
     heads = tab.locator("#all thead th").all_inner_texts()
@@ -199,13 +155,6 @@ def test_the_table_sorts_both_ways_and_filters(browser: Browser, location: str) 
     button.focus()
     tab.keyboard.press("Enter")
     assert list(map(float, shown(tab, column))) == sorted(before, reverse=True)
-    tab.locator(".filter input").fill("pusht blur")
-    assert 0 < len(shown(tab, column)) < len(before)
-    tab.locator(".filter input").fill("alert(1)")
-    assert {row for row in shown(tab, 1)} == {HOSTILE}
-    tab.reload()  # as a page that follows a sweep does by itself
-    assert {row for row in shown(tab, 1)} == {HOSTILE}
-    assert tab.locator("#all thead th").nth(column).get_attribute("aria-sort") == "descending"
     assert visit.said == []
     visit.context.close()
 
@@ -214,7 +163,7 @@ def test_without_scripts_the_page_is_whole(browser: Browser, location: str, page
     context = browser.new_context(java_script_enabled=False, offline=True)
     tab = context.new_page()
     tab.goto(location)
-    assert tab.locator("#all tbody tr").count() == page.count('class="strip"')
+    assert tab.locator("#all tbody tr").count() == page.count('<th scope="row" data-order=')
     assert tab.locator("#all tbody tr").first.is_visible()
     assert tab.locator("button").count() == 0
     context.close()
@@ -230,7 +179,6 @@ def test_it_prints_light_and_unfolded(browser: Browser, location: str) -> None:
         ".length"
     )
     assert clipped == 0
-    assert not any(told or shaded for _, told, shaded in visit.tab.evaluate(BOXES))
     visit.tab.set_viewport_size({"width": 794, "height": 1123})  # A4
     assert visit.tab.evaluate("document.documentElement.scrollWidth") <= 794
     assert visit.tab.pdf()[:5] == b"%PDF-"

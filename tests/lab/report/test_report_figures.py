@@ -1,13 +1,12 @@
 """Figures of a report: what each mark, colour and label means."""
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from acpc_lab.plotting import MARKERS, panel, styled
-from acpc_lab.report.figures import Plate, abreast, plates
+from acpc_lab.plotting import LEVELS, MARKERS, panel, spread, styled
+from acpc_lab.report.figures import Plate, plates
 from acpc_lab.report.figures.plate import Panel
 from acpc_lab.report.model import ReportData
 from matplotlib.figure import Figure
@@ -51,8 +50,8 @@ def test_a_marker_means_one_thing(drawn: list[tuple[Plate, list[Figure]]]) -> No
 
 def test_a_colour_has_one_entry_in_the_legend(drawn: list[tuple[Plate, list[Figure]]]) -> None:
     for plate, _ in drawn:
-        roles = Counter(key.role for key in plate.legend if key.role.startswith("level"))
-        assert all(count == 1 for count in roles.values()), (plate.key, roles)
+        colours = Counter(key.colour for key in plate.legend if key.colour in LEVELS)
+        assert all(count == 1 for count in colours.values()), (plate.key, colours)
 
 
 def test_log_axes_have_labels(drawn: list[tuple[Plate, list[Figure]]]) -> None:
@@ -84,7 +83,8 @@ def test_a_figure_has_one_kind_of_axis() -> None:
             assert len({(axis.get_xscale(), axis.get_yscale()) for axis in row}) == 1, plate.key
 
 
-def test_no_panel_is_alone_in_the_last_row() -> None:
-    for count, most in itertools.product(range(1, 40), (2, 3, 4)):
-        good = [fewer for fewer in range(2, min(count, most) + 1) if count % fewer != 1]
-        assert abreast(count, most) == max(good, default=min(count, most)) <= most
+def test_levels_spread_over_the_sequence_in_order() -> None:
+    for count in range(1, 13):
+        places = [LEVELS.index(colour) for colour in spread(count)]
+        assert len(places) == count and places == sorted(places)
+        assert count > len(LEVELS) or len(set(places)) == count

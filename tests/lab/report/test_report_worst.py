@@ -53,13 +53,11 @@ def test_pictures_are_wanted_until_they_are_there() -> None:
     assert missing(changed(BLUR, operation="")) == {}
 
 
-def test_with_many_shifts_each_has_its_worst_before_any_has_a_second() -> None:
+def test_with_many_shifts_each_has_its_worst_alone() -> None:
     shifts = ("gaussian_noise:0.08", "blur:15", "resize:0.25", "fog:1")
     found = focus(sweep(tasks=("tworoom",), runs=("1",), shifts=shifts))
-    assert len(found) == MAX_CELLS
-    assert list(dict.fromkeys(item.cell.shift for item in found)) == list(shifts)
-    worst = [item.cell.shift for item in found if item.why == "fails by the most"]
-    assert worst == list(shifts)
+    assert [item.cell.shift for item in found] == list(shifts)
+    assert {item.why for item in found} == {"fails by the most"} and len(found) <= MAX_CELLS
 
 
 def test_an_anchor_is_shown_once_among_the_levels_of_a_shift() -> None:
@@ -72,8 +70,7 @@ def test_an_anchor_is_shown_once_among_the_levels_of_a_shift() -> None:
         mine = [item for item, its in zip(found, kinds, strict=True) if its == kind]
         shown = [anchor.identity for item in mine for anchor in item.anchors]
         assert len(shown) == len(set(shown))
-        assert {again for item in mine for again in item.again} <= set(shown)
         for item in mine:
             assert item.cell.values is not None
             worst = {anchor.identity for anchor in worst_anchors(item.cell.values)}
-            assert {anchor.identity for anchor in item.anchors} == worst - set(item.again)
+            assert {anchor.identity for anchor in item.anchors} <= worst <= set(shown)

@@ -1,37 +1,34 @@
 """API keys in their file, and which files are too exposed to be used."""
 
-import json
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from acpc_server.access import Role, create_key, read_keys, read_secret, revoke_key, rotate_key
-from acpc_server.access.files import read_public
+from acpc_server.access import (
+    Role,
+    create_key,
+    read_keys,
+    read_secret,
+    revoke_key,
+    set_certificate_role,
+)
 from acpc_server.errors import FailedPrecondition, NotFound
-
-READ = frozenset({Role.READ})
 
 
 def make(path: Path, name: str = "ci") -> str:
-    return create_key(path, principal=name, tenant="", roles=READ, expires=None)
+    return create_key(path, name, Role.READ)
 
 
 def test_a_key_is_found_by_its_whole_text_only(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    text = create_key(
-        path,
-        principal="ci",
-        tenant="lab",
-        roles=frozenset({Role.READ, Role.SCORE}),
-        expires=datetime(2030, 1, 1, tzinfo=UTC),
-    )
+    text = create_key(path, "ci", Role.COMPUTE, datetime(2030, 1, 1, tzinfo=UTC))
     other = make(path, "planner")
     ring = read_keys(path)
     found = ring.find(text)
-    assert (found.principal, found.tenant, found.roles) == ("ci", "lab", {"read", "score"})
+    assert (found.name, found.role) == ("ci", "compute")
     identity, secret = text.removeprefix("acpc_").split("_")
     other_identity, other_secret = other.removeprefix("acpc_").split("_")
     wrong = [
@@ -62,7 +59,7 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     first, second = make(path), make(path, "planner")
     gone = revoke_key(path, first.split("_")[1])
-    assert gone.principal == "ci"
+    assert gone.name == "ci"
     ring = read_keys(path)
     assert ring.find(first) is None
     assert ring.find(second) is not None
@@ -70,38 +67,14 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
         revoke_key(path, gone.id)
 
 
-def test_a_rotated_key_lasts_for_the_overlap(tmp_path: Path) -> None:
-    path, now = tmp_path / "keys.json", datetime.now(UTC)
-    lasting = make(path)
-    ending = create_key(
-        path, principal="b", tenant="t", roles=READ, expires=now + timedelta(days=30)
-    )
-    for text, overlap in ((lasting, timedelta(hours=2)), (ending, timedelta(days=60))):
-        old, fresh = rotate_key(path, text.split("_")[1], overlap)
-        ring = read_keys(path)
-        was, made = ring.find(text), ring.find(fresh)
-        assert was == old and made is not None and made.id != old.id
-        assert (made.principal, made.tenant, made.roles) == (was.principal, was.tenant, was.roles)
-        assert old.expires - now < min(overlap, timedelta(days=30)) + timedelta(minutes=1)
-        assert (made.expires is None) is (text is lasting)
-    assert len(read_keys(path).keys) == 4
-    with pytest.raises(NotFound, match="keys list"):
-        rotate_key(path, "0" * 12, timedelta())
-
-
-def test_a_key_that_was_to_end_before_it_was_made_is_rotated_into_one_that_has_ended(
-    tmp_path: Path,
-) -> None:
+def test_a_role_of_a_certificate_is_kept_beside_the_keys(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    text = create_key(
-        path, principal="ci", tenant="", roles=READ, expires=datetime(1, 1, 1, tzinfo=UTC)
-    )
-    written = json.loads(path.read_text())
-    written["keys"][0]["created"] = "9999-12-31T00:00:00Z"
-    path.write_text(json.dumps(written))
-    _, fresh = rotate_key(path, text.split("_")[1], timedelta())
-    made = read_keys(path).find(fresh)
-    assert made.expires == made.created
+    set_certificate_role(path, "spiffe://d/ops", Role.READ)
+    text = make(path)
+    set_certificate_role(path, "spiffe://d/ops", Role.ADMIN)
+    found = read_keys(path)
+    assert found.certificates == {"spiffe://d/ops": "admin"}
+    assert found.find(text) is not None
 
 
 def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
@@ -117,9 +90,10 @@ def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     ("content", "named"),
     [
         ("{", "JSON"),
-        ('{"version": 2, "keys": []}', "version"),
+        ('{"version": 1, "keys": []}', "version: .*earlier release"),
         ('{"keys": [{"id": "x"}]}', "keys.0.id"),
-        ('{"kyes": []}', "did you mean 'keys'"),
+        ('{"kyes": []}', "kyes"),
+        ('{"certificates": {"a": "root"}}', "certificates.a"),
     ],
 )
 def test_a_damaged_file_names_the_place(tmp_path: Path, content: str, named: str) -> None:
@@ -134,16 +108,6 @@ def test_a_damaged_file_names_the_place(tmp_path: Path, content: str, named: str
 def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(FailedPrecondition, match="acpc-server keys create"):
         read_keys(tmp_path / "keys.json")
-
-
-def test_two_keys_of_one_id(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    make(path)
-    content = json.loads(path.read_text())
-    content["keys"] *= 2
-    path.write_text(json.dumps(content))
-    with pytest.raises(FailedPrecondition, match="one id"):
-        read_keys(path)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o602, 0o620, 0o660, 0o601])
@@ -176,14 +140,6 @@ def test_root_may_hand_a_secret_to_a_group(tmp_path: Path, monkeypatch: pytest.M
         read_secret(path)
 
 
-def test_a_file_that_decides_access_and_anyone_can_change(tmp_path: Path) -> None:
-    path = tmp_path / "access.yaml"
-    path.write_text("principals: []")
-    path.chmod(0o646)
-    with pytest.raises(FailedPrecondition, match="chmod o-w"):
-        read_public(path)
-
-
 def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     real, link = tmp_path / "real" / "keys.json", tmp_path / "keys.json"
@@ -202,25 +158,3 @@ def test_what_root_revokes_the_server_can_still_read(tmp_path: Path) -> None:
     revoke_key(path, first.split("_")[1])
     found = path.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)
-
-
-def test_a_named_pipe_that_nobody_writes_is_empty(tmp_path: Path) -> None:
-    """Whoever reads files again would else wait for ever, and revoke nothing any more."""
-    path = tmp_path / "keys.json"
-    os.mkfifo(path, 0o600)
-    assert read_secret(path) == b""
-    with pytest.raises(FailedPrecondition, match=r"keys\.json"):
-        read_keys(path)
-
-
-def test_a_pipe_is_read_to_its_end() -> None:
-    """A shell's ``--keys-file <(decrypt keys)``, whose writer may come late."""
-    reading, writing = os.pipe()
-    with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(read_secret, Path(f"/dev/fd/{reading}"))
-        with os.fdopen(writing, "wb") as file:
-            for part in (b"one ", b"two"):
-                file.write(part)
-                file.flush()
-        assert found.result() == b"one two"
-    os.close(reading)

@@ -434,20 +434,6 @@ def test_threads_read_one_set(tmp_path: Path) -> None:
     assert not wrong
 
 
-def test_a_clock_that_is_set_forward_expires_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where, now = store(tmp_path), time.time()
-    digest = put(where, anchors(), header()).digest
-    with where.upload(header("unfinished")) as upload:
-        upload.append(part(anchors(), 0, 3))
-    monkeypatch.setattr(time, "time", lambda: now + 1e9)
-    for one in (where, store(tmp_path)):  # set forward later, and before the start
-        one.tidy(unused)
-        assert [stored.info.digest for stored in one.list()] == [digest]
-        assert one.progress("unfinished") == (3, None)
-
-
 def test_an_error_of_the_parser_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

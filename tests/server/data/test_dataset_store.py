@@ -132,9 +132,9 @@ def test_a_dataset_in_another_format_is_listed_as_what_it_is_and_says_what_to_do
         "rooms.lance": ("lance", 0),
         "so101": ("lerobot", 0),
     }
-    wanted = r"'so101' is of the format lerobot.*`acpc anchors upload so101 --task TASK` makes"
+    wanted = r"is a Lance table.*`acpc anchors upload rooms.lance --task TASK` makes"
     with pytest.raises(FailedPrecondition, match=wanted) as it:
-        store.fit("so101", "tworoom", steps=4)
+        store.fit("rooms.lance", "tworoom", steps=4)
     assert it.value.reason == "DATASET_FORMAT"
     with pytest.raises(FailedPrecondition, match="'none' is not a regular file"):
         store.fit("none", "tworoom", steps=4)

@@ -139,7 +139,7 @@ CASES: dict[str, tuple[Break, str]] = {
     "unknown filter": (unknown_filter, COLUMN + "'action' needs HDF5 filter 32767 .*not installed"),
     "newer layout": (of_a_newer_library, COLUMN + f"'action' cannot be read here: {NEWER}"),
     "newer file": (with_a_newer_superblock, f"'a.h5' is not a readable HDF5 file here: {NEWER}"),
-    "no ep_len": (with_columns(ep_len=None), COLUMN + "'ep_len' does not exist; there are"),
+    "no ep_len": (with_columns(ep_len=None), "'a.h5' is HDF5 of another layout, with .*'pixels'"),
     "no pixels": (with_columns(pixels=None), COLUMN + r"'pixels' does not exist; .*'pos_agent'"),
     "float ep_len": (with_columns(ep_len=np.array([1.0, 24.0, 20.0])),
         COLUMN + r"'ep_len' must be one axis of integers; is float64 \(3,\)"),

@@ -142,25 +142,6 @@ def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None
     assert caught.value.reason == "DATASET_CHANGED"
 
 
-def test_a_tenant_s_sets_are_found_by_its_jobs_alone(place: Place) -> None:
-    source, readers = place.make(), place.readers()
-    _, identity = readers.open(source, source.digest, check=look_up, **WANTED)
-    others = readers.of("b")
-    for ask in (
-        lambda: others.named_set(source.digest),
-        lambda: others.check(source, CARD, **WANTED),
-    ):
-        with pytest.raises(NotFound):
-            ask()
-    for ask in (
-        lambda: others.reopen(source, identity, **WANTED),  # though it is kept open
-        lambda: others.open(source, source.digest, check=look_up, **WANTED),
-    ):
-        with pytest.raises(FailedPrecondition, match="was deleted"):
-            ask()
-    assert readers.of("").reopen(source, identity, **WANTED).digest == source.digest
-
-
 def test_a_deleted_set_is_told_even_when_it_is_open(place: Place) -> None:
     source, readers = place.make(), place.readers()
     _, identity = readers.open(source, source.digest, check=look_up, **WANTED)

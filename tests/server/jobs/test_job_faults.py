@@ -2,7 +2,6 @@
 
 import errno
 import os
-import sqlite3
 
 import pytest
 from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
@@ -73,11 +72,3 @@ def test_a_job_that_no_host_can_bear_is_given_up(
     done = ended(service, service.submit(SHORT, "").job_id)
     assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
     assert done.attempts == most + 2
-
-
-def test_a_service_whose_queue_has_no_thread_says_so(desk: Desk) -> None:
-    service = desk.started()
-    wait_until(lambda: service.trouble() == "")
-    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
-        record.execute("DELETE FROM queues")  # on which DBOS ends the queue's thread
-    wait_until(lambda: "acpc-score" in service.trouble())

@@ -2,14 +2,14 @@
 
 import shutil
 import sqlite3
-import time
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 import processes
 import pytest
-from acpc_server.errors import ResourceExhausted, Unavailable
+from acpc_server.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
@@ -187,10 +187,13 @@ def test_a_copy_taken_while_jobs_run_resumes_them(tmp_path: Path, command: str) 
         restored.close()
 
 
-def test_an_old_sqlite_has_the_clock_that_dbos_asks_for(tmp_path: Path) -> None:
+def test_an_sqlite_without_the_clock_that_dbos_asks_for_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = Record(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
-    with record.engine.connect() as connection:
-        found = connection.exec_driver_sql("SELECT unixepoch('subsec')").scalar()
+    with monkeypatch.context() as older:
+        older.setattr(sys, "version_info", (3, 12))
+        older.setattr(sqlite3, "sqlite_version_info", (3, 41, 2))
+        with pytest.raises(FailedPrecondition, match=r"needs SQLite 3\.42"):
+            record.open()
     record.close()
-    assert found == pytest.approx(time.time(), abs=60)
-    assert found * 1000 == round(found * 1000)

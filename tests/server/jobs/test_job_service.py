@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from acpc.contract import to_plain
 from acpc_server.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs import Job, JobFilter, JobState, Json, Owner, Step
-from acpc_server.jobs.lease import Retention
+from acpc_server.jobs import Job, JobFilter, JobState, Json, Step
 from acpc_server.jobs.reading import JobReader
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runner import Withdrawn
@@ -111,8 +110,6 @@ def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
             service.get(name)
     with pytest.raises(NotFound, match="give at least 6 characters of its id"):
         service.get(ids[0][:5])
-    with pytest.raises(NotFound):
-        service.get("nightly-1", "another tenant")
     first, second = twins()
     alike = [service.submit(SHORT, name).job_id for name in (first, second)]
     with pytest.raises(InvalidArgument, match="the beginning of several operations") as caught:
@@ -136,12 +133,12 @@ def test_a_job_id_that_has_ended_may_come_again_and_be_cancelled(desk: Desk) -> 
 
 def test_a_run_that_has_ended_is_not_cancelled_while_its_end_is_not_on_record() -> None:
     kind, running = Counting(), RunningJobs(Metrics(), lambda _: None)
-    running.run(kind, "job", to_plain(counting_plan(0)), kind.stamped, Owner())
+    running.run(kind, "job", to_plain(counting_plan(0)), kind.stamped, "")
     assert not running.cancel("job", lambda: False, lambda: pytest.fail("it is cancelled"))
 
 
 def test_a_run_that_was_withdrawn_begins_no_step() -> None:
-    run = JobRun(Counting(), counting_plan(2), Owner(), Metrics())
+    run = JobRun(Counting(), counting_plan(2), "", Metrics())
     run.context.cancel()
     with pytest.raises(Withdrawn):
         run("count", lambda: pytest.fail("it begins"))
@@ -288,32 +285,6 @@ def test_a_job_that_is_done_has_nothing_more_to_say(desk: Desk) -> None:
     told: list[object] = []
     service.follow(ended(service, service.submit(SHORT, "").job_id).job_id, told.append)
     assert [type(news) for news in told] == [Job]
-
-
-def test_a_clock_that_is_set_forward_deletes_no_job(either: Desk) -> None:
-    service = either.started()
-    job_id = ended(service, service.submit(SHORT, "").job_id).job_id
-    days_ahead = 0
-
-    def clock() -> float:
-        return time.time() + 86_400 * days_ahead
-
-    record = Record(either.url)
-    sweeps = Retention(record, ["counting"], 1.0, clock)
-    sweeps.sweep()
-    days_ahead = 2
-    sweeps.sweep()
-    assert service.get(job_id).state is JobState.SUCCEEDED
-    days_ahead = 10_000
-    Retention(
-        record, ["counting"], 1.0, clock
-    ).sweep()  # of a server with a wrong clock at its start
-    assert service.get(job_id).state is JobState.SUCCEEDED
-    days_ahead = 2
-    Retention(record, ["counting"], 1.0, clock).sweep()  # of a server that starts two days later
-    with pytest.raises(NotFound):
-        service.get(job_id)
-    record.close()
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from types import SimpleNamespace
+from contextlib import suppress
 
 import pytest
-from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, WorkerSeries
+from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
 from acpc_server.observe import http as module
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from waiting import GENEROUS_SECONDS, wait_until
@@ -279,59 +278,3 @@ def test_a_silent_connection_does_not_hold_up_the_stop(monkeypatch: pytest.Monke
         wait_until(lambda: served.endpoint._open)
         served.endpoint.stop()
     assert not served.endpoint._thread.is_alive()
-
-
-def busy() -> Metrics:
-    metrics = Metrics()
-    metrics.set_build(version="1", torch="2", device="cpu")
-    metrics.compute.labels("encode", "job").observe(1)
-    shift = metrics.shift('a "model"', "gaussian_noise:0.08")
-    metrics.margin.labels(*shift, "top1").observe(-0.5)
-    return metrics
-
-
-@contextmanager
-def worker(name: str, token: str) -> Iterator[SimpleNamespace]:
-    endpoint = HttpEndpoint(busy().registry, ServerHealth(), lambda: token)
-    port = endpoint.start("127.0.0.1", 0)
-    try:
-        yield SimpleNamespace(name=name, ready=True, starts=1, metrics_port=port)
-    finally:
-        endpoint.stop()
-
-
-def page(*workers: SimpleNamespace, token: str = "") -> str:
-    registry = CollectorRegistry()
-    registry.register(WorkerSeries(workers, lambda: token))
-    return generate_latest(registry).decode()
-
-
-def test_every_series_says_whose_it_is_and_is_as_it_was() -> None:
-    with worker("cuda:0", "t") as one, worker("cuda:1", "t") as two:
-        text = page(one, two, token="t")  # noqa: S106
-    alone = generate_latest(busy().registry).decode()
-    families = list(plain_families(text))
-    assert len({family.name for family in families}) == len(families)
-    wanted = {
-        (sample.name, *sorted(sample.labels.items()))
-        for family in plain_families(alone)
-        for sample in family.samples
-    }
-    for name in ("cuda:0", "cuda:1"):
-        found = {
-            (sample.name, *sorted((k, v) for k, v in sample.labels.items() if k != "worker"))
-            for family in families
-            for sample in family.samples
-            if sample.labels["worker"] == name and not sample.name.startswith("acpc_worker_")
-        }
-        assert found == wanted
-
-
-def test_a_worker_that_does_not_answer_leaves_the_others() -> None:
-    gone = SimpleNamespace(name="cuda:1", ready=False, starts=3, metrics_port=None)
-    with worker("cuda:0", "t") as one, worker("cuda:2", "another") as denied:
-        text = page(one, gone, denied, token="t")  # noqa: S106
-    assert 'acpc_ready{worker="cuda:0"}' in text
-    assert 'acpc_ready{worker="cuda:2"}' not in text
-    assert 'acpc_worker_up{worker="cuda:1"} 0.0' in text
-    assert 'acpc_worker_starts_total{worker="cuda:1"} 3.0' in text

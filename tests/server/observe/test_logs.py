@@ -1,18 +1,13 @@
-"""Whatever the server or a library of it says comes out in the one format that was chosen.
-
-The audit log's own file has whole lines, is turned over, and no call waits for it.
-"""
+"""Whatever the server or a library of it says comes out in the one format that was chosen."""
 
 import json
 import logging
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 import structlog
-from acpc_server.observe import AuditFile, Metrics, configure_logs
+from acpc_server.observe import configure_logs
 
 
 @pytest.fixture(autouse=True)
@@ -80,14 +75,14 @@ def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logs("INFO", "json")
-    calls, others = structlog.get_logger("acpc.rpc"), structlog.get_logger("acpc.audit")
+    calls, others = structlog.get_logger("acpc.rpc"), structlog.get_logger("acpc.access")
     lines = []
     for number in range(0, 3000, 2):
         calls.info("rpc", number=number)
         if number % 1000 == 0:
-            others.info("audit", number=number + 1)
+            others.info("access", number=number + 1)
             lines += said(capsys)
-            assert lines[-1]["event"] == "audit", "a line of the audit log waits"
+            assert lines[-1]["event"] == "access", "a line of access waits"
     calls.warning("rpc", number=3000)
     calls.info("rpc", number=3002)
     logging.shutdown([lambda: logging.getLogger().handlers[0]])
@@ -108,9 +103,9 @@ def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) 
 
 def test_who_changed_what_is_logged_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("ERROR", "json")
-    structlog.get_logger("acpc.audit").info("audit", method="m")
+    structlog.get_logger("acpc.access").info("access", method="m")
     structlog.get_logger("acpc.quiet").warning("large")
-    assert [line["event"] for line in said(capsys)] == ["audit"]
+    assert [line["event"] for line in said(capsys)] == ["access"]
 
 
 def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,78 +129,3 @@ def test_a_call_whose_line_cannot_be_made_takes_no_other_with_it(
     assert len(lines) == 3
     assert json.loads(lines[0])["method"] == "First"
     assert json.loads(lines[2])["event"] == "own"
-
-
-def numbers(*paths: Path) -> list[int]:
-    return [json.loads(line)["number"] for path in paths for line in path.read_text().splitlines()]
-
-
-def say(number: int) -> None:
-    structlog.get_logger("acpc.audit").info("audit", number=number)
-
-
-def unwritten(metrics: Metrics) -> float:
-    return metrics.registry.get_sample_value("acpc_audit_unwritten_total") or 0.0
-
-
-def test_lines_of_several_writers_are_whole_in_order_and_turned_over(tmp_path: Path) -> None:
-    configure_logs("ERROR", "json")
-    path, metrics = tmp_path / "audit.jsonl", Metrics()
-    audits = [AuditFile(path, 4000, 100, metrics) for _ in range(2)]  # as of two processes
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(say, range(200)))
-    for audit in audits:
-        audit.close()
-    say(1000)
-    parts = sorted(tmp_path.iterdir())
-    assert len(parts) > 5
-    longest = max(len(line) for part in parts for line in part.read_bytes().splitlines(True))
-    assert all(part.stat().st_size <= 4000 + longest for part in parts)  # the other's line
-    assert sorted(numbers(*parts)) == sorted([*range(200), *range(200)])
-    assert unwritten(metrics) == 0
-
-
-def test_the_oldest_goes_and_a_moved_file_is_opened_again(tmp_path: Path) -> None:
-    configure_logs("ERROR", "json")
-    path = tmp_path / "audit.jsonl"
-    audit = AuditFile(path, 1, 2, Metrics())
-    for number in range(5):
-        say(number)
-    assert numbers(path, tmp_path / "audit.jsonl.1", tmp_path / "audit.jsonl.2") == [4, 3, 2]
-    path.rename(tmp_path / "moved")
-    say(5)
-    audit.close()
-    assert numbers(path) == [5]
-    assert len(list(tmp_path.iterdir())) == 4
-
-
-def test_a_disk_that_is_full_stops_nothing_and_is_told_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure_logs("ERROR", "json")
-    path, metrics = tmp_path / "audit.jsonl", Metrics()
-    path.symlink_to("/dev/full")
-    audit = AuditFile(path, 10**6, 2, metrics)
-    for number in range(3):
-        say(number)
-    path.unlink()
-    say(3)
-    audit.close()
-    assert numbers(path) == [3]
-    assert unwritten(metrics) == 3
-    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [line["event"] for line in lines].count("audit_file_failed") == 1
-    assert [line["number"] for line in lines if line["event"] == "audit"] == [0, 1, 2, 3]
-
-
-def test_a_line_that_comes_too_late_touches_no_file_of_others(tmp_path: Path) -> None:
-    configure_logs("ERROR", "json")
-    metrics, path = Metrics(), tmp_path / "audit.jsonl"
-    audit = AuditFile(path, 1000, 1, metrics)
-    audit.close()
-    with (tmp_path / "other").open("wb") as other:  # which gets the same number
-        audit.handle(logging.LogRecord("acpc.audit", logging.INFO, "", 0, "late", None, None))
-        other.write(b"whole")
-    assert (tmp_path / "other").read_bytes() == b"whole"
-    assert path.read_bytes() == b""
-    assert unwritten(metrics) == 1

@@ -279,17 +279,6 @@ def test_verdicts_of_several_severities_stand_beside_each_other() -> None:
     assert metrics.registry.get_sample_value("acpc_verdicts_total", counted) == MAX_NAMES + 2
 
 
-def test_a_tenant_without_queued_jobs_is_no_longer_named() -> None:
-    metrics = Metrics()
-    metrics.set_queued({"north": 3, "south": 1}, 60.0)
-    metrics.set_queued({"south": 2}, 30.0)
-    read = metrics.registry.get_sample_value
-    assert read("acpc_jobs_queued", {"tenant": "south"}) == 2
-    assert read("acpc_jobs_queued", {"tenant": "north"}) is None
-    assert read("acpc_jobs", {"state": "queued"}) == 2
-    assert read("acpc_jobs_oldest_seconds") == 30
-
-
 def test_the_anchor_store_is_counted(
     scraped: dict[str, Metric], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

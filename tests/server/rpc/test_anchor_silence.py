@@ -37,7 +37,7 @@ def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub
     write_public_dataset(tmp_path / "a.h5", public_columns())
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     datasets = DatasetStore(tmp_path)
-    servicer = AnchorServicer(store, datasets, lambda digest, tenant: False, idle_seconds=IDLE)
+    servicer = AnchorServicer(store, datasets, lambda digest: False, idle_seconds=IDLE)
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (
         served({service: servicer}, metrics=metrics, total=Quota(streams=5)) as address,

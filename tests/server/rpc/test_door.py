@@ -17,18 +17,14 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import LOCAL, Principal
 from acpc_server.errors import NotFound, Unauthenticated
-from acpc_server.observe import Metrics
 from acpc_server.rpc import (
     Call,
     Conversation,
-    Door,
     HealthService,
-    Ingress,
     ReadLimit,
-    Receiver,
     Reflection,
 )
-from acpc_server.scheduling import CallerLimits, Pace, Quota, Resource, WorkerPool
+from acpc_server.scheduling import Pace, Quota, Resource
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -344,24 +340,6 @@ def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
             wait_until(lambda: len(checkpoints.calls) == 0)
         finally:
             gc.enable()
-
-
-def test_an_event_loop_that_is_held_up_is_in_trouble_until_it_goes_on() -> None:
-    """It says so without waiting for the loop."""
-    ingress = Ingress(Receiver(1), CallerLimits(Quota()), ReadLimit(5.0))
-    door = Door(Metrics(), WorkerPool(1), ingress)
-    door.start()
-    try:
-        wait_until(lambda: not door.trouble())
-        held = threading.Event()
-        door._loop.call_soon_threadsafe(lambda: held.wait(GENEROUS_SECONDS))
-        wait_until(door.trouble)
-        assert door.trouble(), "and stays so"
-        held.set()
-        wait_until(lambda: not door.trouble())
-    finally:
-        held.set()
-        door.stop(0)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What callers may hold at a time: quotas, fair shares, rates, and what is remembered of them."""
+"""What callers may hold at a time: limits, fair shares, and what is remembered of them."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,48 +13,38 @@ CALLS, STREAMS = Resource.CALLS, Resource.STREAMS
 
 
 @contextmanager
-def entered(
-    limits: CallerLimits, caller: str, *what: Resource, quota: Quota | None = None
-) -> Iterator[None]:
-    limits.enter(caller, *what, quota=quota)
+def entered(limits: CallerLimits, caller: str, *what: Resource) -> Iterator[None]:
+    limits.enter(caller, *what)
     try:
         yield
     finally:
         limits.leave(caller, *what)
 
 
-def reason(limits: CallerLimits, caller: str, *what: Resource, quota: Quota | None = None) -> str:
+def reason(limits: CallerLimits, caller: str, *what: Resource) -> str:
     """Why a caller may not enter now; empty when it may. It leaves at once."""
     try:
-        with entered(limits, caller, *what, quota=quota):
+        with entered(limits, caller, *what):
             return ""
     except ResourceExhausted as error:
         assert error.retry_after > 0
         return error.reason
 
 
-@pytest.mark.parametrize("what", list(Resource))
-def test_a_caller_is_rejected_above_its_quota_and_others_are_not(what: Resource) -> None:
-    limits = CallerLimits(each=Quota(**{str(what): 2}))
-    with entered(limits, "a", what), entered(limits, "a", what):
-        assert reason(limits, "a", what).startswith("TOO_MANY_")
-        assert reason(limits, "b", what) == ""
-    assert reason(limits, "a", what) == ""
+def test_a_caller_is_rejected_above_its_calls_and_others_are_not() -> None:
+    limits = CallerLimits(Quota(), 2)
+    with entered(limits, "a", CALLS), entered(limits, "a", CALLS, STREAMS):
+        assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
+        assert reason(limits, "b", CALLS) == ""
+    assert reason(limits, "a", CALLS) == ""
 
 
 def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
-    limits = CallerLimits(each=Quota(calls=9, streams=1))
+    limits = CallerLimits(Quota(streams=1))
     with entered(limits, "a", CALLS, STREAMS):
-        with pytest.raises(ResourceExhausted, match="1 streams under way, and its quota is 1"):
+        with pytest.raises(ResourceExhausted, match="1 streams under way, 1 of this caller"):
             limits.enter("a", CALLS, STREAMS)
         assert limits.used(CALLS) == 1
-
-
-def test_a_quota_of_its_own_replaces_the_default() -> None:
-    limits, large = CallerLimits(each=Quota(calls=1)), Quota(calls=3)
-    with entered(limits, "a", CALLS, quota=large), entered(limits, "a", CALLS, quota=large):
-        assert reason(limits, "a", CALLS, quota=large) == ""
-        assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
 
 
 def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
@@ -79,28 +69,6 @@ def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken
             assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")
         assert reason(limits, "late", STREAMS) == "TOO_MANY_STREAMS"
     assert reason(limits, "late", STREAMS) == ""
-
-
-def test_calls_above_the_rate_are_told_when_to_come_again() -> None:
-    clock = Clock(100.0)
-    limits = CallerLimits(each=Quota(calls_per_second=10.0), clock=clock)
-    assert [reason(limits, "a", CALLS) for _ in range(11)] == [""] * 10 + ["CALL_RATE"]
-    assert reason(limits, "b", CALLS) == "", "another caller's rate is its own"
-    with pytest.raises(ResourceExhausted, match="10 calls per second") as rejected:
-        limits.enter("a", CALLS)
-    assert rejected.value.retry_after == pytest.approx(0.1)
-    clock.now += rejected.value.retry_after
-    assert reason(limits, "a", CALLS) == ""
-    assert reason(limits, "a", CALLS) == "CALL_RATE"
-    assert reason(limits, "a", STREAMS) == "", "a message of an open stream is no call"
-
-
-def test_a_slow_rate_lets_one_call_through_at_a_time() -> None:
-    clock = Clock(100.0)
-    limits = CallerLimits(each=Quota(calls_per_second=0.1), clock=clock)
-    assert [reason(limits, "a", CALLS) for _ in range(2)] == ["", "CALL_RATE"]
-    clock.now += 10.0
-    assert reason(limits, "a", CALLS) == ""
 
 
 def test_what_is_paced_begins_later_up_to_a_limit_and_is_forgotten_in_time() -> None:
@@ -130,31 +98,14 @@ def test_of_many_callers_that_are_paced_the_oldest_are_forgotten(
 
 
 def test_callers_that_have_left_are_forgotten() -> None:
-    clock = Clock(100.0)
-    plain = CallerLimits(Quota(calls=8))
-    rated = CallerLimits(each=Quota(calls_per_second=2.0), clock=clock)
+    limits = CallerLimits(Quota(calls=8), 4)
     for number in range(1000):
-        assert reason(plain, str(number), CALLS) == ""
-        assert reason(rated, str(number), CALLS) == ""
-    assert plain.known == 0
-    assert rated.known == 1000, "their calls still count against their rates"
-    clock.now += 1.0
-    for _ in range(500):
-        reason(rated, "other", STREAMS)
-    assert rated.known == 0
-
-
-def test_callers_without_end_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "MAX_RESTING", 10)
-    limits = CallerLimits(each=Quota(calls_per_second=2.0), clock=Clock(100.0))
-    with entered(limits, "stays", CALLS):
-        for number in range(1000):
-            assert reason(limits, str(number), CALLS) == ""
-        assert limits.known == 11
+        assert reason(limits, str(number), CALLS) == ""
+    assert limits.known == 0
 
 
 def test_many_threads_leave_nothing_behind() -> None:
-    limits = CallerLimits(Quota(calls=1000), Quota(calls=4))
+    limits = CallerLimits(Quota(calls=1000), 4)
 
     def work(number: int) -> int:
         return sum(not reason(limits, str(number % 7), CALLS) for _ in range(300))

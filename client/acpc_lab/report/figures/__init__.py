@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from acpc_lab.report.figures.distributions import distributions, steps
-from acpc_lab.report.figures.levels import factors, levels
-from acpc_lab.report.figures.limits import limits
-from acpc_lab.report.figures.plane import plane
-from acpc_lab.report.figures.plate import MANY_TASKS, Key, Plate, abreast
+from acpc_lab.report.figures.levels import levels
+from acpc_lab.report.figures.plane import limits, plane
+from acpc_lab.report.figures.plate import Key, Plate
 from acpc_lab.report.model import ReportData
 
 
 def plates(data: ReportData) -> list[Plate]:
     """Every figure that the data has values for, in the order of the page."""
-    # Factors come by the dozen, and have one figure for all.
-    shifts = dict.fromkeys(cell.shift for cell in data.cells if cell.place is None)
     drawn = [
-        factors(data),
-        *(levels(data, shift) for shift in shifts if data.has_levels),
+        *(levels(data, shift) for shift in data.shifts if data.has_levels),
         limits(data),
         plane(data),
-        *(distributions(data, shift) for shift in shifts),
-        *(steps(data, shift) for shift in shifts),
+        *(distributions(data, shift) for shift in data.shifts),
+        *(steps(data, shift) for shift in data.shifts),
     ]
     return [plate for plate in drawn if plate.panels]

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc_client import AnchorValues, CheckpointScore
+from acpc_client import AnchorValues
 
-from acpc_lab.plotting import TIP, light, logarithmic
+from acpc_lab.plotting import RULE, logarithmic
 from acpc_lab.report.figures.plate import (
     DOTTED,
-    MAX_WORDS,
     Hues,
     Key,
     Panel,
@@ -34,34 +33,16 @@ _BANDS = 3
 _QUANTILES = (0.1, 0.5, 0.9)
 
 
-def _lone_references(cells: Sequence[Measurement]) -> list[CheckpointScore]:
-    """References of the cells that are not cells themselves, each once."""
-    scores = [cell.score for cell in cells if cell.score]
-    digests = {score.receipt.checkpoint_digest for score in scores}
-    found = {s.receipt.reference_digest: s.reference for s in reversed(scores) if s.reference}
-    return [side for digest, side in reversed(found.items()) if digest not in digests]
-
-
 def distributions(data: ReportData, shift: str) -> Plate:
     """One panel per task, a curve per checkpoint."""
     hues = Hues(data)
     panels: list[Panel] = []
     shown: list[Measurement] = []
     log = _reach(data.cells)[0] > 0
-    for of in by_task(data, shift, lambda cell: cell.values):
-        draw = partial(_draw_anchors, cells=of.cells, hues=hues, title=of.heading, log=log)
-        words = [
-            f"{cell.name}: median R {np.median(values.radius):.3g}, "
-            f"median D {np.nanmedian(values.different_state_distance):.3g}"
-            for cell in of.cells
-            if (values := cell.values)
-        ]
-        what = "Cumulative distributions over anchors of normalised radius and different-state"
-        panels.append(
-            Panel(of.heading, draw, _described(f"{what} distance for {of.where}. ", words))
-        )
-        shown += of.cells
-    lone = any(_lone_references([c for c in shown if c.task == task]) for task in data.tasks)
+    for heading, cells in by_task(data, shift, lambda cell: cell.values):
+        draw = partial(_draw_anchors, cells=cells, hues=hues, title=heading, log=log)
+        panels.append(Panel(heading, draw))
+        shown += cells
     return Plate(
         key="distributions",
         shift=shift,
@@ -73,30 +54,19 @@ def distributions(data: ReportData, shift: str) -> Plate:
         "checkpoint meets the SR threshold when it lies below the dotted line. Both in units of "
         "clean one-step motion.",
         panels=tuple(panels),
-        legend=(
-            *hues.legend(shown),
-            *((Key("reference", "ink", "dashes"),) if lone else ()),
-            *hues.marks(shown),
-        ),
+        legend=(*hues.legend(shown), *hues.marks(shown)),
         size=(3.1, 3.1),
         rows=2,
     )
-
-
-def _described(what: str, words: Sequence[str]) -> str:
-    rest = f"; and {len(words) - MAX_WORDS} more" if len(words) > MAX_WORDS else ""
-    return f"{what}{'; '.join(words[:MAX_WORDS])}{rest}."
 
 
 def _draw_anchors(
     axes: Sequence[Axes], cells: list[Measurement], hues: Hues, title: str, *, log: bool
 ) -> None:
     top, bottom = axes
-    for side in _lone_references(cells):
-        name = f"reference {side.checkpoint.name}"
-        _curves(axes, side.anchor_values, light("ink"), name, dashed=True)
     for cell in cells:
-        _curves(axes, cell.values, light(hues.role(cell)), cell.name)
+        if cell.values is not None:
+            _curves(axes, cell.values, hues.colour(cell))
     _thresholds(top, bottom, cells)
     if log:
         low, high = _reach(cells)
@@ -115,29 +85,12 @@ def _marks(top: Axes, bottom: Axes, cell: Measurement, hues: Hues) -> None:
     """Raw IR on its curve, and below it what D must exceed, with their intervals."""
     raw, sr, protocol = cell.value("ir_raw"), cell.value("sr"), cell.protocol
     ir, rate = cell.interval("ir_raw"), ends(cell.interval("sr"))
-    tip = f"{cell.name}: raw IR {raw:.3g}"
-    mark(top, (raw, protocol.quantile), cell, hues, tip, across=ends(ir))
-    mark(
-        bottom,
-        (cell.wanted, 1 - sr),
-        cell,
-        hues,
-        f"{cell.name}: SR {sr:.3g} beyond {cell.wanted:.3g}",
-        across=ends(ir, beyond=protocol.margin),
-        upwards=rate and (1 - rate[1], 1 - rate[0]),
-    )
+    mark(top, (raw, protocol.quantile), cell, hues, across=ends(ir))
+    across, upwards = ends(ir, beyond=protocol.margin), rate and (1 - rate[1], 1 - rate[0])
+    mark(bottom, (cell.wanted, 1 - sr), cell, hues, across=across, upwards=upwards)
 
 
-def _curves(
-    axes: Sequence[Axes],
-    values: AnchorValues | None,
-    colour: str,
-    name: str,
-    *,
-    dashed: bool = False,
-) -> None:
-    if values is None:
-        return
+def _curves(axes: Sequence[Axes], values: AnchorValues, colour: str) -> None:
     radius = np.sort(values.radius)
     distance = np.sort(values.different_state_distance[~np.isnan(values.different_state_distance)])
     # Height i / (n - 1): where the quantile of the protocol, linearly interpolated, lies.
@@ -145,8 +98,7 @@ def _curves(
     steps = np.arange(1, len(distance) + 1) / max(1, len(distance))
     drawn = ((radius, heights, "default"), (distance, steps, "steps-post"))
     for axis, (x, y, style) in zip(axes, drawn, strict=True):
-        (line,) = axis.plot(x, y, color=colour, linewidth=0.9, drawstyle=style, gid=TIP + name)
-        line.set_linestyle(_DASHES if dashed else "-")
+        axis.plot(x, y, color=colour, linewidth=0.9, drawstyle=style)
 
 
 def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
@@ -154,7 +106,7 @@ def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
     bounds = [s.verdict.thresholds.ir * s.reference.ir_raw for s in scores if s.reference]
     if bounds:
         if max(bounds) > min(bounds) * 1.02:
-            top.axvspan(min(bounds), max(bounds), color=light("raised"), linewidth=0, zorder=0)
+            top.axvspan(min(bounds), max(bounds), color=RULE, alpha=0.3, linewidth=0, zorder=0)
         for bound in sorted({min(bounds), max(bounds)}):
             top.axvline(bound, **DOTTED)
     for quantile in sorted({cell.protocol.quantile for cell in cells}):
@@ -165,7 +117,7 @@ def _thresholds(top: Axes, bottom: Axes, cells: Sequence[Measurement]) -> None:
 
 def _reach(cells: Sequence[Measurement]) -> tuple[float, float]:
     """The smallest and the largest radius or distance that is drawn; 0 where nothing is."""
-    known = [it.values for it in cells] + [it.anchor_values for it in _lone_references(cells)]
+    known = [cell.values for cell in cells]
     both = [of for it in known if it for of in (it.radius, it.different_state_distance)]
     drawn = np.concatenate([*both, []])
     return (float(np.nanmin(drawn)), float(np.nanmax(drawn))) if len(drawn) else (0.0, 0.0)
@@ -178,27 +130,19 @@ def steps(data: ReportData, shift: str) -> Plate:
     shown: list[Measurement] = []
     measured = [cell.steps for cell in data.cells if cell.steps is not None]
     log = all(float(np.median(found, axis=0).min()) > 0 for found in measured)
-    for of in by_task(data, shift, lambda cell: cell.steps is not None):
-        pooled: dict[str, list[NDArray[np.float64]]] = {}
-        roles: dict[str, str] = {}
-        for cell in of.cells:
+    for heading, cells in by_task(data, shift, lambda cell: cell.steps is not None):
+        pooled: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+        for cell in cells:
             key = cell.name if cell.level is None else f"level {cell.level:g}"
             if cell.steps is not None:
-                pooled.setdefault(key, []).append(cell.steps)
-            roles.setdefault(key, hues.role(cell))
+                pooled.setdefault((key, hues.colour(cell)), []).append(cell.steps)
         curves = {
             key: np.quantile(np.concatenate(parts), _QUANTILES, axis=0)  # (3, H)
             for key, parts in pooled.items()
             if len({part.shape[1] for part in parts}) == 1
         }
-        words = [
-            f"{key}: median {curve[1][0]:.3g} at step 1, {curve[1][-1]:.3g} at step {len(curve[1])}"
-            for key, curve in curves.items()
-        ]
-        draw = partial(_draw_steps, curves=curves, roles=roles, title=of.heading, log=log)
-        what = f"Distance of clean and perturbed prediction by rollout step for {of.where}. "
-        panels.append(Panel(of.heading, draw, _described(what, words)))
-        shown += of.cells
+        panels.append(Panel(heading, partial(_draw_steps, curves=curves, title=heading, log=log)))
+        shown += cells
     bands = "; the band spans the 10 % and 90 % quantiles where few curves leave room for it"
     return Plate(
         key="steps",
@@ -208,30 +152,27 @@ def steps(data: ReportData, shift: str) -> Plate:
         "of clean one-step motion. Solid: median over anchors (and runs of a level). Dashed: 90 % "
         f"quantile{bands}. A curve that falls forgets the perturbation; one that rises feeds it.",
         panels=tuple(panels),
-        legend=(*hues.legend(shown), Key("median", "soft"), Key("90 % quantile", "soft", "dashes")),
+        legend=(*hues.legend(shown), Key("median"), Key("90 % quantile", mark="dashes")),
         size=(3.1, 2.3),
     )
 
 
 def _draw_steps(
     axes: Sequence[Axes],
-    curves: Mapping[str, NDArray[np.float64]],
-    roles: Mapping[str, str],
+    curves: Mapping[tuple[str, str], NDArray[np.float64]],
     title: str,
     *,
     log: bool,
 ) -> None:
-    """Draws the quantiles (3, H) of every curve over the predicted steps."""
+    """Draws the quantiles (3, H) of every curve, by name and colour, over the predicted steps."""
     (axis,) = axes
     bands = len(curves) <= _BANDS
-    for key, (low, middle, high) in curves.items():
+    for (_, colour), (low, middle, high) in curves.items():
         places = np.arange(1, len(middle) + 1)
-        colour = light(roles[key])
         if bands:
             axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-        axis.plot(places, middle, color=colour, linewidth=1.3, gid=f"{TIP}{key}, median")
-        (upper,) = axis.plot(places, high, color=colour, linewidth=0.8, linestyle=_DASHES)
-        upper.set_gid(f"{TIP}{key}, 90 % quantile")
+        axis.plot(places, middle, color=colour, linewidth=1.3)
+        axis.plot(places, high, color=colour, linewidth=0.8, linestyle=_DASHES)
     parts = [curve[0 if bands else 1 :].ravel() for curve in curves.values()]
     drawn = np.concatenate([*parts, np.empty(0)])
     if log and len(drawn):

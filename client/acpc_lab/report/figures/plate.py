@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from acpc_client import Interval, Outcome
 
-from acpc_lab.plotting import KINDS, MARKERS, TIP, Draw, Fill, light, spread, whisker
+from acpc_lab.plotting import GROUND, INK, MARKERS, SOFT, Draw, Fill, hue, spread, whisker
 from acpc_lab.report.model import Measurement, ReportData, dotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MANY_TASKS = 3
-"""From so many tasks on, each shift has a row of panels and a heading of its own."""
 MAX_KEYS = 14
-"""Entries of a legend; colours come round again long before, and marks tell their names."""
-MAX_WORDS = 12
-"""Curves whose numbers a description names."""
+"""Entries of a legend; colours come round again long before."""
 Ends = tuple[float, float]
+Group = tuple[str, list[Measurement]]
 
 
 @dataclass(frozen=True)
@@ -33,18 +30,16 @@ class Key:
     """
 
     text: str
-    role: str
+    colour: str = SOFT
     mark: str = "line"
     fill: Fill = "full"
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One drawing of a plate; ``description`` says in words what it shows."""
+class Panel(NamedTuple):
+    """One drawing of a plate."""
 
     title: str
     draw: Draw
-    description: str
 
 
 @dataclass(frozen=True)
@@ -68,121 +63,79 @@ class Plate:
     rows: int = 1
 
 
-def abreast(count: int, most: int) -> int:
-    """Chooses how many of ``count`` panels share a row, at most ``most``, so that none is alone.
-
-    Where every number leaves one alone, ``most``.
-    """
-    fits = range(min(count, most), 1, -1)
-    return next((columns for columns in fits if count % columns != 1), min(count, most) or 1)
-
-
 class Hues:
     """The colour and the marker of every cell, the same in every figure.
 
     Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
-    ink; otherwise every checkpoint has a colour of its own. Markers tell training runs apart or,
-    with ``tasks``, tasks where there are several; where there are more than markers, they are dots.
+    ink; otherwise every checkpoint has a colour of its own. Markers tell tasks apart.
     """
 
-    def __init__(self, data: ReportData, *, tasks: bool = False) -> None:
-        self._by_level = data.has_levels
-        # An early epoch may be a reference, and has seen the same augmentation as the others.
-        self._reference = "reference" if data.by_epoch else "unaugmented"
-        self._moment = f"{data.level_name} " if data.by_epoch else ""
+    def __init__(self, data: ReportData) -> None:
+        self._data = data
         raised = [level for level in data.levels if level > 0]
-        self._levels = dict(zip(raised, spread(len(raised)) if raised else (), strict=True))
+        self._levels = dict(zip(raised, spread(len(raised)), strict=True))
         others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
-        self._names = {name: KINDS[index % len(KINDS)] for index, name in enumerate(others)}
-        unlevelled = {cell.name for cell in data.cells if cell.level is None}
-        self._unlevelled = unlevelled.pop() if len(unlevelled) == 1 else "no level"
-        self._tasks = tasks and len(data.tasks) > 1
-        self._sure, self._interval = data.verdict_words, data.interval_words
-        marked = dict.fromkeys(map(self._marked, data.cells))
-        shapes = MARKERS if len(marked) <= len(MARKERS) else MARKERS[:1] * len(marked)
-        self._marks = dict(zip(marked, shapes, strict=False))
+        self._names = {name: hue(index) for index, name in enumerate(others)}
 
-    def _marked(self, cell: Measurement) -> str:
-        return cell.task if self._tasks else f"run {cell.run}"
-
-    def role(self, cell: Measurement) -> str:
+    def colour(self, cell: Measurement) -> str:
         """Colour of a cell."""
-        if not self._by_level:
-            return self._names.get(cell.name, "ink")
-        if cell.level is None:
-            return "kind6"
-        return self._levels.get(cell.level, "ink")
+        if not self._data.has_levels:
+            return self._names.get(cell.name, INK)
+        return SOFT if cell.level is None else self._levels.get(cell.level, INK)
 
-    def marker(self, cell: Measurement) -> str:
-        """Marker of a cell's training run or task."""
-        return self._marks[self._marked(cell)]
+    def marker(self, task: str) -> str:
+        """Marker of a task; where there are more than markers, all are dots."""
+        tasks = self._data.tasks
+        return MARKERS[tasks.index(task) if len(tasks) <= len(MARKERS) else 0]
 
     def legend(self, cells: Iterable[Measurement], *, mark: str = "line") -> tuple[Key, ...]:
         """An entry per level or checkpoint among ``cells``; levels of one colour share theirs."""
-        seen: dict[str, tuple[float, Key]] = {}
-        for position, cell in enumerate(cells):
-            order, text = float(position), cell.name + " (reference)" * cell.is_reference
-            if self._by_level and cell.level is None:
-                order, text = float("inf"), self._unlevelled
-            elif self._by_level and cell.level is not None:
-                order = cell.level
-                text = self._reference if cell.is_reference else f"{self._moment}{cell.level:g}"
-            seen.setdefault(text, (order, Key(text, self.role(cell), mark)))
-        shared: dict[str, list[Key]] = {}
-        for _, key in sorted(seen.values(), key=lambda entry: entry[0]):
-            shared.setdefault(key.role if self._by_level else key.text, []).append(key)
-        keys = [_together(found) for found in shared.values()]
-        rest = len(keys) - MAX_KEYS
-        if rest > 0:
-            keys[MAX_KEYS:] = [Key(f"and {rest} more", "soft", mark)]
-        return tuple(keys)
+        keys: dict[str, Key] = {}
+        by_level = self._data.has_levels
+        order = sorted(cells, key=lambda c: (c.level is None, c.level or 0)) if by_level else cells
+        for cell in order:
+            text = cell.name + " (reference)" * cell.is_reference
+            if by_level:
+                text = self._level(cell)
+            key = keys.setdefault(self.colour(cell) if by_level else text,
+                                  Key(text, self.colour(cell), mark))  # fmt: skip
+            if text not in key.text.split(", "):
+                keys[key.colour] = replace(key, text=f"{key.text}, {text}")
+        return ended(list(keys.values()))
+
+    def _level(self, cell: Measurement) -> str:
+        if cell.level is None:
+            return "no level"
+        if self._data.by_epoch:  # an early epoch has seen the same augmentation as the others
+            return "reference" if cell.is_reference else f"{self._data.level_name} {cell.level:g}"
+        return "unaugmented" if cell.is_reference else f"{cell.level:g}"
 
     def marks(self, cells: Sequence[Measurement]) -> tuple[Key, ...]:
         """Makes the legend of the shapes and fillings of the marks of ``cells``."""
-        shown = dict.fromkeys(map(self._marked, cells))
-        differ = len({self._marks[name] for name in shown}) > 1
+        shapes = {self.marker(cell.task): cell.task for cell in cells}
         half = "half: undecided" + ", or a reference" * any(x.is_reference for x in cells)
+        sure = f"{self._data.verdict_words} sure"
         return (
-            *(Key(name, "soft", self._marks[name]) for name in shown if differ),
-            Key(f"filled: passes, {self._sure} sure", "soft", "swatch"),
-            Key(half, "soft", "swatch", "left"),
-            Key(f"hollow: fails, {self._sure} sure", "soft", "swatch", "none"),
-            Key(f"{self._interval} interval", "soft", "bar"),
+            *(Key(task, mark=shape) for shape, task in shapes.items() if len(shapes) > 1),
+            Key(f"filled: passes, {sure}", mark="swatch"),
+            Key(half, mark="swatch", fill="left"),
+            Key(f"hollow: fails, {sure}", mark="swatch", fill="none"),
+            Key(f"{self._data.interval_words} interval", mark="bar"),
         )
 
 
-def _together(keys: Sequence[Key]) -> Key:
-    """One entry for all of a colour."""
-    texts = [key.text for key in keys]
-    many = len(texts) > 2
-    return replace(keys[0], text=f"{texts[0]} to {texts[-1]}" if many else ", ".join(texts))
+def ended(keys: list[Key]) -> tuple[Key, ...]:
+    """The first entries of a legend, and how many more there are."""
+    rest = len(keys) - MAX_KEYS
+    return (*keys[:MAX_KEYS], *([Key(f"and {rest} more")] if rest > 0 else []))
 
 
-@dataclass(frozen=True)
-class OfTask:
-    """The cells of a panel: those of a task under a shift, with the words that tell it apart.
-
-    Attributes:
-        heading: What tells it from the others that stand below the same heading.
-        where: Task and shift, in a sentence.
-    """
-
-    heading: str
-    where: str
-    cells: list[Measurement]
-
-
-def by_task(
-    data: ReportData, shift: str, keep: Callable[[Measurement], object]
-) -> Iterator[OfTask]:
-    """The scored cells of a shift that are to be kept, task by task."""
-    tasks = len(data.tasks)
-    named = len(data.shifts) > 1 and tasks < MANY_TASKS
+def by_task(data: ReportData, shift: str, keep: Callable[[Measurement], object]) -> Iterator[Group]:
+    """The scored cells of a shift that are to be kept, task by task, each below its heading."""
     for task in data.tasks:
         cells = [cell for cell in data.scored(shift, task) if keep(cell)]
         if cells:
-            heading = dotted(task if tasks > 1 else "", shift if named else "")
-            yield OfTask(heading, f"{task} under {shift}" if task else shift, cells)
+            yield dotted(task * (len(data.tasks) > 1), shift * (len(data.shifts) > 1)), cells
 
 
 def filling(cell: Measurement) -> Fill:
@@ -206,39 +159,37 @@ def mark(
     place: tuple[float, float],
     cell: Measurement,
     hues: Hues,
-    tip: str,
     *,
     across: Ends | None = None,
     upwards: Ends | None = None,
 ) -> None:
     """A point of a cell with its intervals; draw it when the axes have their limits."""
-    colour = light(hues.role(cell))
+    colour = hues.colour(cell)
     whisker(axis, place, colour, across=across, upwards=upwards)
     fill = filling(cell)
     axis.plot(
         *place,
         linestyle="none",
-        marker=hues.marker(cell),
+        marker=hues.marker(cell.task),
         markersize=4.2,
         color=colour,
         fillstyle="full" if fill == "none" else fill,
-        markerfacecolor=light("ground") if fill == "none" else colour,
-        markerfacecoloralt=light("ground"),
+        markerfacecolor=GROUND if fill == "none" else colour,
+        markerfacecoloralt=GROUND,
         markeredgewidth=1.0,
         zorder=3,
-        gid=TIP + tip,
     )
 
 
 DOTTED: dict[str, Any] = {
-    "color": light("soft"), "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1
+    "color": SOFT, "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1
 }  # fmt: skip
 """How thresholds are drawn."""
 
 
 def threshold(axis: Axes, value: float, *, upright: bool = False) -> None:
     """A threshold across the axes, with its value at the end."""
-    text: dict[str, Any] = {"color": light("soft"), "fontsize": 6.5, "zorder": 1}
+    text: dict[str, Any] = {"color": SOFT, "fontsize": 6.5, "zorder": 1}
     if upright:
         axis.axvline(value, **DOTTED)
         place = axis.get_xaxis_transform()

@@ -3,7 +3,6 @@
     <root>/sets/<digest>/           set.json, anchors.npz, and a shard of frames in each other file
     <root>/uploads/<hash of id>/    header.json, the shards that have arrived, ``done`` at the end
     <root>/trash/                   folders being removed
-    <root>/tenants/<name>.<hash>/   the same three folders of a tenant
 
 Every file is written under another name and then renamed, and a finished upload's folder is renamed
 into ``sets``, so that a set is either complete or absent, whichever process is killed.

@@ -124,20 +124,15 @@ class Count(NamedTuple):
     total_bytes: int
 
 
-NOTHING = Count(0, 0, 0)
-
-
 class Usage:
-    """The bytes of each tenant's folder, known roughly between counts, exactly at a quota."""
+    """The bytes of the store, known roughly between counts, exactly at the limit."""
 
-    def __init__(
-        self, count: Callable[[], dict[Path, Count]], limit: int, metrics: Metrics
-    ) -> None:
+    def __init__(self, count: Callable[[], Count], limit: int, metrics: Metrics) -> None:
         self._count = count
         self._limit = limit
         self._metrics = metrics
         self._lock = threading.Lock()
-        self._known: dict[Path, Count] = {}
+        self._known = Count(0, 0, 0)
         self._counted = 0.0
 
     def measure(self) -> None:
@@ -147,47 +142,27 @@ class Usage:
             self._known, self._counted = found, time.monotonic()
         self._report()
 
-    def recent(self, folder: Path) -> Count:
-        """Return a count of a tenant's folder that is some seconds old at most."""
+    def recent(self) -> Count:
+        """Return a count that is some seconds old at most."""
         if time.monotonic() >= self._counted + MEASURE_SECONDS:
             self.measure()
-        return self._known.get(folder, NOTHING)
+        return self._known
 
-    def reserve(self, folder: Path, quota: int, more: int) -> None:
-        """Take bytes for a tenant's folder, or raise ResourceExhausted; the next count corrects."""
-        with self._lock:
-            over = self._is_over(folder, quota, more)
-        if over:
+    def reserve(self, more: int) -> None:
+        """Take bytes, or raise ResourceExhausted; the next count corrects."""
+        if self._known.total_bytes + more > self._limit:
             self.measure()
         with self._lock:
-            known = self._known.get(folder, NOTHING)
-            if over := self._is_over(folder, quota, more):
-                raise over
-            self._known[folder] = known._replace(total_bytes=known.total_bytes + more)
+            total = self._known.total_bytes + more
+            if total > self._limit:
+                raise ResourceExhausted(
+                    f"the anchor sets of this server are at their limit of {self._limit} bytes; "
+                    "delete sets that are not needed",
+                    reason="ANCHOR_STORE_FULL",
+                )
+            self._known = self._known._replace(total_bytes=total)
         self._report()
 
-    def _is_over(self, folder: Path, quota: int, more: int) -> ResourceExhausted | None:
-        own = self._known.get(folder, NOTHING).total_bytes
-        if quota and own + more > quota:
-            return ResourceExhausted(
-                f"your anchor sets and unfinished uploads hold {own} bytes, and {more} more are "
-                f"over your quota of {quota}; delete sets that are not needed, or have the quota "
-                "raised",
-                reason="ANCHOR_QUOTA",
-            )
-        if self._total() + more > self._limit:
-            return ResourceExhausted(
-                f"the anchor sets of this server are at their quota of {self._limit} bytes, {own} "
-                "of them yours; delete sets that are not needed",
-                reason="ANCHOR_STORE_FULL",
-            )
-        return None
-
-    def _total(self) -> int:
-        return sum(count.total_bytes for count in self._known.values())
-
     def _report(self) -> None:
-        with self._lock:
-            counts = list(self._known.values())
-        self._metrics.anchor_sets.set(sum(count.sets for count in counts))
-        self._metrics.anchor_bytes.set(sum(count.total_bytes for count in counts))
+        self._metrics.anchor_sets.set(self._known.sets)
+        self._metrics.anchor_bytes.set(self._known.total_bytes)

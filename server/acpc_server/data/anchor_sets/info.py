@@ -22,19 +22,25 @@ class AnchorLimits:
     uploads: int  # that this process takes at a time
     keep_seconds: float  # of a set after its last use; 0: without limit
     upload_seconds: float  # of an upload after its last shard
-    tenant_bytes: int = 0  # what a tenant without a quota of its own may store; 0: no quota
 
 
 @dataclass(frozen=True)
 class UploadHeader(contract.UploadHeader):
-    """Header of an upload; ``source`` is set when the server draws the set from a dataset."""
+    """Header of an upload; ``source`` is set when the server draws the set from a dataset.
+
+    ``owner`` is who uploads it; empty on a server without authentication.
+    """
 
     source: AnchorSource | None = field(default=None, metadata={"wire": None})
+    owner: str = field(default="", metadata={"wire": None})
 
 
 @dataclass(frozen=True)
 class SetInfo:
-    """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970."""
+    """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970.
+
+    ``owner`` is who uploaded it first.
+    """
 
     digest: str
     anchors: int
@@ -50,6 +56,7 @@ class SetInfo:
     source: AnchorSource | None
     endpoints_digest: str = ""
     extras: tuple[AnchorArray, ...] = ()
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import hashlib
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
-import structlog
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
 from acpc_server.data.anchor_sets.files import (
@@ -45,33 +42,27 @@ from acpc_server.errors import (
 )
 from acpc_server.observe import Metrics
 
-log = structlog.get_logger("acpc.anchors")
-HEADER, TENANTS = "header.json", "tenants"
+HEADER = "header.json"
 BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
-# At a start, a clock that is further ahead of the last use of any set is taken to be wrong.
-UNUSED_SECONDS = 30 * 86_400.0
 LATEST = "latest"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEGINNING = re.compile(r"[0-9a-f]{8,63}")
 
 
 class AnchorStore:
-    """Immutable sets of anchors of one tenant, named by the digest of their content.
+    """Immutable sets of anchors, named by the digest of their content.
 
-    Made for the tenant without a name; :meth:`of` gives those of others, which share its limits.
     FailedPrecondition: the folder cannot be made.
     """
 
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
         self.limits = limits
-        self._whole = root
-        self._max_bytes = limits.tenant_bytes
         self._metrics = metrics
         self._open = threading.BoundedSemaphore(limits.uploads)
-        self._usage = Usage(self._count_all, limits.store_bytes, metrics)
-        self._enter(root)
+        self._usage = Usage(self._count, limits.store_bytes, metrics)
+        self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         try:
             self._make_folders()
         except OSError as error:
@@ -79,42 +70,11 @@ class AnchorStore:
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
-        # Read once: a clock that is set forward later expires nothing early.
-        now = time.time()
-        newest = max(
-            (kept.used_time for one in self._everyone() for kept in one.list()), default=now
-        )
-        if now - newest > UNUSED_SECONDS:
-            log.warning("clock_ahead", seconds=now - newest)
-            now = newest  # sets age from here on
-        self._began = now - time.monotonic()
         self._usage.measure()
-
-    def of(self, tenant: str, max_bytes: int | None = None) -> AnchorStore:
-        """Return the store of a tenant; nothing of one tenant shows in those of another.
-
-        ``max_bytes`` bounds its sets and unfinished uploads; 0: nothing does, None: the limits.
-        """
-        root = self._whole / TENANTS / folder_name(tenant) if tenant else self._whole
-        other = self._in(root)
-        other._max_bytes = self.limits.tenant_bytes if max_bytes is None else max_bytes
-        return other
-
-    def _in(self, root: Path) -> AnchorStore:
-        other = copy.copy(self)
-        other._enter(root)
-        return other
-
-    def _enter(self, root: Path) -> None:
-        self._root = root
-        self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
 
     def _make_folders(self) -> None:
         for folder in (self._sets, self._uploads, self._trash):
             folder.mkdir(parents=True, exist_ok=True)
-
-    def _everyone(self) -> list[AnchorStore]:
-        return [self._in(root) for root in (self._whole, *_folders(self._whole / TENANTS))]
 
     def open(self, digest: str) -> StoredAnchors:
         """Open the anchors of a set, now in use; raises as ``get``, and when it is damaged."""
@@ -182,7 +142,15 @@ class AnchorStore:
             "create_time": moment(stored.info.create_time),
             "expire_time": None if expires is None else moment(expires),
         }
-        return AnchorSet(**{**vars(stored.info), **times})
+        given = {**vars(stored.info), **times}
+        del given["owner"]
+        return AnchorSet(**given)
+
+    def owner(self, digest: str) -> str:
+        """Return who uploaded a set first; '' where that is not known. Raises as ``get``."""
+        with contextlib.suppress(FailedPrecondition):  # one that is damaged can be deleted
+            return self.get(digest).info.owner
+        return ""
 
     def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
         """Remove a set; raises as ``get``, and FailedPrecondition while a job uses it."""
@@ -221,7 +189,7 @@ class AnchorStore:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
             busy = f"upload {header.request_id!r} is in use by another call"
-            staged = self._usage.recent(self._root).staged
+            staged = self._usage.recent().staged
             if staged >= MAX_STAGED and not folder.exists():
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
@@ -230,8 +198,9 @@ class AnchorStore:
             with volume_space(), held(folder, busy):
                 self._make_folders()
                 self._check_header(folder / HEADER, header)
-                reserve = partial(self._usage.reserve, self._root, self._max_bytes)
-                upload = AnchorUpload(folder, self._sets, self._trash, header, self.limits, reserve)
+                upload = AnchorUpload(
+                    folder, self._sets, self._trash, header, self.limits, self._usage.reserve
+                )
                 try:
                     yield upload
                 finally:
@@ -275,16 +244,11 @@ class AnchorStore:
             return 0, None  # damaged: the upload will start again
 
     def tidy(self, in_use: Callable[[str], bool]) -> None:
-        """Remove every tenant's expired sets, abandoned uploads and leftovers.
+        """Remove expired sets, abandoned uploads and leftovers.
 
-        A set is kept while ``in_use`` says that anybody's job names it.
+        A set is kept while ``in_use`` says that a job names it.
         """
-        now = min(time.time(), self._began + time.monotonic())
-        for one in self._everyone():
-            one._tidy_own(in_use, now)
-        self._usage.measure()
-
-    def _tidy_own(self, in_use: Callable[[str], bool], now: float) -> None:
+        now = time.time()
         for stored in self.list():
             expires = self.expire_time(stored)
             if expires is not None and expires < now and not in_use(stored.info.digest):
@@ -293,6 +257,7 @@ class AnchorStore:
             self._lapse(folder, now)
         for leftover in _folders(self._trash):
             discard(leftover, self._trash)
+        self._usage.measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
@@ -310,20 +275,11 @@ class AnchorStore:
     def _folder(self, request_id: str) -> Path:
         return self._uploads / hashlib.sha256(request_id.encode()).hexdigest()
 
-    def _count_all(self) -> dict[Path, Count]:
-        return {one._root: one._count() for one in self._everyone()}
-
     def _count(self) -> Count:
         sets = self.list()
         staged = [f for f in _folders(self._uploads) if not (f / DONE).exists()]
         of_sets = sum(stored.info.size_bytes for stored in sets)
         return Count(len(sets), len(staged), of_sets + sum(map(folder_bytes, staged)))
-
-
-def folder_name(tenant: str) -> str:
-    """Return a tenant's folder: the readable part of its name, and a hash that tells it apart."""
-    readable = re.sub(r"[^a-z0-9]+", "-", tenant.lower())[:40].strip("-")
-    return f"{readable}.{hashlib.sha256(tenant.encode()).hexdigest()[:32]}"
 
 
 def _folders(path: Path) -> list[Path]:

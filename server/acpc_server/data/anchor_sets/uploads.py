@@ -226,6 +226,7 @@ class AnchorUpload:
             source=header.source,
             endpoints_digest=endpoints_digest(small),
             extras=extras,
+            owner=header.owner,
         )
         write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
         write_whole(self._done, lambda file: file.write(digest.encode()))

@@ -1,0 +1,165 @@
+"""Jobs of several callers on one record: who may see them, how many may wait, what is kept."""
+
+import json
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+import structlog
+from acpc_server.errors import AlreadyExists, ResourceExhausted
+from acpc_server.jobs import JobState
+from counting_jobs import Counting, CountingPlan, counting_plan
+from job_desk import LONG, SHORT, Desk, ended
+from waiting import wait_until
+
+# A real record, whose threads are mostly waited for.
+pytestmark = pytest.mark.process
+
+
+def test_a_request_id_means_one_job_whoever_sends_it(either: Desk) -> None:
+    service = either.started()
+    first = service.submit(SHORT, "same", "ann")
+    assert service.submit(SHORT, "same", "ben").job_id == first.job_id
+    done = ended(service, first.job_id)
+    assert (done.state, done.owner) == (JobState.SUCCEEDED, "ann")
+    assert [job.owner for job in service.list(0, 10)] == ["ann"]
+    assert either.kind.run_for == {"ann"}
+
+
+def test_a_digest_is_needed_until_the_jobs_that_name_it_have_ended(either: Desk) -> None:
+    """However many others were submitted since."""
+    service = either.started()
+    ended(service, service.submit(counting_plan(3, checkpoint="over"), "").job_id)
+    either.kind.held_at = 2
+    runs = service.submit(counting_plan(3, checkpoint="runs"), "", "ann").job_id
+    wait_until(lambda: service.get(runs).state is JobState.RUNNING)
+    for checkpoint in ("waits", "later"):
+        service.submit(counting_plan(3, checkpoint=checkpoint), "")
+    needed = {digest: service.need(digest) for digest in ("runs", "waits", "over", "%")}
+    assert needed == {"runs": True, "waits": True, "over": False, "%": False}
+    either.kind.held_at = None
+    ended(service, runs)
+    assert not service.need("runs")
+
+
+def test_a_job_of_nobody_has_the_id_and_the_row_it_always_had(desk: Desk) -> None:
+    service = desk.started()
+    job_id = service.submit(SHORT, "one").job_id
+    assert job_id == "c8b64268-3e71-5caf-9612-b4862f5f0f57"
+    ended(service, job_id)
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        row = record.execute(
+            "SELECT queue_name, queue_partition_key, attributes FROM workflow_status"
+        ).fetchone()
+        queues = record.execute("SELECT name FROM queues").fetchall()
+    assert row[:2] == ("acpc-score", None)
+    assert json.loads(row[2]) == {"checkpoint": "model", "caller": ""}
+    assert queues == [("acpc-score",)]
+
+
+def test_jobs_of_tenants_of_an_earlier_release_are_read_and_run(desk: Desk) -> None:
+    """It put them in a queue of their own, and their tenant before their caller."""
+    service = desk.started()
+    done = service.submit(SHORT, "done", "ann").job_id
+    ended(service, done)
+    desk.kind.held_at = 0
+    service.submit(LONG, "runs")
+    waits = service.submit(counting_plan(4), "waits", "ann").job_id
+    service.stop()
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        for table in ("workflow_status", "workflow_input"):
+            record.execute(
+                f'UPDATE {table} SET inputs = replace(inputs, \'"", "ann"\', \'"lab", "ann"\')'  # noqa: S608
+            )
+        tenants = "queue_name = 'acpc-tenants', queue_partition_key = 'lab'"
+        record.execute(
+            f"UPDATE workflow_status SET {tenants} WHERE workflow_uuid IN (?, ?)",  # noqa: S608
+            (done, waits),
+        )
+        columns = [row[1] for row in record.execute("PRAGMA table_info(queues)")]
+        columns.remove("queue_id")
+        copied = ", ".join("'acpc-tenants'" if c == "name" else c for c in columns)
+        copy = f"INSERT INTO queues ({', '.join(columns)}) SELECT {copied} FROM queues"  # noqa: S608
+        record.execute(copy)
+    desk.kind.held_at = None
+    later = desk.started(concurrency=2)
+    assert later.get(done).state is JobState.SUCCEEDED
+    ran = ended(later, waits)
+    assert (ran.state, ran.owner) == (JobState.SUCCEEDED, "ann")
+
+
+def test_a_submission_is_logged_with_whose_it_is_and_of_which_checkpoint(desk: Desk) -> None:
+    service = desk.started()
+    with structlog.testing.capture_logs() as lines:
+        job_id = service.submit(SHORT, "one", "ann").job_id
+    (line,) = (line for line in lines if line["event"] == "job_submitted")
+    assert {"job": job_id, "checkpoint": "model", "principal": "ann"}.items() <= line.items()
+
+
+def test_a_job_keeps_its_owner_when_another_host_takes_it_over(either: Desk) -> None:
+    first = either.started(executor_id="first")
+    either.kind.held_at = 2
+    job_id = first.submit(counting_plan(5), "", "ann").job_id
+    wait_until(lambda: first.get(job_id).progress.completed == 2)
+    first.stop()
+    either.kind.held_at = None
+    second = either.started(executor_id="second")
+    done = ended(second, job_id)
+    assert (done.state, done.attempts, done.owner) == (JobState.SUCCEEDED, 2, "ann")
+
+
+def test_queued_jobs_are_bounded(either: Desk) -> None:
+    service = either.started(max_queued=3)
+    running = service.submit(LONG, "running", "ann").job_id
+    wait_until(lambda: service.get(running).state is JobState.RUNNING)
+    queued = [service.submit(LONG, f"{n}", "ann").job_id for n in range(3)]
+    for owner in ("ann", "ben"):
+        with pytest.raises(ResourceExhausted, match="at most 3 may be") as refused:
+            service.submit(LONG, "over", owner)
+        assert refused.value.reason == "TOO_MANY_JOBS"
+        assert refused.value.retry_after
+    assert len(service.list(0, 10)) == 4, "nothing is recorded"
+    assert service.submit(LONG, "0").job_id == queued[0], "what is on record is answered"
+    service.cancel(queued[0])
+    service.submit(LONG, "over")
+
+
+def test_submissions_at_once_on_several_hosts_do_not_pass_the_limit(either: Desk) -> None:
+    limit = {"max_queued": 5}
+    hosts = [either.started(**limit), either.service(**limit), either.service(**limit)]
+    running = hosts[0].submit(LONG, "running").job_id
+    wait_until(lambda: hosts[0].get(running).state is JobState.RUNNING)
+    start = threading.Barrier(12)
+
+    def submit(n: int) -> bool:
+        start.wait()
+        try:
+            hosts[n % 3].submit(LONG, "", f"key-{n % 4}")
+        except ResourceExhausted:
+            return False
+        return True
+
+    with ThreadPoolExecutor(12) as pool:
+        assert sum(pool.map(submit, range(12))) == 5
+    assert len(hosts[0].list(0, 50)) == 1 + 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPlan(CountingPlan):
+    """The plan of another kind."""
+
+
+class Recounting(Counting):
+    name = "recounting"
+    spec_type = OtherPlan
+
+
+def test_a_request_id_that_another_kind_of_job_has_is_refused(either: Desk) -> None:
+    either.other_kinds = [Recounting()]
+    service = either.started()
+    service.submit(SHORT, "one")
+    with pytest.raises(AlreadyExists, match="was used for a counting job"):
+        service.submit(OtherPlan(**vars(SHORT)), "one")
+    assert [job.kind for job in service.list(0, 10)] == ["counting"]

@@ -1,0 +1,124 @@
+"""Lines of calls whose credentials end, of callers that leave, and of callers nobody knows."""
+
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+import wire
+from acpc.v1 import anchor_service_pb2, checkpoint_service_pb2
+from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc_server.access import Principal, Role
+from acpc_server.errors import Unauthenticated
+from acpc_server.rpc import Call
+from acpc_server.rpc.call import Conversation, ReadLimit
+from served_door import channel, served
+from waiting import GENEROUS_SECONDS, wait_until
+
+ANCHORS = anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"]
+CHECKPOINTS = checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"]
+UPLOAD = "/acpc.v1.AnchorService/UploadAnchors"
+Lines = list[MutableMapping[str, Any]]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with structlog.testing.capture_logs() as found:
+        yield found
+
+
+def named(lines: Lines, event: str) -> list[tuple[str, str]]:
+    """Code and principal of the lines of an event."""
+    return [(line["code"], line["principal"]) for line in lines if line["event"] == event]
+
+
+class Anchors:
+    """Takes uploads and does nothing with them."""
+
+    def UploadAnchors(self, _messages: None, call: Call) -> Conversation:
+        def dialogue() -> Any:  # noqa: ANN401
+            while (yield None) is not None:
+                pass
+
+        return Conversation(dialogue(), ReadLimit(GENEROUS_SECONDS))
+
+    GetUpload = CreateAnchorSet = GetAnchorSet = ListAnchorSets = DeleteAnchorSet = UploadAnchors
+
+
+class Checkpoints:
+    """Loads nothing, once it is allowed to."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def LoadCheckpoint(
+        self, request: checkpoint_service_pb2.LoadCheckpointRequest, call: Call
+    ) -> checkpoint_service_pb2.LoadCheckpointResponse:
+        self.begun.set()
+        self.go_on.wait(GENEROUS_SECONDS)
+        return checkpoint_service_pb2.LoadCheckpointResponse()
+
+    GetCheckpoint = ListCheckpoints = UnloadCheckpoint = LoadCheckpoint
+
+
+def says(*answers: Principal | Exception) -> Callable[..., Principal]:
+    """Admits as it is told, call after call."""
+    left = list(answers)
+
+    def admit(*_: object) -> Principal:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return admit
+
+
+def uploaded(admit: Callable[..., Principal]) -> str:
+    """Code of an upload of one message."""
+    with served({ANCHORS: Anchors()}, admit=admit) as address, channel(address) as opened:
+        stream = opened.stream_stream(UPLOAD)
+        refused = wire.refusal(lambda: list(stream(iter([b""]), timeout=GENEROUS_SECONDS)))
+    return refused.code
+
+
+def test_an_upload_whose_credentials_end_is_logged_as_its_callers(lines: Lines) -> None:
+    assert uploaded(says(Principal("ci"), Unauthenticated("over"))) == "UNAUTHENTICATED"
+    assert named(lines, "rpc") == [("UNAUTHENTICATED", "ci")]
+
+
+def test_a_call_ends_when_its_credentials_name_another(lines: Lines) -> None:
+    assert uploaded(says(Principal("ci"), Principal("someone"))) == "UNAUTHENTICATED"
+    assert named(lines, "rpc") == [("UNAUTHENTICATED", "ci")]
+
+
+def test_who_is_denied_a_method_is_logged_and_known_by_the_key(lines: Lines) -> None:
+    assert uploaded(says(Principal("ci", Role.READ, "0a1b"))) == "PERMISSION_DENIED"
+    assert named(lines, "access") == [("PERMISSION_DENIED", "ci")]
+    assert [line["credential"] for line in lines if "credential" in line] == ["0a1b"] * 2
+
+
+def test_nobody_is_named_while_nobody_is_known(lines: Lines) -> None:
+    assert uploaded(says(Unauthenticated("who?"))) == "UNAUTHENTICATED"
+    assert named(lines, "access") == named(lines, "rpc") == []
+
+
+def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:
+    work = Checkpoints()
+    with (
+        served({CHECKPOINTS: work}, admit=says(Principal("ci"))) as address,
+        channel(address) as opened,
+    ):
+        asked = checkpoint_service_pb2.LoadCheckpointRequest(request_id="two\nlines")
+        future = CheckpointServiceStub(opened).LoadCheckpoint.future(asked)
+        try:
+            assert work.begun.wait(GENEROUS_SECONDS)
+            future.cancel()
+            wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci")])
+        finally:
+            work.go_on.set()
+        wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci"), ("OK", "ci")])
+    assert {line["request_id"] for line in lines if line["event"] == "access"} == {r"'two\nlines'"}
+    assert future.code() is grpc.StatusCode.CANCELLED
