@@ -115,9 +115,8 @@ class CleanGaps(Record, Wire[pb.CleanGaps]):
     """How far the clean costs of what was chosen lie from those of what was not.
 
     Attributes:
-        top1: The second lowest cost minus the lowest; infinite for a pool of one.
-        elite: The lowest cost outside the elite set minus the highest inside; None without an
-            elite count.
+        top1: The lowest cost of another choice minus the winner's; infinite for a pool of one.
+        elite: The least lead of an elite over another choice outside; None without an elite count.
     """
 
     top1: float

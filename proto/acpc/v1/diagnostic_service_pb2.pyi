@@ -783,10 +783,12 @@ class CleanGaps(_message.Message):
     TOP1_FIELD_NUMBER: _builtins.int
     ELITE_FIELD_NUMBER: _builtins.int
     top1: _builtins.float
-    """The second lowest cost minus the lowest; infinite for a pool of one."""
+    """The lowest cost of another choice minus the winner's; infinite for a pool
+    of one choice.
+    """
     elite: _builtins.float
-    """The lowest cost outside the elite set minus the highest inside; absent
-    without elite_count.
+    """The least lead of an elite over another choice outside the elite set;
+    absent without elite_count.
     """
     def __init__(
         self,

@@ -196,7 +196,10 @@ class HistoryEncoder:
         It shares no device call, and of what is kept only what the same calls gave: all of it.
         Raises as :meth:`encode`, and what that returns.
         """
-        cache, key = self._engine.latents, sources.key(f"{type(context).__name__}{context.priority}")
+        cache, key = (
+            self._engine.latents,
+            sources.key(f"{type(context).__name__}{context.priority}"),
+        )
         if (kept := cache.get([key]).get(key)) is None:
             fresh = self._fresh(model, sources.all, context, mode, merge=False)
             if isinstance(encoded := _encoded(sources, fresh), AcpcError):

@@ -150,9 +150,7 @@ class Moment:
         """Encode history, views and goal; raises as :meth:`HistoryEncoder.encode_alone`."""
         assert self.encoder is not None  # noqa: S101 - only where latents are not given
         model = self.checkpoint.model
-        return self.with_latents(
-            self.encoder.encode_alone(model, self.sources, context, self.mode)
-        )
+        return self.with_latents(self.encoder.encode_alone(model, self.sources, context, self.mode))
 
     def with_latents(self, latents: EncodedHistories) -> EncodedMoment:
         """Take the latents of history, views and a goal's frame; FailedPrecondition: not finite."""
