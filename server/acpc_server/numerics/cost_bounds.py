@@ -43,16 +43,16 @@ mean) depends on the *multiset* of choices taken. So that is what a certificate 
 view, the k lowest costs belong to the same multiset of choices, however ties between copies are
 broken. Copies have equal endpoints, hence equal C and C~, so it suffices that C_j - C_i > b_j + b_i
 for each i inside and j outside the clean elite set that are *not copies of each other*. Proof: let
-the copies of a choice z lie on both sides. Every choice y that has a copy inside lies strictly below
-z under the view (y inside, z outside), every choice y that has a copy outside strictly above (z
-inside, y outside). No y != z is both, so z is the only such choice, the choices below z are inside
-with all their copies, and z fills the places that they leave with as many copies as before. Without
-such a z whole choices are inside or outside, and those inside lie strictly below the others. A tie
-of two choices violates the inequality, as b >= 0, and is never certified. Where there is no such
-pair, the pool is a single choice: nothing can change, the margin is infinite, whatever overflows.
-In a computed elite set more choices than the last elite's may have copies on both sides; their costs
-then equal its own. That set is denied: ``choice_gap`` leaves out pairs of copies of the last elite
-alone, a minimum over more pairs.
+the copies of a choice z lie on both sides. Every choice y that has a copy inside lies strictly
+below z under the view (y inside, z outside), every choice y that has a copy outside strictly above
+(z inside, y outside). No y != z is both, so z is the only such choice, the choices below z are
+inside with all their copies, and z fills the places that they leave with as many copies as before.
+Without such a z whole choices are inside or outside, and those inside lie strictly below the
+others. A tie of two choices violates the inequality, as b >= 0, and is never certified. Where there
+is no such pair, the pool is a single choice: nothing can change, the margin is infinite, whatever
+overflows. In a computed elite set more choices than the last elite's may have copies on both sides;
+their costs then equal its own. That set is denied: ``choice_gap`` leaves out pairs of copies of the
+last elite alone, a minimum over more pairs.
 """
 
 import math
