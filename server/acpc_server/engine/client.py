@@ -130,8 +130,13 @@ class DeviceClient:
         frames: Float[Tensor, "n 3 height width"],
         context: RequestContext,
         mode: NumericMode,
+        *,
+        merge: bool = True,
     ) -> Float[Tensor, "n dim"]:
         """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
+
+        With ``merge`` an interactive request may share its device calls, whose size decides over
+        the last bits.
 
         Raises Cancelled, DeadlineExceeded: As the context, checked before every chunk;
         ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
@@ -144,7 +149,8 @@ class DeviceClient:
         encode = partial(self._device.encode, model, mode)
         compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
-        return self._run("encode", mode, (id(model), shape), parts, compute, size, context)
+        kind = id(model), shape
+        return self._run("encode", mode, kind, parts, compute, size, context, merge=merge)
 
     def embed_proprio(
         self,
@@ -152,6 +158,8 @@ class DeviceClient:
         proprio: Float[Tensor, "*n width"],
         context: RequestContext,
         mode: NumericMode,
+        *,
+        merge: bool = True,
     ) -> Float[Tensor, "*n slot"]:
         """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
 
@@ -163,7 +171,8 @@ class DeviceClient:
         rows = proprio.reshape(-1, proprio.shape[-1])
         parts = [(part,) for part in torch.split(rows, PROPRIO_ROWS)]
         kind = (id(model), proprio.shape[-1])
-        found = self._run("proprio", mode, kind, parts, compute, PROPRIO_ROWS, context)
+        size = PROPRIO_ROWS
+        found = self._run("proprio", mode, kind, parts, compute, size, context, merge=merge)
         return found.reshape(*proprio.shape[:-1], -1)
 
     def rollout(
@@ -193,22 +202,16 @@ class DeviceClient:
         self,
         model: FrozenWorldModel,
         histories: Float[Tensor, "v history dim"],
-        past: Float[Tensor, "*pools past width"],
+        past: Float[Tensor, "past width"],
         pools: Float[Tensor, "p j horizon width"],
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history rolled forward under every candidate of its pool, as :meth:`encode`.
 
-        There is a pool for each run of ``v / p`` histories. ``past`` are the blocks that leave the
-        earlier history frames, (past, width), or (p, past, width). Equal candidates of a pool get
-        equal predictions.
+        There is one pool, or one for each history. ``past`` are the blocks that leave the earlier
+        history frames. Equal candidates of a pool get equal predictions.
         """
-        if 1 < len(pools) < len(histories) and self._device.graphs.wanted:
-            # A graph is captured for one shape: that of a pool alone comes again and again.
-            pasts = past.expand(len(pools), -1, -1)
-            each = zip(histories.chunk(len(pools)), pasts, torch.split(pools, 1), strict=True)
-            return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
         horizon, dtype = pools.shape[2], latent_dtype(mode)
         size = pool_candidates_per_call(self.device.type, len(histories), model.card, horizon)
         by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
@@ -264,8 +267,9 @@ class DeviceClient:
         rows: int,
         max_rows: int,
         drawing: float = 0.0,
+        merge: bool = True,
     ) -> U:
-        """Answer a request by one device call that it shares with others of its kind.
+        """Answer a request by one device call, with ``merge`` shared with others of its kind.
 
         ``compute`` is called in the device's thread with the payloads of all of them, of at most
         ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
@@ -286,7 +290,8 @@ class DeviceClient:
             return compute(payloads, DeviceContext())
 
         kind = (primitive, *kind)
-        chunk = Chunk(primitive, kind, payload, rows, together, context, self._merge, max_rows)
+        merge = merge and self._merge
+        chunk = Chunk(primitive, kind, payload, rows, together, context, merge, max_rows)
         answer: U = self._result(chunk)
         return answer
 

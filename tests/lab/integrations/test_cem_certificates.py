@@ -106,6 +106,37 @@ def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Opener) -> N
         solver(CemCertificates(session, on_error="deny"), topk=4).solve(rows(1))
 
 
+def test_a_round_whose_candidates_cannot_be_sent_is_denied_and_the_planner_goes_on(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    """A single elite has no spread: from the second round on the solver's candidates are NaN."""
+    options = {"topk": 1, "n_steps": 3}
+    hook = CemCertificates(lambda env: session(env, elite_count=1), on_error="deny")
+    with pytest.warns(UserWarning, match="degrees of freedom"):
+        solver(hook, **options).solve(rows(1))
+    first, *later = hook.iterations[0]
+    assert first.certified
+    assert [item.certified for item in later] == [False, False]
+    assert all(isinstance(item.error, ArgumentError) for item in later)
+    assert "candidates" in str(later[0].error)
+    assert len(counterparty.requests["PlanPool"]) == 1
+    raising = CemCertificates(lambda env: session(env, elite_count=1))
+    with pytest.warns(UserWarning), pytest.raises(ArgumentError, match="candidates"):
+        solver(raising, **options).solve(rows(1))
+
+
+def test_a_copy_of_a_candidate_is_the_same_choice(session: Opener) -> None:
+    """The solver may take another copy than the server does."""
+    hook = CemCertificates(session)
+    hook.reset()
+    hook.start_batch()
+    pool = np.arange(5.0)[[0, 1, 1, 2, 0]][None, :, None, None] * np.ones((1, 5, 3, 2))
+    for elites, costs in (([4, 2], [1.0, 2, 2, 3, 0]), ([2, 3], [1.0, 2, 0, 3, 4])):
+        hook(step=0, candidates=pool, costs=np.array([costs]), topk_inds=np.array([elites]))
+    hook.end_solve()
+    assert [item.same_selection for item in hook.iterations[0]] == [True, False]
+
+
 def test_bfloat16_candidates_travel_as_float32(session: Opener, counterparty: Counterparty) -> None:
     hook = CemCertificates(session)
     solver(hook, dtype=torch.bfloat16).solve(rows(1))
