@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,8 +83,6 @@ class BatchQueue:
         self._yields = False
         self._yield_until = 0.0
         self._taken: list[Chunk] = []  # of the device call under way
-        self._between: list[Chunk] = []  # of the latest that went between its operations
-        self._made_way = False  # whether any did
         self._failure = ""
 
     def put(self, chunk: Chunk) -> None:
@@ -112,8 +110,7 @@ class BatchQueue:
         """
         with self._changed:
             # So that an idle device holds on to no frames and to no model.
-            self._taken = self._between = []
-            self._made_way = False
+            self._taken = []
             now = time.perf_counter()
             if self._yields:
                 self._yield_until = now + YIELD_FACTOR * (now - self._begun)
@@ -131,33 +128,6 @@ class BatchQueue:
             self._yields = first.context.caller in self._admission.shares().over
             return list(self._taken)
 
-    def take_between(self) -> list[Chunk]:
-        """Take interactive chunks that go now, in one call, amid the job's call under way.
-
-        None where others may soon come to share theirs: the job computes meanwhile. None either of
-        a caller over its share; and only once where a job's chunk has waited long enough.
-        """
-        waiting, jobs = self._waiting.values()
-        if not waiting:  # looked at without the lock, since nearly always so
-            self._between = []
-            return []
-        with self._changed:
-            self._between = []
-            over = self._admission.shares().over
-            first = next((one for one in waiting if one.context.caller not in over), None)
-            if first is None or (self._made_way and _overdue([*self._taken, *jobs])):
-                return []
-            under_way = self._limiter.busy or self._admission.under_way > len(waiting)
-            waited = time.perf_counter() - first.queued_at
-            if first.mergeable and under_way and waited < MAX_ARRIVAL_GAP:
-                return []
-            self._made_way = True
-            self._between = [waiting.take(first.context.caller)]
-            if first.mergeable:
-                self._between += self._take_alike(first, waiting)
-            self._report(first.context.priority)
-            return list(self._between)
-
     def close(self) -> None:
         """Reject further chunks; those that wait are still served."""
         with self._changed:
@@ -168,7 +138,7 @@ class BatchQueue:
         """Reject every chunk with DeviceFailed: those under way, those that wait, those to come."""
         with self._changed:
             self._closed, self._failure = True, why
-            rejected = [*self._taken, *self._between]
+            rejected = [*self._taken]
             for waiting in self._waiting.values():
                 for chunk in list(waiting):
                     waiting.remove(chunk.context.caller, chunk)
@@ -273,26 +243,3 @@ def _time_left(chunk: Chunk) -> float:
 
 def _overdue(jobs: Iterable[Chunk]) -> bool:
     return any(time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT for chunk in jobs)
-
-
-class _Own(threading.local):
-    at_pause: Callable[[], None] | None = None
-
-
-_own = _Own()
-
-
-def pause() -> None:
-    """Let the thread do something short; a network calls it between two of its layers."""
-    if _own.at_pause is not None:
-        _own.at_pause()
-
-
-@contextmanager
-def pausing(at_pause: Callable[[], None] | None) -> Iterator[None]:
-    """Call ``at_pause`` at every :func:`pause` of this thread in the block; nothing when None."""
-    before, _own.at_pause = _own.at_pause, at_pause
-    try:
-        yield
-    finally:
-        _own.at_pause = before

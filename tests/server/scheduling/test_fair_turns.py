@@ -132,20 +132,6 @@ def test_jobs_of_several_callers_take_turns(caller_queue: CallerQueue) -> None:
     assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
 
 
-def test_only_callers_within_their_share_go_amid_a_jobs_call(
-    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_ARRIVAL_GAP", 0.0)
-    caller_queue.learn(1.0)
-    job = caller_queue.put("many", priority=JOB)
-    assert caller_queue.queue.take() == [job]
-    many = [caller_queue.put("many") for _ in range(4)]
-    few = caller_queue.put("few")
-    assert caller_queue.queue.take_between() == [few]
-    assert caller_queue.queue.take_between() == []
-    assert caller_queue.queue.take() == many[:1]
-
-
 def test_a_caller_over_its_share_yields_to_one_that_comes_back_at_once(
     caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
