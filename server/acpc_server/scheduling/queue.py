@@ -25,9 +25,6 @@ MAX_JOB_WAIT = 0.5
 # for the first of these seconds, and never longer than the second.
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
 POLL_SECONDS = 0.001
-# Chunks of a caller over its share join others' device calls, and each other, up to this estimate,
-# and wait after a call of theirs for this many times as long while others have requests under way.
-MAX_YIELDING_CALL, YIELD_FACTOR = 0.005, 2.0
 
 
 @dataclass(eq=False)
@@ -79,9 +76,6 @@ class BatchQueue:
         self._waiting: dict[Priority, Turns[Chunk]] = {p: Turns() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
-        self._begun = 0.0  # of the latest call; and until when those over their share wait
-        self._yields = False
-        self._yield_until = 0.0
         self._taken: list[Chunk] = []  # of the device call under way
         self._failure = ""
 
@@ -111,21 +105,15 @@ class BatchQueue:
         with self._changed:
             # So that an idle device holds on to no frames and to no model.
             self._taken = []
-            now = time.perf_counter()
-            if self._yields:
-                self._yield_until = now + YIELD_FACTOR * (now - self._begun)
-            chosen = self._wait_for_work()
-            if chosen is None:
+            waiting = self._wait_for_work()
+            if waiting is None:
                 return []
-            waiting, caller = chosen
-            first = waiting.take(caller)
+            first = waiting.take()
             self._taken = [first]
             if first.mergeable:
                 self._delay(first, waiting)
                 self._taken += self._take_alike(first, waiting)
             self._report(first.context.priority)
-            self._begun = time.perf_counter()
-            self._yields = first.context.caller in self._admission.shares().over
             return list(self._taken)
 
     def close(self) -> None:
@@ -147,8 +135,8 @@ class BatchQueue:
         for chunk in rejected:
             chunk.reject(DeviceFailed(why))
 
-    def _wait_for_work(self) -> tuple[Turns[Chunk], str | None] | None:
-        """Wait until a chunk may start: from which line, and whose; None once closed and drained.
+    def _wait_for_work(self) -> Turns[Chunk] | None:
+        """Wait until a chunk may start, and return its line; None once closed and drained.
 
         A job's chunk starts a moment late while an interactive request is at work, which has
         perhaps just got its latents and asks for rollouts next.
@@ -158,30 +146,15 @@ class BatchQueue:
         while interactive or jobs or not self._closed:
             now = time.perf_counter()
             if jobs and _overdue(jobs):
-                return jobs, jobs.next_caller()
+                return jobs
             if interactive:
-                caller = self._next_interactive(now)
-                if caller is not None:
-                    return interactive, caller
-            elif jobs:
+                return interactive
+            if jobs:
                 found = found or now
                 if self._closed or now >= found + MAX_ARRIVAL_GAP or not self._limiter.busy:
-                    return jobs, jobs.next_caller()
-            self._changed.wait(POLL_SECONDS if interactive or jobs else None)
+                    return jobs
+            self._changed.wait(POLL_SECONDS if jobs else None)
         return None
-
-    def _next_interactive(self, now: float) -> str | None:
-        """Return whose turn it is; None while all that wait are over their share and yield.
-
-        They yield to requests under way, and to one that follows another at once, as a planner's
-        do: the device would have begun with theirs when it comes.
-        """
-        shares = self._admission.shares()
-        yields = now < self._yield_until and not self._closed
-        yields = yields and bool(shares.modest or self._admission.expects_one())
-        return self._waiting[Priority.INTERACTIVE].next_caller(
-            lambda caller: not (yields and caller in shares.over)
-        )
 
     def _delay(self, first: Chunk, waiting: Turns[Chunk]) -> None:
         """Wait for requests that are being prepared: together they take little longer than one."""
@@ -189,7 +162,7 @@ class BatchQueue:
         seen = len(waiting)
         while not self._waiting[Priority.JOB] and not self._closed:
             under_way = self._limiter.busy or self._admission.under_way > 1 + len(waiting)
-            if not under_way or not self._are_coming(first, waiting):
+            if not under_way:
                 return
             now = time.perf_counter()
             if len(waiting) > seen:
@@ -201,19 +174,9 @@ class BatchQueue:
                 return
             self._changed.wait(POLL_SECONDS)
 
-    def _are_coming(self, first: Chunk, waiting: Turns[Chunk]) -> bool:
-        """Tell whether more requests may come to share a call, whatever its length."""
-        shares = self._admission.shares()
-        if not shares.over:
-            return True
-        callers = [chunk.context.caller for chunk in (first, *waiting)]
-        there = sum(caller not in shares.over for caller in callers)
-        return callers[0] not in shares.over and shares.modest > there
-
     def _take_alike(self, first: Chunk, waiting: Turns[Chunk]) -> list[Chunk]:
         """Take the chunks that may share the call of ``first``, in turn, up to its limits."""
         rows, alike, time_left = first.rows, list[Chunk](), _time_left(first)
-        over = self._admission.shares().over
         row_seconds = self._admission.latency.unit_seconds(first.kind)
         for chunk in waiting:
             if not chunk.mergeable or chunk.kind != first.kind:
@@ -221,8 +184,6 @@ class BatchQueue:
             together = rows + chunk.rows
             if together > first.max_rows:
                 break
-            if chunk.context.caller in over and together * row_seconds > MAX_YIELDING_CALL:
-                continue
             left = min(time_left, _time_left(chunk))
             if START_MARGIN * together * row_seconds > left:  # it would perhaps make one late
                 continue
