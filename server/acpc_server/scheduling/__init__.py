@@ -4,7 +4,6 @@ from acpc_server.scheduling.admission import AdmissionController, CallRequests
 from acpc_server.scheduling.callers import (
     RETRY_SECONDS,
     CallerLimits,
-    Pace,
     Quota,
     Resource,
     has_place,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import AnchorSource, Reading
-from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.data import AnchorBatch, load_task, open_dataset
 from acpc_server.errors import InvalidArgument, ResourceExhausted
 from anchor_batches import drawn_anchors
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
@@ -22,7 +22,7 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatc
     source = AnchorSource(
         **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
     )
-    with open_below(root, "a.h5") as dataset:
+    with open_dataset(root, "a.h5") as dataset:
         return drawn_anchors(dataset, load_task(task, root), source, **window).batch()
 
 
@@ -212,7 +212,7 @@ def test_frames_read_in_parts_are_those_of_the_batch(
     write_public_dataset(tmp_path / "a.h5", public_columns())
     whole = select(tmp_path)
     monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
-    with open_below(tmp_path, "a.h5") as dataset:
+    with open_dataset(tmp_path, "a.h5") as dataset:
         task, window = load_task("tworoom", tmp_path), {"history": HISTORY, "horizon": HORIZON}
         source = AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3)
         drawn = drawn_anchors(dataset, task, source, **window)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.data import AnchorBatch, load_task, open_dataset
 from acpc_server.data.anchor_sets import AnchorStore, store_drawn
 from acpc_server.errors import (
     Aborted,
@@ -396,7 +396,7 @@ def test_a_set_is_made_from_a_dataset_with_a_few_windows_in_memory(
     count = 150
     write_public_dataset(tmp_path / "a.h5", public_columns([60] * 5, side=48))
     where = store(tmp_path, store_bytes=2**30, set_bytes=2**30, set_anchors=count)
-    with open_below(tmp_path, "a.h5") as dataset:
+    with open_dataset(tmp_path, "a.h5") as dataset:
         source = AnchorSource(dataset="a.h5", task="tworoom", count=count, frameskip=2)
         task, window = load_task("tworoom", tmp_path), {"history": HISTORY, "horizon": HORIZON}
         drawn = drawn_anchors(dataset, task, source, **window)
