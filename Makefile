@@ -11,6 +11,7 @@ LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
+PAGES := '.[lab,docs]'
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
@@ -56,7 +57,7 @@ $(LINT): pyproject.toml constraints.txt
 	$(call add,linters and code generators,'.[lint]')
 
 $(DOCS): pyproject.toml constraints.txt
-	$(call add,what builds the pages,'.[docs]')
+	$(call add,what builds the pages,$(PAGES))
 
 setup: $(READY) ## Install everything into .venv; other targets install what they need
 
@@ -139,9 +140,8 @@ gpu-check: $(READY) ## Try a device (DEVICE=cuda): doctor, agreement tests, benc
 release-check: $(READY) ## Build sdist and wheel, install them apart, and make a call between them
 	@$(BIN)/python deploy/release_check.py
 
-bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full): figures of the docs
-	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS); code=$$?; \
-		$(BIN)/python benchmarks/page.py --collect && exit $$code
+bench: $(READY) ## Measure (an hour, needs PostgreSQL; ONLY=idle,planning, OPTIONS=--full); JSON in build/benchmarks
+	@$(BIN)/python benchmarks/run_all.py --only "$(ONLY)" $(OPTIONS)
 
 train-demo: $(DEMO) ## Train the demo's checkpoints again (a few minutes)
 	@$(BIN)/python examples/two_room/train.py

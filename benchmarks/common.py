@@ -93,7 +93,7 @@ ROUNDS = 5
 def spent(work: Callable[[], object], *pids: int) -> Spent:
     """What ``work`` takes of this process and of others, in whose threads it computes.
 
-    Threads that spin while they wait count: ``run_all`` has them sleep.
+    Threads of torch that spin while they wait count.
     """
 
     def now() -> float:
@@ -146,8 +146,3 @@ def processor_seconds(pid: int) -> tuple[float, float]:
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     ticks = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / ticks, int(fields[12]) / ticks
-
-
-def forget_peak(pid: int) -> None:
-    """Lets the peak of a process begin again."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")

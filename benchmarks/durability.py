@@ -84,8 +84,6 @@ def take_over(world: JobWorld, url: str) -> dict[str, Any]:
         repeated = sum(steps.values()) - len(steps)
     identical = done.response == alone.response
     return {
-        "heartbeat_seconds": 5.0,
-        "lease_seconds": 20.0,
         "seconds_until_taken_over": taken,
         "seconds_until_done": time.monotonic() - killed,
         "attempts": metadata(done).attempts,
@@ -103,19 +101,9 @@ def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, An
             caller.finished(caller.submit(small("", 10**6)).name)
         began = time.monotonic()
         names = [callers[seed % count].submit(small("", seed)).name for seed in range(jobs)]
-        submitted = time.monotonic() - began
         done = [callers[0].finished(name, 600) for name in names]
         wall = time.monotonic() - began
         times = {event: hosts.times(event) for event in ("job_started", "job_ended")}
-        shares = [
-            sum(
-                1
-                for name in names
-                for host, _ in hosts.lines("job_started", name)
-                if host is server
-            )
-            for server in hosts.servers
-        ]
     ids = [name.split("/")[1] for name in names]
     succeeded = sum(operation.WhichOneof("result") == "response" for operation in done)
     once = all(times[event][job_id] == 1 for event in times for job_id in ids)
@@ -124,27 +112,10 @@ def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, An
         "jobs": jobs,
         "succeeded": succeeded,
         "each_run_once": once,
-        "jobs_by_host": shares,
-        "submit_seconds": submitted,
         "wall_seconds": wall,
         "jobs_per_second": jobs / wall,
         "kept": succeeded == jobs and once,
     }
-
-
-def throughput(world: JobWorld, url: str, count: int) -> dict[str, Any]:
-    """Jobs of some length, by the number of hosts."""
-    requests = sweep(6 * count, anchors=95, draws=40)
-    with Hosts(world, url, count) as hosts:
-        callers = [hosts.caller(server) for server in hosts.servers]
-        for caller in callers:
-            caller.finished(caller.submit(small("", 10**6)).name)
-        began = time.monotonic()
-        names = [callers[0].submit(request).name for request in requests]
-        for name in names:
-            callers[0].finished(name, 600)
-        wall = time.monotonic() - began
-    return {"hosts": count, "jobs": len(names), "jobs_per_second": len(names) / wall}
 
 
 def main() -> None:
@@ -166,9 +137,6 @@ def main() -> None:
             "kill_9": kill_at_random(world(), options.kills),
             "takeover": take_over(world(), postgres.new_database()),
             "small_jobs": small_jobs(world(), postgres.new_database(), options.jobs, 3),
-            "throughput": [
-                throughput(world(), postgres.new_database(), count) for count in (1, 2, 3)
-            ],
         }
     publish(report, options.out)
     sys.exit(not all(report[part]["kept"] for part in ("kill_9", "takeover", "small_jobs")))

@@ -1,6 +1,6 @@
 """The demonstration's sweep on many disjoint anchor sets: what a verdict is worth.
 
-`benchmarks/evidence.py demo` runs it. Every set is 100 windows of 120 episodes of its own, as the
+Every set is 100 windows of 120 episodes of its own, as the
 demonstration's dataset is, measured by the server's own functions. What a set says is compared with
 what all of them say together.
 """
@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from acpc.contract import EvidenceOptions, GaussianBlur, GaussianNoise, Look, Outcome, UntilDecided
+from acpc.contract import EvidenceOptions, GaussianBlur, GaussianNoise, Outcome, UntilDecided
 from acpc.datasets import ColumnStatistics, WindowIndex, action_blocks, median_split_labels
-from acpc_server.evidence import CheckpointSample, take_look
+from acpc_server.evidence import CheckpointSample
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, pairing, screening, to_model_input
 from acpc_server.perturb import perturb_frames
-from common import ROOT, WORLD, commit
-from evidence_sequential import PROTOCOL, THRESHOLDS, weighed
+from common import ROOT, WORLD, commit, run
+from evidence_sequential import PROTOCOL, THRESHOLDS, until_decided, weighed
 from torch import Tensor
 from world import Episodes, render, simulate
 
@@ -186,17 +186,12 @@ class Verdicts:
 
         return sample(cell[0]), sample(reference_of(cell[0]))
 
-    def separation(self, cell: Cell, size: int) -> float:
-        """SR of the first anchors."""
-        own, _ = self.samples(cell, size)
-        ir_raw = np.quantile(own.radius, PROTOCOL.quantile)
-        return float(np.mean(own.distance[own.eligible] > ir_raw + PROTOCOL.margin))
-
     def point(self, cell: Cell) -> Outcome:
         """The paper's verdict on all anchors."""
         own, reference = self.samples(cell, self.anchors)
         ir, to = (np.quantile(one.radius, PROTOCOL.quantile) for one in (own, reference))
-        passes = ir / to <= THRESHOLDS.ir and self.separation(cell, self.anchors) >= THRESHOLDS.sr
+        separated = np.mean(own.distance[own.eligible] > ir + PROTOCOL.margin)
+        passes = ir / to <= THRESHOLDS.ir and separated >= THRESHOLDS.sr
         return Outcome.PASSED if passes else Outcome.FAILED
 
     def fixed(self, cell: Cell) -> Outcome:
@@ -206,23 +201,7 @@ class Verdicts:
 
     def sequential(self, cell: Cell) -> tuple[Outcome, int]:
         """That of a job until decided, and where it stopped."""
-        seen: list[Look] = []
-        for size in self.sizes:
-            own, reference = self.samples(cell, size)
-            weigh = partial(weighed, own, reference)
-            found = take_look(
-                weigh,  # type: ignore[arg-type]
-                EvidenceOptions(),
-                THRESHOLDS.sr,
-                seen,
-                self.anchors,
-                anchors=size,
-                eligible=int(own.eligible.sum()),
-            )
-            seen.append(found.look)
-            if found.decided:
-                return weigh(found.options).confident_outcome, size
-        return Outcome.UNDECIDED, self.anchors
+        return until_decided(partial(self.samples, cell), self.sizes)
 
 
 def measured_sets(sweep: DemoSweep, folder: Path) -> Iterator[dict[str, np.ndarray]]:
@@ -238,9 +217,7 @@ def measured_sets(sweep: DemoSweep, folder: Path) -> Iterator[dict[str, np.ndarr
             yield dict(saved)
 
 
-def truth(
-    sweep: DemoSweep, whole: Mapping[str, np.ndarray], cell: Cell, distance: np.ndarray
-) -> dict[str, float]:
+def truth(whole: Mapping[str, np.ndarray], cell: Cell, distance: np.ndarray) -> dict[str, float]:
     """Relative IR and SR of all anchors as one set."""
     ir, to = (
         np.quantile(whole[f"{name}/{cell[1]}"].mean(axis=1), PROTOCOL.quantile)
@@ -249,116 +226,40 @@ def truth(
     eligible = distance[np.isfinite(distance)]
     return {
         "relative_ir": float(ir / to),
-        "sr_all_anchors": float(np.mean(eligible > ir + PROTOCOL.margin)),
+        "sr": float(np.mean(eligible > ir + PROTOCOL.margin)),
     }
 
 
-def _share(found: Sequence[Outcome], outcome: Outcome) -> float:
-    return Counter(found)[outcome] / len(found)
+def outcomes(found: Sequence[Outcome], passes: bool) -> dict[str, float]:
+    """How often each outcome came, and how often it was wrong."""
+    counts = Counter(found)
+    share = {name: counts[Outcome[name.upper()]] / len(found) for name in ("passed", "failed")}
+    return {**share, "wrong": share["failed" if passes else "passed"]}
 
 
-def _wrong(found: Sequence[Outcome], passes: bool) -> float:
-    return _share(found, Outcome.FAILED if passes else Outcome.PASSED)
-
-
-class Said(NamedTuple):
-    """What one set says of one cell, and SR of its first anchors at each look."""
-
-    point: Outcome
-    fixed: Outcome
-    sequential: Outcome
-    stopped: int
-    separated: list[float]
-
-
-def what_a_set_says(
-    sweep: DemoSweep, measured: Mapping[str, np.ndarray], cells: Sequence[Cell]
-) -> list[Said]:
-    """Of each cell: the point verdict, the confident one, and that of a job until decided."""
-    verdicts = Verdicts(sweep, measured)
-    return [
-        Said(
-            verdicts.point(cell),
-            verdicts.fixed(cell),
-            *verdicts.sequential(cell),
-            [verdicts.separation(cell, size) for size in verdicts.sizes],
-        )
-        for cell in cells
-    ]
-
-
-def summary(
-    sweep: DemoSweep, cell: Cell, whole: Mapping[str, np.ndarray], distance: np.ndarray,
-    said: Sequence[Said],
-) -> dict[str, Any]:  # fmt: skip
-    """One cell: what all anchors say of it, and how often a set says the same."""
-    true = truth(sweep, whole, cell, distance)
-    by_size = np.mean([one.separated for one in said], axis=0).tolist()
-    passes = true["relative_ir"] <= THRESHOLDS.ir
-    at_size = passes and by_size[-1] >= THRESHOLDS.sr
-    at_all = passes and true["sr_all_anchors"] >= THRESHOLDS.sr
-    return {
-        "checkpoint": cell[0],
-        "shift": cell[1],
-        **true,
-        "sr_by_anchors": by_size,
-        "passes_as_so_many_do": at_size,
-        "passes_as_all_anchors_do": at_all,
-        "point": _outcomes([one.point for one in said], at_size, at_all),
-        "confident": _outcomes([one.fixed for one in said], at_size, at_all),
-        "until_decided": {
-            **_outcomes([one.sequential for one in said], at_size, at_all),
-            "anchors": float(np.mean([one.stopped for one in said])),
-        },
-    }
-
-
-def report(sets: int = 200, together: int = 1, folder: Path = FOLDER) -> dict[str, Any]:
-    """How often verdicts flip, are wrong or undecided, and the anchors that stopping saves.
-
-    So many sets ``together`` make one job: 4 make jobs of 400 anchors.
-    """
+def report(sets: int = 200, folder: Path = FOLDER) -> dict[str, Any]:
+    """How often verdicts of single sets are wrong or undecided, and the anchors stopping saves."""
     sweep = DemoSweep(sets)
-    cells = [(name, shift) for shift in SHIFTS for name in sweep.names]
-    found = list(measured_sets(sweep, folder))
-    kept = [joined(found[first : first + together]) for first in range(0, sets, together)]
-    said = [what_a_set_says(sweep, measured, cells) for measured in kept]
-    return summaries(sweep, cells, kept, said)
-
-
-def joined(sets: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Several sets as one, in their order."""
-    return {key: np.concatenate([one[key] for one in sets]) for key in sets[0]}
-
-
-def summaries(
-    sweep: DemoSweep,
-    cells: Sequence[Cell],
-    kept: Sequence[Mapping[str, np.ndarray]],
-    said: Sequence[Sequence[Said]],
-) -> dict[str, Any]:
-    """All cells."""
-    whole = joined(kept)
+    kept = list(measured_sets(sweep, folder))
+    verdicts = [Verdicts(sweep, measured) for measured in kept]
+    whole = {key: np.concatenate([one[key] for one in kept]) for key in kept[0]}
     _, distances = sweep.distances(whole, len(whole["trajectory"]))
-    rows = [
-        summary(sweep, cell, whole, distances[cell[0]], found)
-        for cell, found in zip(cells, zip(*said, strict=True), strict=True)
-    ]
-    anchors = len(kept[0]["trajectory"])
-    return {
-        "sets": len(kept),
-        "all_anchors": len(whole["trajectory"]),
-        "anchors": anchors,
-        "looks": LOOKS.sizes(anchors, EvidenceOptions().confidence),
-        "cells": {f"{row['checkpoint']} {row['shift']}": row for row in rows},
-    }
+    cells = {}
+    for cell in [(name, shift) for shift in SHIFTS for name in sweep.names]:
+        true = truth(whole, cell, distances[cell[0]])
+        passes = true["relative_ir"] <= THRESHOLDS.ir and true["sr"] >= THRESHOLDS.sr
+        stopped = [one.sequential(cell) for one in verdicts]
+        cells[" ".join(cell)] = {
+            **true,
+            "point": outcomes([one.point(cell) for one in verdicts], passes),
+            "confident": outcomes([one.fixed(cell) for one in verdicts], passes),
+            "until_decided": {
+                **outcomes([outcome for outcome, _ in stopped], passes),
+                "anchors": float(np.mean([anchors for _, anchors in stopped])),
+            },
+        }
+    return {"sets": sets, "anchors": ANCHORS, "looks": verdicts[0].sizes, "cells": cells}
 
 
-def _outcomes(found: Sequence[Outcome], at_size: bool, at_all: bool) -> dict[str, float]:
-    return {
-        "passed": _share(found, Outcome.PASSED),
-        "failed": _share(found, Outcome.FAILED),
-        "undecided": _share(found, Outcome.UNDECIDED),
-        "wrong_as_so_many_say": _wrong(found, at_size),
-        "wrong_as_all_anchors_say": _wrong(found, at_all),
-    }
+if __name__ == "__main__":
+    run(report)

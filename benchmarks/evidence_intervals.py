@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import common  # noqa: F401 - the harness is beside the tests
+from common import run
+
+# isort: split
 from acpc.contract import EvidenceOptions
 from interval_series import POPULATIONS, measured
 from synthetic_scores import truth
@@ -38,3 +40,7 @@ def report(
     )
     asked = {"experiments": experiments, "resamples": resamples, "seed": seed}
     return {**asked, "populations": rows, "most_often_wrong": worst}
+
+
+if __name__ == "__main__":
+    run(report)

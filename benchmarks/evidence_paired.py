@@ -10,8 +10,10 @@ import sys
 import time
 from typing import Any
 
-import common  # noqa: F401 - the harness is beside the tests
 import numpy as np
+from common import run
+
+# isort: split
 from acpc.contract import EvidenceOptions, ScoreProtocol
 from acpc.evidence import paired_differences
 from synthetic_scores import PAIRED_NUMBERS, PAIRED_POPULATIONS, paired_truth, trio
@@ -52,3 +54,7 @@ def _measured(population: Any, experiments: int, options: EvidenceOptions, seed:
         "ir_differs_surely": sure / experiments,
         "cpu_ms": cpu_ms,
     }
+
+
+if __name__ == "__main__":
+    run(report)

@@ -1,6 +1,6 @@
 """Jobs that look again and again, on synthetic checkpoints whose truth is known.
 
-`benchmarks/evidence.py sequential` runs it. Anchors come from trajectories, about three of each;
+Anchors come from trajectories, about three of each;
 radii of checkpoint and reference are correlated; partners are shared; distances depend on both
 ends' trajectories. At a threshold any decided verdict counts as wrong.
 """
@@ -8,7 +8,7 @@ ends' trajectories. At a threshold any decided verdict counts as wrong.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from acpc.contract import (
 from acpc_server.evidence import CheckpointSample, take_look
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
+from common import run
 from scipy import optimize, stats
 
 PROTOCOL, THRESHOLDS = ScoreProtocol(), Thresholds()
@@ -152,30 +153,34 @@ def weighed(
     return Weighed(verdict.outcome()[0], verdict.p_passed(), verdict.p_failed())
 
 
-def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
-    """The confident outcome of a sequential job, and the anchors it stopped at."""
+def until_decided(
+    samples: Callable[[int], tuple[CheckpointSample, CheckpointSample]],
+    sizes: Sequence[int],
+) -> tuple[Outcome, int]:
+    """The confident outcome of a job that looks at these sizes, and the anchors it stopped at."""
     seen: list[Look] = []
-    sizes = UntilDecided(batch).sizes(limit, EvidenceOptions().confidence)
-    outcome = Outcome.UNDECIDED
     for size in sizes:
-        own, reference = world.first(size)
-
+        own, reference = samples(size)
         weigh = partial(weighed, own, reference)
-        eligible = int(own.eligible.sum())
         found = take_look(
             weigh,  # type: ignore[arg-type]
             EvidenceOptions(),
             THRESHOLDS.sr,
             seen,
-            limit,
+            sizes[-1],
             anchors=size,
-            eligible=eligible,
+            eligible=int(own.eligible.sum()),
         )
         seen.append(found.look)
         if found.decided:
-            outcome = weigh(found.options).confident_outcome
-            break
-    return outcome, size
+            return weigh(found.options).confident_outcome, size
+    return Outcome.UNDECIDED, sizes[-1]
+
+
+def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
+    """The same of a simulated world."""
+    sizes = UntilDecided(batch).sizes(limit, EvidenceOptions().confidence)
+    return until_decided(world.first, sizes)
 
 
 def study(truth: tuple[float, ...], seeds: Sequence[int], limit: int, batch: int) -> dict[str, Any]:
@@ -223,3 +228,7 @@ def report(experiments: int = 2000, limit: int = 160, batch: int = 4) -> dict[st
         "experiments": total,
         "clear": {"limit": REMEDY, "at_once": AT_ONCE, **clear},
     }
+
+
+if __name__ == "__main__":
+    run(report)

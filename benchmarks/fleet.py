@@ -1,28 +1,25 @@
-"""What a fleet costs its job record: up to 200 hosts without torch on one PostgreSQL.
+"""What a fleet costs its job record: many hosts without torch on one PostgreSQL.
 
-    python benchmarks/fleet.py [--hosts 10,50,200] [--jobs 10000,100000] [--full] [--out FILE]
+    python benchmarks/fleet.py [--hosts 10,50] [--jobs 10000,100000] [--out FILE]
 
 A host is a process with the server's own lease, queue and runner and their defaults; in place of a
-device its steps wait. Where more hosts would keep these cores busy when idle, only that is told.
-The rows of a backlog are copied from one submitted job. Hosts and record share this machine, so
-that what a host or a job costs each of them is counted in statements and processor time; a rate
-holds for this machine.
+device its steps wait. The backlog's rows are copied from one submitted job. Hosts and record share
+this machine, so that what a host or a job costs each of them is counted in statements and processor
+time; a rate holds for this machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -108,7 +105,6 @@ class Spent:
     record_seconds: float
     hosts_seconds: float
     steps: int
-    jobs: int  # ended
 
 
 def _with_children(pid: int) -> float:
@@ -158,9 +154,9 @@ class Fleet:
         cursor = self.connection.execute(query.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
-    def submit(self, host: int, plan: CountingPlan, request: str) -> tuple[str, float]:
-        """The id of a job that a host is given, and the seconds that took."""
-        pipe = self._hosts[host][1]
+    def submit(self, plan: CountingPlan, request: str) -> tuple[str, float]:
+        """The id of a job that the first host is given, and the seconds that took."""
+        pipe = self._hosts[0][1]
         pipe.send((plan, request))
         found: tuple[str, float] = pipe.recv()
         return found
@@ -177,23 +173,12 @@ class Fleet:
         record = _with_children(self._postgres.pid)
         return Spent(time.monotonic(), record_seconds=record, hosts_seconds=sum(hosts), **row)
 
-    def heaviest(self) -> dict[str, float]:
-        """Shares of PostgreSQL's time of the four heaviest statements since the last call."""
-        rows = self.ask(
-            "SELECT left(query, 200) AS query, total_exec_time / sum(total_exec_time) OVER () AS "
-            "share FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname "
-            "= current_database()) ORDER BY share DESC LIMIT 4"
-        )
-        self.ask("SELECT pg_stat_statements_reset()")
-        return {" ".join(row["query"].split()): row["share"] for row in rows}
-
     def backlog(self, jobs: int, plan: CountingPlan) -> list[float]:
         """Queues jobs; seconds that some more submissions take, each."""
-        job_id, _ = self.submit(0, plan, f"first of {jobs}")
+        job_id, _ = self.submit(plan, f"first of {jobs}")
         self.ask(COPY, jobs - 1, job_id, job_id)
         self.ask("ANALYZE dbos.workflow_status")
-        numbers = range(SUBMISSIONS)
-        return [self.submit(0, plan, f"{jobs} {n}")[1] for n in numbers]
+        return [self.submit(plan, f"{jobs} {n}")[1] for n in range(SUBMISSIONS)]
 
     def unfinished(self) -> int:
         """How many jobs wait or run."""
@@ -234,40 +219,6 @@ class Fleet:
             process.join()
 
 
-class Waits:
-    """What busy connections wait for, looked at again and again."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._stop = threading.Event()
-        self.seen: Counter[str] = Counter()
-        self.connections = 0
-        self._thread = threading.Thread(target=self._look)
-
-    def _look(self) -> None:
-        query = (
-            "SELECT state, coalesce(wait_event_type || ':' || wait_event, 'processor') AS waits "
-            "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            while not self._stop.wait(0.25):
-                rows = connection.execute(query.encode()).fetchall()
-                self.connections = max(self.connections, len(rows))
-                self.seen.update(waits for state, waits in rows if state == "active")
-
-    def __enter__(self) -> Waits:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def shares(self) -> dict[str, float]:
-        """The four most frequent, as shares of what was seen of busy connections."""
-        return {name: n / self.seen.total() for name, n in self.seen.most_common(4)}
-
-
 def idle(fleet: Fleet, count: int, seconds: float) -> dict[str, float]:
     """What a host costs that has nothing to do, a second."""
     before = fleet.spent()
@@ -285,14 +236,11 @@ def working(
     fleet: Fleet, count: int, seconds: float, plan: CountingPlan, alone: Mapping[str, float]
 ) -> dict[str, Any]:
     """What a job costs beyond what its host does ``alone``, and how many end, with a backlog."""
-    fleet.heaviest()
-    with Waits(fleet.url) as waits:
-        before = fleet.spent()
-        time.sleep(seconds)
-        after = fleet.spent()
+    before = fleet.spent()
+    time.sleep(seconds)
+    after = fleet.spent()
     lasted = after.moment - before.moment
     jobs = (after.steps - before.steps) / STEPS
-    bound = count / (STEPS * plan.seconds)
     spent = {
         "statements": after.statements - before.statements,
         "record_ms": 1000 * (after.record_seconds - before.record_seconds),
@@ -300,90 +248,51 @@ def working(
     }
     return {
         "jobs_per_second": jobs / lasted,
-        "of_what_steps_allow": jobs / lasted / bound,
+        "of_what_steps_allow": jobs / lasted * STEPS * plan.seconds / count,
         "a_job": {of: (all_ - alone[of] * count * lasted) / jobs for of, all_ in spent.items()},
-        "statements_per_second": spent["statements"] / lasted,
         "record_cores": spent["record_ms"] / 1000 / lasted,
         "hosts_cores": spent["host_ms"] / 1000 / lasted,
-        "heaviest": fleet.heaviest(),
-        "waits": waits.shares(),
-        "connections": waits.connections,
-        "ended": after.jobs - before.jobs,
     }
 
 
-def at(
-    postgres: PostgresServer, folder: Path, count: int, given: argparse.Namespace, *, drain: bool
-) -> Json:
-    """Everything of one number of hosts; ``drain``: runs the last backlog to its end."""
-    plan = counting_plan(STEPS, given.step, checkpoint=f"{given.bytes}")
-    begun = time.monotonic()
+def at(postgres: PostgresServer, folder: Path, count: int, given: Mapping[str, Any]) -> Json:
+    """Everything of one number of hosts."""
+    plan = counting_plan(STEPS, given["step"], checkpoint=f"{given['step_bytes']}")
     with closing(Fleet(postgres, folder, count)) as fleet:
-        started = time.monotonic() - begun
-        time.sleep(given.settle)
-        report: Json = {"started_seconds": started, "idle": idle(fleet, count, given.seconds)}
-        report["backlog"] = {}
-        for jobs in map(int, given.jobs.split(",")):
+        time.sleep(given["settle"])
+        report: Json = {"idle": idle(fleet, count, given["seconds"]), "backlog": {}}
+        for jobs in map(int, given["jobs"].split(",")):
             fleet.clear()
             submitting = fleet.backlog(jobs, plan)
             time.sleep(RAMP_SECONDS)
-            found = working(fleet, count, given.seconds, plan, report["idle"])
-            report["backlog"][f"{jobs}"] = found | {
-                "submission_ms": 1000 * statistics.median(submitting)
-            }
+            found = working(fleet, count, given["seconds"], plan, report["idle"])
+            submission_ms = 1000 * statistics.median(submitting)
+            report["backlog"][f"{jobs}"] = found | {"submission_ms": submission_ms}
             print(count, jobs, report["backlog"][f"{jobs}"], file=sys.stderr, flush=True)
         report["dead_host"] = fleet.find_dead()
-        if drain:
-            report["drained"] = drained(fleet)
     return report
 
 
-def drained(fleet: Fleet) -> Json:
-    """Lets every job end; how many did, and how many have all their steps on record."""
-    begun, before = time.monotonic(), fleet.spent()
-    while fleet.unfinished():
-        time.sleep(5.0)
-    jobs = fleet.spent().jobs - before.jobs
-    query = (
-        "SELECT count(*) AS jobs FROM (SELECT count(*) AS steps FROM dbos.operation_outputs "
-        "GROUP BY workflow_uuid) each WHERE steps = %s"
-    )
-    (whole,) = fleet.ask(query, STEPS)
-    return {"seconds": time.monotonic() - begun, "jobs": jobs, "with_their_steps": whole["jobs"]}
-
-
-def main() -> None:
-    """Command line entry."""
-    arguments = common.parser(__doc__, "fleet")
-    arguments.add_argument("--hosts", default="10,50,200")
-    arguments.add_argument("--jobs", default="10000,100000", help="lengths of the backlog")
-    arguments.add_argument("--step", type=float, default=1.0, help="seconds of a step")
-    arguments.add_argument("--bytes", type=int, default=42_000, help="a shard of paper size")
-    arguments.add_argument("--settle", type=float, default=75.0, help="seconds before hosts idle")
-    arguments.add_argument("--seconds", type=float, default=30.0, help="measured each time")
-    arguments.add_argument(
-        "--full", action="store_true", help="whatever the cores; the last backlog to its end"
-    )
-    given = arguments.parse_args()
+def report(
+    hosts: str = "10,50",
+    jobs: str = "10000,100000",
+    step: float = 1.0,
+    step_bytes: int = 42_000,
+    settle: float = 75.0,
+    seconds: float = 30.0,
+) -> dict[str, Any]:
+    """Jobs of steps of so many seconds and recorded bytes; each figure over ``seconds``."""
     programs = find_programs()
     if programs is None:
         sys.exit("no PostgreSQL: apt-get install postgresql")
+    given = {"jobs": jobs, "step": step, "step_bytes": step_bytes, "settle": settle}
+    found = {}
     with tempfile.TemporaryDirectory() as name, PostgresServer(programs, *SETTINGS) as postgres:
-        hosts, counts, a_host = {}, given.hosts.split(","), 0.0
-        for count in counts:
+        for count in hosts.split(","):
             (folder := Path(name) / count).mkdir()
-            cores = int(count) * a_host
-            if cores > (os.cpu_count() or 1) and not given.full:
-                print(f"not run: {count} idle hosts take {cores:.1f} cores", file=sys.stderr)
-                hosts[count] = {"idle_cores": cores}
-                continue
-            drain = given.full and count == counts[-1]
-            found = hosts[count] = at(postgres, folder, int(count), given, drain=drain)
-            a_host = (found["idle"]["record_ms"] + found["idle"]["host_ms"]) / 1000
-            found["idle_cores"] = int(count) * a_host
-    sizes = {"steps": STEPS, "step_seconds": given.step, "step_bytes": given.bytes}
-    common.publish(sizes | {"lease": asdict(TERMS), "hosts": hosts}, given.out)
+            found[count] = at(postgres, folder, int(count), given | {"seconds": seconds})
+    return {"steps": STEPS, "step_seconds": step, "step_bytes": step_bytes, "hosts": found}
 
 
 if __name__ == "__main__":
-    main()
+    common.run(report)

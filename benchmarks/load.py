@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
@@ -17,13 +17,9 @@ import numpy as np
 from acpc.contract import write_tensor
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
-from acpc.v1 import perturbation_pb2
 
 HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
-PAPER_SIDE = 224
 PAIR, POOL = "ComparePair", "CertifyPool"
-# Pairs of the paper's size: one view each, and 64 that are dear to draw.
-PAPER_PAIR, DEAR = "a pair of the paper's size", "a dear pair"
 
 
 @dataclass
@@ -47,11 +43,9 @@ def quantiles(seconds: list[float]) -> dict[str, float]:
     return {"count": len(seconds), "p50_ms": p50, "p99_ms": p99, "max_ms": max(seconds) * 1e3}
 
 
-def pair_request(
-    checkpoint: str, rng: np.random.Generator, draws: int, side: int = SIDE
-) -> pb.ComparePairRequest:
+def pair_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.ComparePairRequest:
     """A pair nobody has asked for before."""
-    history = rng.integers(0, 256, (HISTORY, side, side, 3), dtype=np.uint8)
+    history = rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8)
     blocks = rng.standard_normal((HISTORY + HORIZON - 1, WIDTH)).astype(np.float32)
     return pb.ComparePairRequest(
         checkpoint={"name": checkpoint},
@@ -78,17 +72,6 @@ def pool_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.Ce
     )
 
 
-def dear_request(checkpoint: str, rng: np.random.Generator, draws: int) -> pb.ComparePairRequest:
-    """A pair with 64 views under blurs of 3,000 taps, beside one of noise."""
-    pair = pair_request(checkpoint, rng, draws, PAPER_SIDE)
-    specs = pair.perturbations.specs
-    for n in range(64):
-        spec = perturbation_pb2.PerturbationSpec()
-        spec.defocus_blur.radius = 30 + n / 64
-        specs.append(spec)
-    return pair
-
-
 def fresh_seed() -> int:
     """A seed whose views no earlier load has asked for."""
     return secrets.randbits(62)
@@ -97,8 +80,6 @@ def fresh_seed() -> int:
 REQUESTS: dict[str, Callable[[str, np.random.Generator, int], Any]] = {
     PAIR: pair_request,
     POOL: pool_request,
-    PAPER_PAIR: partial(pair_request, side=PAPER_SIDE),
-    DEAR: dear_request,
 }
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
@@ -25,11 +27,9 @@ OUTSIDE = {
     "changelog.md": "CHANGELOG.md",
     "examples/two_room.md": "examples/two_room/README.md",
     "examples/bring_your_own.md": "examples/bring_your_own/README.md",
-    "examples/jepa_wms.md": "examples/jepa_wms/README.md",
-    "examples/vjepa2_ac.md": "examples/vjepa2_ac/README.md",
 }
 SITE_PATHS = {source: page for page, source in OUTSIDE.items()}
-LISTED = ("studies", "decisions")
+LISTED = ("studies",)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*)\]\(([^)\s]+)\)")
 CODE = re.compile(r"(```.*?```)", re.DOTALL)
 LOADED = re.compile(r"""(?:\bsrc=|<link\b[^>]*\bhref=|@import\s|url\()["']?(?:https?:)?//""")
@@ -48,9 +48,12 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that lie outside ``docs/``."""
+    """Adds the pages that lie outside ``docs/``, and that of parameters."""
     for page, source in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    sys.path.append(str(ROOT / "docs" / "reference"))
+    parameters = import_module("parameter_table").page()
+    files.append(File.generated(config, "reference/parameters.md", content=parameters))
     return files
 
 

@@ -1,6 +1,7 @@
-"""Writes parameters.md: every field of a request, and how to set it from Python and the shell.
+"""The page of parameters: every field of a request, and how to set it from Python and the shell.
 
-    python docs/reference/parameter_table.py
+mkdocs builds the page (``docs/site_hook.py``); ``python docs/reference/parameter_table.py`` prints
+it.
 
 Nothing is listed by hand: fields come from the protobuf descriptors, arguments from the client's
 signatures and the dataclasses of the contract, options from the commands, and the words from
@@ -32,7 +33,6 @@ from acpc_lab.cli.parameters import in_words
 from acpc_lab.studies import CheckpointRows
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-PAGE = Path(__file__).with_name("parameters.md")
 PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
 RULE = "|---" * 5 + "|"
 ARRAYS = ("Tensor", "Goal")
@@ -404,8 +404,7 @@ def page() -> str:
         "",
         "Every field of every request: where it is on the wire, how Python and the command line",
         "set it, and what it is, with its unit, range and default (in brackets). An option that is",
-        "not given is not sent, so the default is the server's. `parameter_table.py` writes this",
-        "page from the sources.",
+        "not given is not sent, so the default is the server's.",
     ]
     for section in SECTIONS:
         how = "What `shift=` and `--shift` take"
@@ -416,9 +415,11 @@ def page() -> str:
         lines += ["| parameter | RPC field | Python | command line | what it is |", RULE]
         for row in rows(section):
             cells = (f"`{row.parameter}`", f"`{row.field}`", row.argument, row.option, row.words)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            # Two pairs of brackets beside each other are a link to mkdocs.
+            safe = (cell.replace("|", "\\|").replace("] [", "] \\[") for cell in cells)
+            lines.append("| " + " | ".join(safe) + " |")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    print(page(), end="")

@@ -75,7 +75,7 @@ def import_run(
     if every:
         _import_all(source, target, asked, dry_run)
     else:
-        _import(find_run(source, config), target, asked, dry_run)
+        import_files(find_run(source, config), target, asked, dry_run)
 
 
 def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None:
@@ -88,7 +88,7 @@ def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None
             if _imported(run, target / name):
                 OUT.print("  imported before, unchanged")
             else:
-                _import(run, target / name, asked, dry_run)
+                import_files(run, target / name, asked, dry_run)
         except AcpcError as error:
             failed += 1
             ERR.print(f"  {error.message}")
@@ -97,7 +97,7 @@ def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None
         raise typer.Exit(1)
 
 
-def _import(run: Run, target: Path, asked: Asked, dry_run: bool) -> None:
+def import_files(run: Run, target: Path, asked: Asked, dry_run: bool = False) -> None:
     """Look through the run's files, then plan, show and write."""
     files = read_run(run)
     try:

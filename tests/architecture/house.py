@@ -1,7 +1,6 @@
 """What the architecture tests know of the sources: modules, imports and definitions, by syntax."""
 
 import ast
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ ROOTS = {
     "acpc.contract": REPOSITORY / "proto",
     "acpc.datasets": REPOSITORY / "proto",
 }
-WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
 @dataclass(frozen=True)
@@ -233,8 +231,3 @@ def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
         if node in reach[node]
     }
     return [list(group) for group in sorted(groups)]
-
-
-def words(identifier: str) -> list[str]:
-    """The words of a name in snake or camel case, in lower case."""
-    return [word.lower() for word in WORD.findall(identifier)]

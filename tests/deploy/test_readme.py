@@ -14,23 +14,10 @@ from deployment_files import ROOT
 from server_process import ServerProcess
 
 PAGE = (ROOT / "README.md").read_text()
-DEMO, OWN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-INSTALL, IMPORT, SERVE, SCORE = OWN.splitlines()
+_, OWN = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+_, IMPORT, SERVE, SCORE = OWN.splitlines()
 SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 TWO_ROOM = ROOT / "examples" / "two_room"
-
-
-def test_the_first_page_is_short() -> None:
-    assert len(PAGE.split()) <= 900
-    assert len(re.findall(r"!\[.+?\]\(", PAGE)) == 1
-    assert len(SCRIPTS[1].splitlines()) <= 10
-
-
-def test_every_fenced_block_is_one_that_runs_here() -> None:
-    assert len(re.findall(r"```\w*\n", PAGE)) == 2 * (2 + len(SCRIPTS))
-    assert {line.split()[1] for line in DEMO.splitlines()} == {"demo", "test"}
-    # The release check installs the wheel with these extras into empty environments.
-    assert INSTALL == "pip install '.[server,lab]'"
 
 
 @pytest.fixture(scope="module")

@@ -346,7 +346,6 @@ def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) 
     [
         ({"anchor_set_mib": 1}, "ANCHOR_SET_TOO_LARGE"),
         ({"anchor_store_mib": 1}, "ANCHOR_STORE_FULL"),
-        ({"anchor_set_count": 799}, "ANCHOR_SET_TOO_LARGE"),
     ],
 )
 def test_quotas(world: ServedWorld, tmp_path: Path, flags: dict[str, int], reason: str) -> None:

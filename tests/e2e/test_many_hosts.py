@@ -25,7 +25,7 @@ from wire import refusal
 pytestmark = pytest.mark.slow
 
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
-TERMS = {"job_heartbeat_seconds": 0.5, "job_lease_seconds": 2.0}
+TERMS = {"job_lease_seconds": 2.0}
 SMALL_JOBS = 18
 
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import torch
 import yaml
+from dino_wm_reference import Sizes
 from example_scripts import EXAMPLES
-from jepa_wms import tiny
 from public_library import public_module
 from torch import nn
 from transformers import ViTConfig, ViTModel
@@ -33,7 +33,6 @@ FLAT = {
     "predictor": {"depth": 2, "heads": 2, "mlp_dim": 40, "dim_head": 8, "dropout": 0.1},
     "data": {"dataset": {"name": "tworoom", "frameskip": 5}},
 }  # fmt: skip
-DINO_WM = tiny.Sizes(depth=1, backbone_depth=1, frames=2, hidden=40)
 # One of the released sizes, as small as the models here.
 TINY = (WIDTH, LAYERS, HEADS)
 
@@ -197,7 +196,7 @@ def two_room_run(folder: Path) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def dino_wm_run(folder: Path, sources: Path, sizes: tiny.Sizes) -> None:
+def dino_wm_run(folder: Path, sources: Path, sizes: Sizes) -> None:
     """A run folder that dino_wm's own classes write, without the backbone, as they leave it out."""
     sys.path.insert(0, str(sources))
     torch.Tensor.to = _on_cpu(torch.Tensor.to)  # it asks for CUDA
@@ -245,4 +244,4 @@ if __name__ == "__main__":  # writes the files of tests/server/importing/files
     torch.save(wrapped(world_model(), "compiled"), target / "lewm_compiled_object.ckpt")
     two_room_run(EXAMPLES / "two_room" / "paper_run")
     if sys.argv[2:]:  # a checkout of gaoyuezhou/dino_wm
-        dino_wm_run(target / "dino-wm", Path(sys.argv[2]), DINO_WM)
+        dino_wm_run(target / "dino-wm", Path(sys.argv[2]), Sizes())

@@ -178,19 +178,3 @@ def rollout(state: State, config: dict[str, Any], history: Array, blocks: Array)
         actions = np.stack([embed_block(state, blocks[frame]) for frame in window])
         latents.append(predict(state, config["predictor"], past, actions)[-1])
     return np.stack(latents[len(history) :])
-
-
-def turned(vector: Array, place: tuple[int, int, int]) -> Array:
-    """Frame, row and column each turn a third of a head's coordinates, as far as that is pairs.
-
-    A third's coordinates i and i + half have one angle, while it is neighbours that are turned.
-    """
-    pairs = len(vector) // 6
-    out = vector.copy()
-    for axis in range(3):
-        start = axis * 2 * pairs
-        for i in range(2 * pairs):
-            angle = place[axis] / 10_000 ** ((i % pairs) / pairs)
-            other = -vector[start + i + 1] if i % 2 == 0 else vector[start + i - 1]
-            out[start + i] = vector[start + i] * math.cos(angle) + other * math.sin(angle)
-    return out

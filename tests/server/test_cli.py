@@ -104,9 +104,7 @@ def test_a_refused_checkpoint_is_one_line_and_exit_code_1(run: Run, checkpoint: 
     assert "os.system" in line
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--max-mib", "0"], ["--max-parameters-millions", "0"], ["--weights", "other.pt"]]
-)
+@pytest.mark.parametrize("arguments", [["--max-mib", "0"], ["--weights", "other.pt"]])
 def test_options_of_check_checkpoint_reach_the_loader(
     checkpoint: Path, arguments: list[str]
 ) -> None:

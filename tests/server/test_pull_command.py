@@ -12,8 +12,7 @@ import pytest
 import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.models import load_checkpoint
-from huggingface_hub import constants
+from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
 
@@ -22,12 +21,12 @@ CPU = torch.device("cpu")
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Files of the repository someone/wm, as bytes; ``sent`` differs from them where it has one."""
+    """Files of the repository someone/wm, as bytes."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Pages)
         self.files = files
-        self.sent: dict[str, bytes] = {}
+        self.commit, self.withheld = COMMIT, ""
         self.asked: list[str] = []
 
     def entry(self, name: str) -> dict[str, Any]:
@@ -50,21 +49,25 @@ class _Pages(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].replace("%2F", "/")
-        hub, headers = self.server, {"X-Repo-Commit": COMMIT}
+        hub = self.server
+        headers = {"X-Repo-Commit": hub.commit}
         hub.asked.append(path)
         status, body = 200, b""
         if "someone/wm" not in path:
             status, headers["X-Error-Code"] = 404, "RepoNotFound"
+        elif hub.withheld and path.endswith(hub.withheld):
+            status, headers["X-Error-Code"] = 404, "EntryNotFound"
         elif "/revision/none" in path:
             status, headers["X-Error-Code"] = 404, "RevisionNotFound"
         elif "/tree/" in path:
             body = json.dumps([hub.entry(name) for name in hub.files]).encode()
         elif path.startswith("/api/"):
             siblings = [hub.entry(name) for name in hub.files]
-            body = json.dumps({"id": "someone/wm", "sha": COMMIT, "siblings": siblings}).encode()
+            info = {"id": "someone/wm", "sha": hub.commit, "siblings": siblings}
+            body = json.dumps(info).encode()
         else:
             name = path.rpartition("/")[2]
-            entry, body = hub.entry(name), hub.sent.get(name, hub.files[name])
+            entry, body = hub.entry(name), hub.files[name]
             headers["ETag"] = f'"{entry.get("lfs", {"sha256": entry["oid"]})["sha256"]}"'
         self.send_response(status)
         for key, value in {**headers, "Content-Length": str(len(body))}.items():
@@ -107,10 +110,9 @@ def test_writes_a_folder_that_the_server_loads(hub: Hub, tmp_path: Path) -> None
     published = load_checkpoint(tmp_path, "published", device=CPU)
     assert loaded.card == published.card
     record = json.loads((target / "source.json").read_text())
-    assert record["commit"] == COMMIT and record["from"] == "hf:someone/wm"
-    weights = hub.files["weights.pt"]
-    stated = {"bytes": len(weights), "sha256": hashlib.sha256(weights).hexdigest()}
-    assert record["files"]["weights.pt"] == stated
+    assert record["from"] == f"hf:someone/wm@{COMMIT}"
+    sha = hashlib.sha256(hub.files["weights.pt"]).hexdigest()
+    assert record["weights"]["weights.pt"]["sha256"] == sha
     assert {x.name for x in target.iterdir()} == {"config.json", "weights.pt", "source.json"}
     assert [x.name for x in target.parent.iterdir()] == ["lewm"]
     with pytest.raises(AcpcError, match="exists; name a new folder"):
@@ -119,32 +121,29 @@ def test_writes_a_folder_that_the_server_loads(hub: Hub, tmp_path: Path) -> None
 
 def test_a_dry_run_shows_commit_and_files_and_writes_nothing(hub: Hub, tmp_path: Path) -> None:
     said = pull("hf:someone/wm@main", tmp_path / "new", "--dry-run")
-    sha = hashlib.sha256(hub.files["weights.pt"]).hexdigest()
-    assert COMMIT in said and f"sha256 {sha[:12]}" in said and "README" not in said
+    assert f"{COMMIT}: config.json, weights.pt" in said and "README" not in said
     assert not any("resolve" in path for path in hub.asked)
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("name", ["weights.pt", "config.json"])
-def test_other_bytes_than_the_hub_described_are_refused(
-    hub: Hub, tmp_path: Path, name: str
-) -> None:
-    """The length is right, so that only the digest can tell; the next try succeeds."""
-    hub.sent[name] = bytes(len(hub.files[name]))
-    with pytest.raises(AcpcError, match=f"{name}: .* but the Hub says .*Give the command again"):
-        pull("someone/wm", tmp_path / "new")
-    assert not (tmp_path / "new").exists()
-    hub.sent.clear()
-    before = len(hub.asked)
-    pull("someone/wm", tmp_path / "new")
-    fetched = [x for x in hub.asked[before:] if "resolve" in x and x.endswith((".pt", ".json"))]
-    assert {x.rpartition("/")[2] for x in fetched} >= {name}
-    assert (tmp_path / "new" / name).read_bytes() == hub.files[name]
+def test_an_answer_that_names_no_commit_is_refused(hub: Hub, tmp_path: Path) -> None:
+    hub.commit = "../../elsewhere"
+    with pytest.raises(AcpcError, match="names no commit"):
+        pull("someone/wm", tmp_path / "root" / "new")
+    assert not any("resolve" in path for path in hub.asked)
 
 
-def test_files_that_no_server_reads_lead_to_import(hub: Hub, tmp_path: Path) -> None:
-    hub.files = {"lewm_epoch_3_object.ckpt": b"PK"}
-    assert "acpc-server import" in pull("someone/wm", tmp_path / "new")
+def test_what_was_downloaded_is_kept_until_it_is_imported(hub: Hub, tmp_path: Path) -> None:
+    """No listing shows it, and the same command goes on."""
+    root = tmp_path / "root"
+    hub.withheld = "weights.pt"
+    with pytest.raises(AcpcError, match="did not give someone/wm"):
+        pull("someone/wm", root / "new")
+    assert [x.name for x in root.iterdir()] == [f".new.{COMMIT}"]
+    assert not list_checkpoints(root) and not list_others(root)
+    hub.withheld = ""
+    pull("someone/wm", root / "new")
+    assert [x.name for x in root.iterdir()] == ["new"]
 
 
 def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> None:
@@ -152,7 +151,7 @@ def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> N
     pull("someone/wm", tmp_path / "new", "--weights", "*_2.pt")
     names = {x.name for x in (tmp_path / "new").iterdir()}
     assert names == {"config.json", "weights_epoch_2.pt", "source.json"}
-    with pytest.raises(AcpcError, match=r"there are weights.pt, weights_epoch_2.pt"):
+    with pytest.raises(AcpcError, match=r"there are: weights.pt, weights_epoch_2.pt"):
         pull("someone/wm", tmp_path / "other", "--weights", "none.pt")
 
 
@@ -174,15 +173,11 @@ def test_what_cannot_be_pulled_is_one_sentence(
     assert not (tmp_path / "new").exists()
 
 
-def test_without_a_hub_the_sentence_names_it(
+def test_without_a_hub_there_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))  # it was read when imported
     with pytest.raises(AcpcError, match=r"the Hub \(http://127.0.0.1:9\) did not give someone/wm"):
-        pull("someone/wm", tmp_path / "new")
-    (cached := tmp_path / "models--someone--wm").mkdir()
-    with pytest.raises(AcpcError, match=f"its cache holds one: acpc-server import {cached} NEW"):
         pull("someone/wm", tmp_path / "new")
 
 

@@ -271,5 +271,6 @@ def anchor_groups(
 ) -> list[range]:
     """Cut anchors into runs whose frames, ``frames`` of each, fill about one device call."""
     size = model.card.image_size
-    group = max(1, frames_per_call(engine.device.type, Priority.JOB, size, size) // frames)
+    call = frames_per_call(engine.device.type, Priority.JOB, model.card, size, size)
+    group = max(1, call // frames)
     return [range(s, min(s + group, stop)) for s in range(start, stop, group)]

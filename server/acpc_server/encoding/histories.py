@@ -127,7 +127,7 @@ class HistoryEncoder:
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
         """Return how many frames as large as ``pixels`` (n, height, width, 3) a call takes."""
         size = input_size(pixels.shape, model.card.image_size)
-        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
+        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, model.card, *size)
 
     def work(self, model: FrozenWorldModel, sources: Iterable[FrameSource]) -> tuple[float, float]:
         """Price sources in device calls, pieces of drawing included; and the work of drawing."""
@@ -208,7 +208,7 @@ class HistoryEncoder:
             group.append(source)
             count += source.count
             size = input_size(source.pixels.shape, card.image_size)
-            if count >= frames_per_call(self._engine.device.type, context.priority, *size):
+            if count >= frames_per_call(self._engine.device.type, context.priority, card, *size):
                 yield group
                 group, count = [], 0
         if group:
@@ -269,7 +269,7 @@ def check_latents(
         raise InvalidArgument(
             field,
             f"{what} need {count} latents of {width} numbers, {needed} bytes, over the limit of "
-            f"{engine.max_latents} (--max-latents-mib); ask for fewer",
+            f"{engine.max_latents}; ask for fewer",
             reason="TOO_MANY_LATENTS",
         )
 

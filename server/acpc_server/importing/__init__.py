@@ -5,6 +5,8 @@ and writes a folder lies in :mod:`acpc_server.importing.writing`, which loads it
 """
 
 from acpc_server.importing.reading import RunFile, read_run
-from acpc_server.importing.sources import Run, find_run, find_runs
+from acpc_server.importing.sources import CONFIGS, SUFFIXES, Run, find_run, find_runs
 
-__all__ = ["Run", "RunFile", "find_run", "find_runs", "read_run", "writing"]
+__all__ = [
+    "CONFIGS", "SUFFIXES", "Run", "RunFile", "find_run", "find_runs", "read_run", "writing",
+]  # fmt: skip

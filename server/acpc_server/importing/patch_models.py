@@ -15,7 +15,7 @@ from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.importing.archive import Archive, StoredTensor, unsafe
-from acpc_server.importing.backbones import DIM_HEAD, PATCHES, encoder_config, prepare_backbone
+from acpc_server.importing.backbones import DIM_HEAD, encoder_config, prepare_backbone
 from acpc_server.importing.facts import (
     TENSORS,
     Numbers,
@@ -32,7 +32,6 @@ from acpc_server.models import JsonObject, StateReader
 
 State = dict[str, Tensor]
 OWN, PLAIN = "backbone.", (int, float, str)
-HALF = (0.5, 0.5, 0.5)  # what dino_wm takes off its pixels, and divides them by
 PREJEPA = "stable_worldmodel.wm.prejepa.module"
 # Keys of dino_wm's hydra.yaml, and what they say; those that must have one value.
 KEYS = {
@@ -195,17 +194,11 @@ def _backbone(
             "publishes them)",
         )
     place = Path(backbone)
-    frames = _prepared(place.name, StateReader(place.name, place.read_bytes(), {}).tensors, side)
+    stored = StateReader(place.name, place.read_bytes(), {}).tensors
+    frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
-    config = encoder_config(frames, side * frames[PATCHES].shape[-1])
-    return config, lambda state: state | {f"backbone.{key}": frames[key] for key in frames}
-
-
-def _prepared(filename: str, tensors: State, side: int) -> State:
-    """A backbone for frames of ``side`` patches, normalised as the server's are."""
-    names = ("patch_embed.proj.weight", PATCHES)
-    patch = next((tensors[name].shape[-1] for name in names if name in tensors), 1)
-    return prepare_backbone(filename, tensors, side * patch, HALF, HALF)[0]
+    named = {f"{OWN}{key}": tensor for key, tensor in frames.items()}
+    return encoder_config(frames, side), lambda state: state | named
 
 
 def _trained(held: Module, numbers: Numbers, side: int) -> JsonObject:
@@ -228,7 +221,7 @@ def _trained(held: Module, numbers: Numbers, side: int) -> JsonObject:
 def _with_own(state: State, filename: str, side: int) -> State:
     own = {key.removeprefix(OWN): state[key] for key in state if key.startswith(OWN)}
     kept = {key: state[key] for key in state if not key.startswith(OWN)}
-    prepared = _prepared(filename, own, side)
+    prepared = prepare_backbone(filename, own, side)
     return kept | {f"{OWN}{key}": prepared[key] for key in prepared}
 
 

@@ -25,11 +25,13 @@ class Run:
         place: The file or folder that was named.
         files: Weights files by name.
         config: A config beside or above them, or None.
+        origin: Where they were published, or nothing.
     """
 
     place: Path
     files: tuple[Path, ...]
     config: Path | None
+    origin: str = ""
 
 
 def epoch_in(name: str) -> int | None:

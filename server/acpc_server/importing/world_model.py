@@ -219,9 +219,8 @@ def _find_tensors(stored: object, filename: str) -> FoundModel:
     if isinstance(stored.get("predictor"), dict):
         raise unsafe(
             filename,
-            "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; "
-            "examples/jepa_wms/convert.py takes DINO-WM and JEPA-WM, "
-            "examples/vjepa2_ac/convert.py V-JEPA 2-AC",
+            "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; no family reads them, "
+            "docs/bring-your-own-model.md tells how to add one",
         )
     tensors: dict[str, StoredTensor] = {}
     for key in names:

@@ -31,6 +31,7 @@ from acpc_server.importing.sources import Run
 from acpc_server.importing.world_model import AVERAGES
 from acpc_server.models import (
     CONFIG_NAME,
+    OPTIONS_NAME,
     SHARD,
     JsonObject,
     ModelCard,
@@ -152,6 +153,8 @@ def write_import(
         (folder / SOURCE_NAME).write_text(
             json.dumps(_record(run, plan, written), indent=2, default=str) + "\n"
         )
+        if run.config is not None and (options := run.config.with_name(OPTIONS_NAME)).is_file():
+            (folder / OPTIONS_NAME).write_bytes(options.read_bytes())
         (folder / CONFIG_NAME).write_bytes(plan.config)
         for name in written:
             report(f"checking {name}")
@@ -168,7 +171,7 @@ def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonO
     return {
         "source": 1,
         "command": "import",
-        "from": run.place.name,
+        "from": run.origin or run.place.name,
         "config": config,
         "family": plan.family,
         "augmentation": plan.numbers.get("augmentation", (None,))[0],

@@ -1,6 +1,6 @@
 """Checkpoint folder to frozen world model: safe reading, the known families, plug-ins, rollout."""
 
-from acpc_server.models.config import CONFIG_NAME, JsonObject, read_config
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
 from acpc_server.models.convert import (
     Container,
@@ -32,22 +32,14 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.parts import VIT_SIZES
-from acpc_server.models.products import (
-    PACKED_TOLERANCES,
-    Linear,
-    packs,
-    tried_products,
-    wrong_products,
-)
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import StateReader
 
 __all__ = [
-    "CONFIG_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
-    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
-    "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
-    "check_proprio", "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint",
-    "new_folder", "packs", "read_config", "rollout", "rollout_pool", "sample_model",
-    "save_weights", "tried_products", "with_proprio", "wrong_products",
+    "CONFIG_NAME", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
+    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
+    "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
+    "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint", "new_folder",
+    "read_config", "rollout", "rollout_pool", "sample_model", "save_weights", "with_proprio",
 ]  # fmt: skip

@@ -1,12 +1,12 @@
-"""Encoders by config: a vit_hf, a named backbone, or DINOv2 and DINOv3 written out."""
+"""Encoders by config: a vit_hf, a named backbone, or DINOv2 written out."""
 
 from __future__ import annotations
 
 import re
 
 from acpc_server.models.config import JsonObject, bad_config, parse_config
-from acpc_server.models.parts import Dinov2Backbone, Dinov3Backbone, EncoderConfig, NamedBackbone
-from acpc_server.models.vit import Backbone, Dinov3, ViT
+from acpc_server.models.parts import Dinov2Backbone, EncoderConfig, NamedBackbone
+from acpc_server.models.vit import ViT
 from acpc_server.models.weights import StateDict, bad_weights
 
 # Size, patch side, trained image side and whether DINOv2, of what ``create_backbone`` may name.
@@ -73,11 +73,9 @@ def build_encoder(config: EncoderConfig, *, scaled: bool = False) -> ViT:
     return ViT(config, scaled=scaled)
 
 
-def build_backbone(node: JsonObject) -> Backbone:
+def build_backbone(node: JsonObject) -> ViT:
     """The backbone that a config names or writes out; UnsafeCheckpoint for an unknown one."""
     target = str(node.get("_target_"))
-    if target.endswith(".DINOv3ViTModel"):
-        return _dinov3(node)
     if target.endswith(".vit_hf"):
         return build_encoder(parse_config(EncoderConfig, node, "encoder"))
     if target.endswith(".Dinov2Model"):
@@ -103,14 +101,3 @@ def _vit(sizes: JsonObject, *, scaled: bool) -> ViT:
     target = "stable_pretraining.backbone.utils.vit_hf"
     tree = {"_target_": target, "use_mask_token": False, **sizes}
     return build_encoder(parse_config(EncoderConfig, tree, "encoder"), scaled=scaled)
-
-
-def _dinov3(node: JsonObject) -> Dinov3:
-    config = parse_config(Dinov3Backbone, node, "encoder").config
-    width, heads = config.hidden_size, config.num_attention_heads
-    if width % (4 * heads):
-        raise bad_config(
-            "encoder.config.num_attention_heads",
-            f"{heads} heads of a multiple of 4 coordinates do not divide the width {width}",
-        )
-    return Dinov3(config)

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from acpc_server.errors import AlreadyExists, InvalidArgument
-from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject
+from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
 from acpc_server.models.folder import DEFAULT_LIMITS, CheckpointLimits
 from acpc_server.models.frozen import ModelCard
 from acpc_server.models.loader import build_model, load_checkpoint, read_checkpoint
@@ -51,29 +51,11 @@ def convert_weights(
                 "dtype", f"{dtype} cannot hold {name}, whose largest value is {tensor.abs().max()}"
             )
     options = {key: value for key, value in reader.options.items() if key != "backbone"}
-    return write_folder(destination, tree, state, options, container=container, limits=limits)
-
-
-def write_folder(
-    destination: Path,
-    config: bytes,
-    state: StateDict,
-    options: JsonObject | None = None,
-    *,
-    container: Container = "safetensors",
-    limits: CheckpointLimits = DEFAULT_LIMITS,
-) -> ModelCard:
-    """Write a folder and load it once; an error leaves nothing behind.
-
-    Empties ``state`` when it is written, for the loaded model takes as much memory. Raises
-    AlreadyExists: ``destination`` exists; UnsafeCheckpoint: The server would reject the folder;
-    OSError: It cannot be written.
-    """
     with new_folder(destination) as folder:
         save_weights(state, folder / f"weights.{container}")
         if options:
             (folder / OPTIONS_NAME).write_text(json.dumps(options) + "\n")
-        (folder / CONFIG_NAME).write_bytes(config)  # last: without it nothing lists the folder
+        (folder / CONFIG_NAME).write_bytes(tree)  # last: without it nothing lists the folder
         cpu = torch.device("cpu")
         return load_checkpoint(folder.parent, folder.name, device=cpu, limits=limits).card
 

@@ -20,7 +20,6 @@ from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
 from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
 from acpc_server.models.jepa_model import JepaModel
-from acpc_server.models.jepa_wm import AdaLnPredictor, JepaWmModel
 from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
 from acpc_server.models.weights import (
     StateDict,
@@ -38,7 +37,8 @@ UNUSED = frozenset({
 # Attributes of modules that change no answer, and tensors.
 IDLE_NUMBERS = {"training", "dropout"}
 IDLE_TENSORS = ("mask_token", "num_batches_tracked")
-# Of torch's own modules, whose other numbers show in shapes or in the module around them.
+# Of torch's own modules but linear maps, whose other numbers show in shapes or in the module
+# around them.
 TORCH_NUMBERS = {"eps", "approximate"}
 STORED_MASK = re.compile(r"^predictor\.transformer\.layers\.\d+\.0\.bias$")
 Config = TypeVar("Config", bound=Part)
@@ -112,7 +112,7 @@ def digest_network(network: nn.Module) -> str:
     """
     sha = hashlib.sha256()
     for name, module in network.named_modules():
-        own = type(module).__module__.startswith(__package__)
+        own = type(module).__module__.startswith(__package__) or type(module) is nn.Linear
         numbers = {
             key: value
             for key, value in vars(module).items()
@@ -201,12 +201,6 @@ def _prejepa_facts(config: parts.PreJepaConfig, network: PreJepaModel) -> dict[s
         "image_size": math.isqrt(network.patches) * network.backbone.patch_size,
         "action_block_dim": slots[parts.ACTION].in_chans,
         "proprio_dim": slots[parts.PROPRIO].in_chans if parts.PROPRIO in slots else 0,
-        **_patch_facts(network),
-    }
-
-
-def _patch_facts(network: PreJepaModel) -> dict[str, int]:
-    return {
         "latent_dim": network.visual + network.proprio,
         "history": network.history,
         "latent_tokens": network.patches,
@@ -235,35 +229,6 @@ def _check_mask(
         raise bad_weights(filename, name, "an attention mask that is not causal between frames")
 
 
-def _jepa_wm_network(config: parts.JepaWmConfig, options: parts.JepaWmOptions) -> JepaWmModel:
-    backbone, predictor = build_backbone(config.encoder), config.predictor
-    heads, frames, size = predictor.num_heads, predictor.num_frames, backbone.patch_size
-    _check_equal("predictor.embed_dim", predictor.embed_dim, backbone.width, "the backbone's width")
-    both = (predictor.proprio_dim is None) == (predictor.proprio_emb_dim is None)
-    _require(both, "predictor.proprio_emb_dim", "stands with proprio_dim, or both are absent")
-    patches = (config.img_size // size) ** 2
-    problem = f"{config.img_size} is no whole patches of {size} pixels"
-    _require(patches > 0 and config.img_size % size == 0, "img_size", problem)
-    problem = f"{heads} heads do not divide the width {predictor.width}"
-    _require(predictor.width % heads == 0, "predictor.num_heads", problem)
-    held = f"the predictor attends over predictor.num_frames = {frames} frames"
-    _require(config.ctxt_window <= frames, "ctxt_window", f"{config.ctxt_window}, but {held}")
-    slots = {}
-    if predictor.proprio_dim is not None:
-        slots[parts.PROPRIO] = SlotEmbedder(predictor.proprio_dim, predictor.slot)
-    made = AdaLnPredictor(predictor, patches)
-    return JepaWmModel(backbone, made, slots, config.ctxt_window, options)
-
-
-def _jepa_wm_facts(config: parts.JepaWmConfig, network: PreJepaModel) -> dict[str, int]:
-    return {
-        "image_size": config.img_size,
-        "action_block_dim": config.predictor.action_dim,
-        "proprio_dim": config.predictor.proprio_dim or 0,
-        **_patch_facts(network),
-    }
-
-
 FAMILIES: tuple[Family[Any, Any, Any], ...] = (
     *(
         Family(
@@ -275,9 +240,5 @@ FAMILIES: tuple[Family[Any, Any, Any], ...] = (
     Family(
         "prejepa", frozenset(parts.PREJEPA_TARGETS), parts.PreJepaConfig, parts.PreJepaOptions,
         _prejepa_network, _prejepa_facts, FrozenPreJepa, UNUSED, lambda config: config.predictor,
-    ),
-    Family(
-        "jepa_wm", frozenset({"app.vjepa_wm.video_wm.VideoWM"}), parts.JepaWmConfig,
-        parts.JepaWmOptions, _jepa_wm_network, _jepa_wm_facts, FrozenPreJepa, UNUSED,
     ),
 )  # fmt: skip

@@ -42,7 +42,11 @@ class CheckpointLimits:
 
     config_bytes: int = 1 << 20
     weights_bytes: int = 4 << 30
-    parameters: int = 1_000_000_000
+
+    @property
+    def parameters(self) -> int:
+        """Largest network to make: its weights are in the file, in at least two bytes each."""
+        return self.weights_bytes // 2
 
 
 DEFAULT_LIMITS = CheckpointLimits()
@@ -184,6 +188,7 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     os.close(_open_root(root))
     entries = []
     for path, folders, files, folder in os.fwalk(root, follow_symlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]  # of `pull`
         relative = Path(path).relative_to(root)
         if len(relative.parts) >= MAX_LISTING_DEPTH:
             folders.clear()
@@ -202,6 +207,7 @@ def list_others(root: Path) -> list[tuple[str, Hint]]:
     """Name and look of every folder below ``root`` that holds what cannot be loaded as it is."""
     found = []
     for path, folders, _, folder in os.fwalk(root, follow_symlinks=False):
+        folders[:] = [name for name in folders if not name.startswith(".")]
         name = Path(path).relative_to(root).as_posix()
         look = look_into(folder, name) if name != "." else None
         if look is not None:

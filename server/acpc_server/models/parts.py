@@ -122,27 +122,6 @@ class Dinov2Backbone(Part):
     config: Dinov2Config
 
 
-class Dinov3Config(Part):
-    """The keys of transformers' ``DINOv3ViTConfig`` that decide the network."""
-
-    target: Literal["transformers.DINOv3ViTConfig"] = TARGET
-    hidden_size: Width = 384
-    num_hidden_layers: Count = 12
-    num_attention_heads: Count = 6
-    intermediate_size: Hidden = 1536
-    patch_size: PatchSide = 16
-    num_register_tokens: Annotated[int, Field(ge=0, le=64)] = 0
-    rope_theta: Annotated[float, Field(ge=1, le=1e9)] = 100.0
-    layer_norm_eps: Epsilon = 1e-5
-
-
-class Dinov3Backbone(Part):
-    """A DINOv3 backbone with its geometry written out."""
-
-    target: Literal["transformers.DINOv3ViTModel"] = TARGET
-    config: Dinov3Config
-
-
 class _TransformerKeys(Part):
     num_frames: Count
     depth: Count
@@ -304,43 +283,3 @@ class PreJepaOptions(Part):
     backbone: str | None = None
     proprio_weight: Weight = 1.0
     proprio_patches: Literal["first", "every"] = "first"
-
-
-class AdaLnConfig(Part):
-    """The predictor of JEPA-WM, in the words of its constructor."""
-
-    target: Literal["app.plan_common.models.AdaLN_vit.vit_predictor_AdaLN"] = TARGET
-    num_frames: Count = 4
-    embed_dim: Width
-    predictor_embed_dim: Width
-    depth: Count
-    num_heads: Count
-    action_dim: Width
-    proprio_dim: Width | None = None
-    proprio_emb_dim: Width | None = None
-
-    @property
-    def slot(self) -> int:
-        """Coordinates of proprioception beside a patch's others."""
-        return self.proprio_emb_dim or 0
-
-    @property
-    def width(self) -> int:
-        """Coordinates of a token between the blocks."""
-        return self.predictor_embed_dim + self.slot
-
-
-class JepaWmConfig(Part):
-    """A JEPA-WM checkpoint; ``img_size`` in pixels, ``ctxt_window`` in frames."""
-
-    target: Literal["app.vjepa_wm.video_wm.VideoWM"] = TARGET
-    encoder: JsonObject
-    predictor: AdaLnConfig
-    img_size: Width = 224
-    ctxt_window: Count = 2
-
-
-class JepaWmOptions(PreJepaOptions):
-    """As PreJEPA's, with the default that is jepa-wms' cost."""
-
-    proprio_patches: Literal["first", "every"] = "every"

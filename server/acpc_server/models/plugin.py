@@ -7,17 +7,13 @@ before memory is taken for them, and fills in the weights. Nothing in a checkpoi
 
 from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.models.config import JsonObject, Part, parse_config
-from acpc_server.models.convert import write_folder
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenNetwork, FrozenWorldModel, ModelCard
-from acpc_server.models.jepa_wm import RotaryAttention, rotation, token_positions
 from acpc_server.models.loader import ENTRY_POINT_GROUP, ModelFamily
-from acpc_server.models.vit import Mlp
-from acpc_server.models.weights import StateReader, count_parameters, fill, read_archive, unwrap
+from acpc_server.models.weights import StateReader, count_parameters, fill
 
 __all__ = [
     "ENTRY_POINT_GROUP", "CheckpointLimits", "FrozenNetwork", "FrozenWorldModel", "InvalidArgument",
-    "JsonObject", "Mlp", "ModelCard", "ModelFamily", "Part", "RotaryAttention", "StateReader",
-    "UnsafeCheckpoint", "count_parameters", "fill", "parse_config", "read_archive", "rotation",
-    "token_positions", "unwrap", "write_folder",
+    "JsonObject", "ModelCard", "ModelFamily", "Part", "StateReader", "UnsafeCheckpoint",
+    "count_parameters", "fill", "parse_config",
 ]  # fmt: skip

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import CausalAttention, FeedForward
 from acpc_server.models.parts import ACTION, PROPRIO, CausalPredictorConfig, PreJepaOptions
-from acpc_server.models.vit import Backbone, normal_parameter
-from acpc_server.scheduling import pause
+from acpc_server.models.vit import ViT, normal_parameter
 
 # Tokens of one pass through the predictor; each takes some tens of kilobytes at the published size.
 PASS_TOKENS = {"cpu": 2**14, "accelerator": 2**18}
@@ -40,19 +39,12 @@ class PatchTransformer(nn.Module):
             self.layers.append(nn.ModuleList([attention, FeedForward(width, config.mlp_dim, 0.0)]))
 
 
-class FramePredictor(nn.Module):
-    """Predicts the patches of the frame that follows some frames; each has as many patches."""
-
-    def __init__(self, patches: int) -> None:
-        super().__init__()
-        self.patches = patches
-
-
-class PatchPredictor(FramePredictor):
+class PatchPredictor(nn.Module):
     """Transformer over the patches of up to ``frames`` frames, causal between frames."""
 
     def __init__(self, config: CausalPredictorConfig) -> None:
-        super().__init__(config.num_patches)
+        super().__init__()
+        self.patches = config.num_patches
         tokens = config.num_frames * config.num_patches
         self.pos_embedding = normal_parameter(1, tokens, config.dim)
         self.transformer = PatchTransformer(config)
@@ -65,7 +57,6 @@ class PatchPredictor(FramePredictor):
         mask = frame_mask(t, p, x.device) if t > 1 else None
         layers = cast("list[tuple[CausalAttention, FeedForward]]", [*self.transformer.layers])
         for index, (attention, mlp) in enumerate(layers):
-            pause()
             last = index == len(layers) - 1
             mixed = attention.attend(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed
@@ -103,8 +94,8 @@ class PreJepaModel(nn.Module):
 
     def __init__(
         self,
-        backbone: Backbone,
-        predictor: FramePredictor,
+        backbone: ViT,
+        predictor: PatchPredictor,
         extra_encoders: Mapping[str, SlotEmbedder],
         history: int,
         options: PreJepaOptions,

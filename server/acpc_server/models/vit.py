@@ -1,23 +1,18 @@
-"""The frame encoders: ViT, DINOv2 and DINOv3, of which the CLS token or the patches are used.
+"""The frame encoders: ViT and DINOv2, of which the CLS token or the patches are used.
 
 They compute what Hugging Face's ``ViTModel`` (without pooler, with
-``interpolate_pos_encoding=True``), ``Dinov2Model`` and ``DINOv3ViTModel`` (without gated MLPs)
-compute. State dicts have the key names of transformers 5.x (``embeddings.*``, ``layers.N.*``,
-``layernorm.*``).
+``interpolate_pos_encoding=True``) and ``Dinov2Model`` (without gated MLPs) compute. State dicts
+have the key names of transformers 5.x (``embeddings.*``, ``layers.N.*``, ``layernorm.*``).
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpc_server.models.parts import Dinov3Config, EncoderConfig
-from acpc_server.models.products import Linear
-from acpc_server.scheduling import pause
+from acpc_server.models.parts import EncoderConfig
 
 RGB = 3
 INIT_STD = 0.02
@@ -97,23 +92,18 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.q_proj = Linear(width, width)
-        self.k_proj = Linear(width, width)
-        self.v_proj = Linear(width, width)
-        self.o_proj = Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.o_proj = nn.Linear(width, width)
 
     def forward(
-        self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
+        self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
-        """Mix all tokens for each of the first ``queries``, before ``o_proj``.
-
-        ``turn`` (2, t, d) are cosines and sines by which queries and keys are rotated.
-        """
+        """Mix all tokens for each of the first ``queries``, before ``o_proj``."""
         q = split_heads(self.q_proj(tokens[:, :queries]), self.heads)
         k = split_heads(self.k_proj(tokens), self.heads)
         v = split_heads(self.v_proj(tokens), self.heads)
-        if turn is not None:
-            q, k = _rotated(q, turn[:, :queries]), _rotated(k, turn)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
         return mixed.transpose(1, 2).flatten(2)
 
@@ -123,12 +113,12 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = Linear(width, hidden)
-        self.fc2 = Linear(hidden, width)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        return self.fc2(self.fc1.gelu(tokens))
+        return self.fc2(F.gelu(self.fc1(tokens)))
 
 
 class Layer(nn.Module):
@@ -144,46 +134,22 @@ class Layer(nn.Module):
         self.mlp = Mlp(width, hidden)
 
     def forward(
-        self, tokens: Float[Tensor, "n t width"], queries: int, turn: Tensor | None = None
+        self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
-        heads = self.attention(self.layernorm_before(tokens), queries, turn)
-        mixed = _added(self.attention.o_proj, heads, tokens[:, :queries], self.layer_scale1)
-        risen = self.mlp.fc1.gelu(self.layernorm_after(mixed))
-        return _added(self.mlp.fc2, risen, mixed, self.layer_scale2)
+        heads = self.attention(self.layernorm_before(tokens), queries)
+        mixed = _added(tokens[:, :queries], self.attention.o_proj(heads), self.layer_scale1)
+        return _added(mixed, self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
 
 
-class Backbone(nn.Module):
-    """Transformer layers over patch tokens, which follow ``lead`` other tokens."""
-
-    embeddings: nn.Module
-    layers: nn.ModuleList
-    layernorm: nn.LayerNorm
-
-    def __init__(self, width: int, patch_size: int, lead: int = 1) -> None:
-        super().__init__()
-        self.width, self.patch_size, self.lead = width, patch_size, lead
-
-    def rotation(self, frames: Float[Tensor, "n 3 h w"]) -> Tensor | None:
-        """Cosines and sines (2, tokens, d) by which queries and keys are rotated, if they are."""
-        return None
-
-    def patches(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches width"]:
-        """Patch tokens after the final norm, in row-major order."""
-        turn = self.rotation(frames)
-        tokens = self.embeddings(frames)
-        for layer in self.layers:
-            pause()
-            tokens = layer(tokens, tokens.shape[1], turn)
-        return self.layernorm(tokens[:, self.lead :])
-
-
-class ViT(Backbone):
+class ViT(nn.Module):
     """Vision transformer of the public ``vit_hf`` backbone; with ``scaled`` layers, DINOv2's."""
 
     def __init__(self, config: EncoderConfig, *, scaled: bool = False) -> None:
+        super().__init__()
         width, depth, heads, hidden = config.geometry
-        super().__init__(width, config.patch_size)
+        self.width, self.patch_size = width, config.patch_size
+        self.lead = 1  # tokens before the patches: CLS
         self.embeddings = Embeddings(
             width, config.image_size, config.patch_size, config.use_mask_token
         )
@@ -192,6 +158,13 @@ class ViT(Backbone):
         )
         self.layernorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.apply(_init_linear)
+
+    def patches(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches width"]:
+        """Patch tokens after the final norm, in row-major order."""
+        tokens = self.embeddings(frames)
+        for layer in self.layers:
+            tokens = layer(tokens, tokens.shape[1])
+        return self.layernorm(tokens[:, self.lead :])
 
     def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n width"]:
         """CLS token after the final norm; any ``h`` and ``w`` of at least one patch.
@@ -202,58 +175,8 @@ class ViT(Backbone):
         tokens = self.embeddings(frames)
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            pause()
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
         return self.layernorm(tokens[:, 0])
-
-
-class Dinov3Embeddings(nn.Module):
-    """Patch tokens behind a CLS token and registers, without positions."""
-
-    def __init__(self, config: Dinov3Config) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
-        self.register_tokens = nn.Parameter(torch.zeros(1, config.num_register_tokens, width))
-        self.patch_embeddings = PatchEmbeddings(width, config.patch_size)
-
-    def forward(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n tokens width"]:
-        """Tokens, CLS first."""
-        before = torch.cat([self.cls_token, self.register_tokens], dim=1)
-        patches = self.patch_embeddings(frames)
-        return torch.cat([before.expand(len(frames), -1, -1), patches], dim=1)
-
-
-class Dinov3(Backbone):
-    """DINOv3's vision transformer: queries and keys of patches are rotated by row and column."""
-
-    def __init__(self, config: Dinov3Config) -> None:
-        width, eps = config.hidden_size, config.layer_norm_eps
-        super().__init__(width, config.patch_size, 1 + config.num_register_tokens)
-        heads, hidden = config.num_attention_heads, config.intermediate_size
-        self._dim_head, self._theta = width // heads, config.rope_theta
-        self.embeddings = Dinov3Embeddings(config)
-        self.layers = nn.ModuleList(
-            Layer(width, heads, hidden, eps, scaled=True) for _ in range(config.num_hidden_layers)
-        )
-        self.layernorm = nn.LayerNorm(width, eps=eps)
-
-    def rotation(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "2 tokens dim_head"]:
-        """Cosines and sines of the angles by which a head's two halves turn into each other.
-
-        The centres of patches lie in [-1, 1] on both axes; half of a half's coordinates belong to
-        rows, half to columns. The tokens before the patches are not rotated.
-        """
-        rows, columns = (side // self.patch_size for side in frames.shape[-2:])
-        quarter = self._dim_head // 4
-        longest = max(quarter, rows, columns)
-        count = torch.arange(longest, dtype=torch.float64, device=frames.device)
-        periods = self._theta ** (count[:quarter] / quarter)
-        places = [(2 * count[:n] + 1) / n - 1 for n in (rows, columns)]
-        centres = torch.cartesian_prod(*places)  # (rows * columns, 2)
-        angles = (2 * math.pi * centres[:, :, None] / periods).flatten(1).repeat(1, 2)
-        whole = torch.cat([angles.new_zeros(self.lead, angles.shape[1]), angles])
-        return torch.stack([whole.cos(), whole.sin()])
 
 
 def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
@@ -261,14 +184,8 @@ def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor,
     return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
 
 
-def _rotated(x: Float[Tensor, "n heads t d"], turn: Tensor) -> Float[Tensor, "n heads t d"]:
-    cosine, sine = turn.to(x.dtype)
-    first, second = x.chunk(2, dim=-1)
-    return x * cosine + torch.cat([-second, first], dim=-1) * sine
-
-
-def _added(map_: Linear, x: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
-    return map_.plus(x, residual) if scale is None else residual + map_(x) * scale
+def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
+    return residual + (x if scale is None else x * scale)
 
 
 def _init_linear(module: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 In this order; those that do not wait reject at once with RESOURCE_EXHAUSTED and RetryInfo:
 
- 1. gRPC closes connections beyond ``max_connections`` (``options.channel_options``).
+ 1. gRPC closes connections beyond a number (``options.channel_options``).
  2. :class:`CallerLimits` counts what a caller holds; too many waits of one caller begin later
     (:class:`Pace`).
  3. :meth:`WorkerPool.check` and :meth:`AdmissionController.check` reject a unary call that would

@@ -50,11 +50,6 @@ def test_every_exception_is_needed(reasons: dict[tuple[str, str], str], part: st
         ), (section, path)
 
 
-def test_the_page_is_what_the_sources_say() -> None:
-    """To write it again: python docs/reference/parameter_table.py."""
-    assert table.PAGE.read_text() == table.page()
-
-
 def present(message: Message, path: str = "") -> Iterator[str]:
     """The fields of a message that are set, as the table names them."""
     for field, value in message.ListFields():

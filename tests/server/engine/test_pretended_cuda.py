@@ -27,7 +27,6 @@ from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
-from jepa_wms import convert, tiny
 from pretended_cuda import (
     CUDA,
     HiddenSynchronisation,
@@ -98,18 +97,12 @@ def test_a_device_call_is_one_copy_in_and_one_out(
     assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
 
 
-@pytest.mark.parametrize("family", ["prejepa", "jepa_wm"])
 @pytest.mark.parametrize("mode", KINDS_OF_PRODUCT)
 def test_patch_latents_are_one_copy_in_and_one_out(
-    engine: DeviceClient, tmp_path: Path, family: str, mode: NumericMode
+    engine: DeviceClient, tmp_path: Path, mode: NumericMode
 ) -> None:
     """In modes whose products have another type; how a mode sets it is the same for all models."""
-    if family == "prejepa":
-        write_prejepa(tmp_path / "model", TINY, public_prejepa(TINY))
-    else:
-        source, backbone = tiny.write(tmp_path / "in", tiny.Sizes(), "jepa_wm")
-        training = convert.Training(image_size=12, heads=2)
-        convert.convert(source, backbone, tmp_path / "model", training)
+    write_prejepa(tmp_path / "model", TINY, public_prejepa(TINY))
     loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
     card = loaded.card
     with pretended_cuda() as watch:

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +18,7 @@ from acpc_server.cli import app
 from acpc_server.importing import find_run, read_run
 from acpc_server.models import VIT_SIZES, load_checkpoint
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
-from dino_wm_reference import DinoWm
-from jepa_wms import tiny
+from dino_wm_reference import DinoWm, Sizes, backbone_state
 from paper_runs import (
     FLAT,
     Family,
@@ -275,11 +275,7 @@ def test_other_files_are_named(tmp_path: Path) -> None:
         "tensors.ckpt": ({"x.weight": torch.ones(2)}, "found: x"),
         "td.pt": ({"model": {"_Qs.params.0": torch.ones(2)}}, "a TD-MPC2 agent"),
         "swm.ckpt": ({"state_dict": {"model.qs.0.0.weight": torch.ones(2)}}, "a TD-MPC2 agent"),
-        "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "jepa_wms/convert.py takes"),
-        "vjepa2-ac-vitg.pt": (
-            {"encoder": {}, "predictor": {"a": torch.ones(1)}},
-            "examples/vjepa2_ac/convert.py V-JEPA 2-AC",
-        ),
+        "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "as jepa-wms and V-JEPA 2-AC save them"),
     }
     for name, (stored, words) in cases.items():
         torch.save(stored, tmp_path / name)
@@ -293,9 +289,9 @@ def test_other_files_are_named(tmp_path: Path) -> None:
 
 def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
     """The file is of dino_wm's own classes; its backbone lies in another, as it always does."""
-    sizes, file = paper_runs.DINO_WM, FILES / "dino-wm/checkpoints/model_3.pth"
+    sizes, file = Sizes(), FILES / "dino-wm/checkpoints/model_3.pth"
     backbone = tmp_path / "dinov2_tiny_pretrain.pth"
-    torch.save(tiny.backbone_state(sizes), backbone)
+    torch.save(backbone_state(sizes), backbone)
     asked = rejected(FILES / "dino-wm", tmp_path / "new")
     assert "'dinov2_vits14' by the run's config; give its weights with --backbone" in asked
     folder = imported(FILES / "dino-wm", "--backbone", backbone, tmp_path / "new")
@@ -306,12 +302,13 @@ def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
     torch.manual_seed(3)
     (read,) = read_run(find_run(file))
     assert read.found is not None and read.archive is not None
-    wanted, model = DinoWm(sizes), load_checkpoint(tmp_path, "new", device=CPU)
+    parts: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+    wanted, model = DinoWm(sizes, parts), load_checkpoint(tmp_path, "new", device=CPU)
     for name, stored in read.found.tensors.items():
         values = torch.from_numpy(read.archive.array(stored))
         part, _, key = name.replace("extra_encoders.", "", 1).partition(".")
         kind = part if part == "predictor" else f"{part}_encoder"
-        wanted.parts[kind][key] = values.double()
+        parts[kind][key] = values.double()
         assert torch.equal(torch.load(folder / "weights_epoch_3.pt")[name], values)
     read.archive.close()
     pixels, proprio, blocks = torch.rand(2, 3, 12, 12), torch.randn(2, 4), torch.randn(2, 6)
@@ -327,7 +324,7 @@ def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
         full = torch.cat([latents[:, : -sizes.slot], slots], dim=1)
         future = ours.unroll(full[None], blocks[None, :1].to(kind), blocks[None, None, 1:].to(kind))
         predicted = future[0, 0, 0, : -sizes.slot].unflatten(0, (9, -1)) / scale
-        last = wanted.unroll(visual.double(), proprio, blocks, window=2)["visual"][-1]
+        last = wanted.unroll(visual.double(), proprio, blocks, window=2)[-1]
         torch.testing.assert_close(predicted.double(), last, rtol=tolerance, atol=tolerance)
 
 

@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_rejected_before_any_work(
         ask(world)
     assert caught.value.field == field
     assert caught.value.reason == "TOO_MANY_LATENTS"
-    limit = f"over the limit of {latents * LATENT} (--max-latents-mib); ask for fewer"
+    limit = f"over the limit of {latents * LATENT}; ask for fewer"
     assert limit in caught.value.description
     assert f"{(latents + 1) * LATENT} bytes" in caught.value.description
     assert calls(world.engine, "encode") == before

@@ -164,14 +164,3 @@ class OneStep:
         self.card, self.device = inner.card, inner.device
         self.encode, self.embed_actions = inner.encode, inner.embed_actions
         self.predict_next = inner.predict_next
-
-
-@pytest.mark.parametrize("history", [1, 2, 3])
-def test_windows_long_and_short_are_attended_to_alike(
-    model: FrozenWorldModel, history: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A CPU attends to few tokens element by element, and to more by torch's kernel."""
-    latents, blocks = inputs(history)
-    few = rollout(model, latents, blocks)
-    monkeypatch.setattr("acpc_server.models.jepa_model.FEW_TOKENS", 0)
-    torch.testing.assert_close(rollout(model, latents, blocks), few, rtol=1e-5, atol=1e-6)

@@ -91,7 +91,7 @@ def test_every_frame_is_read_once_a_few_anchors_at_a_time(
     covered = [anchor for start, stop in anchors.reads for anchor in range(start, stop)]
     assert covered == list(range(COUNT))
     size = model.card.image_size
-    frames = frames_per_call("cpu", Priority.JOB, size, size)
+    frames = frames_per_call("cpu", Priority.JOB, model.card, size, size)
     together = max(1, frames // (HISTORY + HORIZON + DRAWS * HISTORY))
     assert max(stop - start for start, stop in anchors.reads) == together
     anchors.reads.clear()
