@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
+from sqlalchemy import make_url
 
 from acpc_server.access import (
     AccessControl,
@@ -17,7 +19,7 @@ from acpc_server.access import (
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import JobOptions, LeaseTerms
+from acpc_server.jobs import JobOptions, LeaseTerms, network_file_system
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
@@ -140,6 +142,20 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     if (path := settings.metrics_token_file) is None:
         return None
     return lambda: read_secret(path).decode().strip()
+
+
+def require_local_record(settings: Settings) -> None:
+    """FailedPrecondition where the job record is an SQLite file on a network file system."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return
+    if found := network_file_system(Path(url.database)):
+        raise FailedPrecondition(
+            f"the job record {url.database} lies on a network file system ({found}), where "
+            "SQLite's log fails or stays locked; choose a --state-dir on a local disk, or "
+            "PostgreSQL: --jobs-url",
+            reason="STATE_FOLDER_REMOTE",
+        )
 
 
 def job_options(settings: Settings, device: str) -> JobOptions:

@@ -11,7 +11,7 @@ from acpc_client import AcpcClient, Operation, Outcome, Progress, Score, StudyRe
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.gates import Case, case_of, publish, reason
+from acpc_lab.cli.gates import Case, by_gate, case_of, publish, reason
 from acpc_lab.cli.options import AnswerOptions, Exit, Gate, interruptible
 from acpc_lab.cli.progress import counted
 
@@ -79,7 +79,7 @@ def finish(
     score = operation.result()
     if not form.json:
         render.score(score)
-    outcome = score.gated(gate)
+    outcome = by_gate(score.gated(gate), gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
     if outcome is Outcome.UNDECIDED:
         render.note(f"undecided: {_advice(score)}")
@@ -97,6 +97,8 @@ _EXITS = {
 
 def _advice(score: Score) -> str:
     found = score.evidence
+    if found and found.confident_outcome is Outcome.INCONCLUSIVE:
+        return "nothing passes without a reference, so nothing was judged; name one: --reference"
     needed = found.needed(score.checkpoint.anchors) if found else ""
     if needed.startswith("more"):
         return f"{needed} anchors would probably decide it, so near its threshold it lies"

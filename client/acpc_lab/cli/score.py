@@ -28,7 +28,7 @@ from acpc_client import (
 from acpc_lab.cli import render
 from acpc_lab.cli.commands import PROTOCOL
 from acpc_lab.cli.follow import finish, follow, submitting
-from acpc_lab.cli.gates import JunitOption, case_of, publish, reason
+from acpc_lab.cli.gates import JunitOption, by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
     Exit,
     FollowOptions,
@@ -217,8 +217,8 @@ def score(
 
     **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
     reference: SR is below its threshold); 5 undecided, with `--gate confident` alone: the anchors
-    are too few to say; 4 the job failed or was cancelled; 1 error, also
-    a server that was away for too long while the job goes on, and one too old for
+    are too few to say, or there is no reference to judge by; 4 the job failed or was cancelled;
+    1 error, also a server that was away for too long while the job goes on, and one too old for
     `--gate confident`; 2 usage; 130 interrupted.
     """
     if no_wait and junit is not None:
@@ -288,7 +288,7 @@ def _finish_all(
         if one.score is None:
             continue
         sure, verdict = one.among.outcome if one.among else None, one.score.verdict
-        outcome = sure if gate is Gate.CONFIDENT and sure else one.score.gated(gate)
+        outcome = by_gate(sure if gate is Gate.CONFIDENT and sure else one.score.gated(gate), gate)
         found.append(outcome)
         cases.append(case_of(f"{one.name} under {one.shift}", outcome, reason(one.score, gate)))
         known = {"ir_relative": verdict.ir_relative, "sr": one.score.checkpoint.sr}

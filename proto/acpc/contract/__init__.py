@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SoftmaxBounds,
         ViewCertificate,
     )
+    from acpc.contract.checkpoint_files import WEIGHTS_SUFFIXES, is_weights_name
     from acpc.contract.compositions import (
         KINDS,
         Composition,

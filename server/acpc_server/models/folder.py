@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
+
 from acpc_server.errors import (
     FailedPrecondition,
     InvalidArgument,
@@ -26,11 +28,11 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
-from acpc_server.models.others import WEIGHTS_SUFFIXES, Hint, look_into
+from acpc_server.models.others import Hint, look_into
 
 PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
-LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
+LIGHTNING_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
 # A part of a file that was split; the only part of one is whole.
 SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
@@ -197,8 +199,7 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
             continue
         for filename in files:
             weights = _status(folder, filename)
-            known = filename.endswith(WEIGHTS_SUFFIXES) and not filename.endswith(OBJECT_SUFFIX)
-            if known and weights is not None:
+            if is_weights_name(filename) and weights is not None:
                 entries.append(_entry(folder, relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 

@@ -56,7 +56,7 @@ def ended(outcome: int, confident: int | None, **more: Any) -> Any:  # noqa: ANN
         (pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, (0, 5)),
         (pb.OUTCOME_FAILED, pb.OUTCOME_UNDECIDED, (3, 5)),
         (pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, (3, 3)),
-        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_INCONCLUSIVE, (0, 0)),
+        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_INCONCLUSIVE, (0, 5)),
         (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNDECIDED, (0, 5)),
         (pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, (0, 1)),
         (pb.OUTCOME_PASSED, None, (0, 1)),
