@@ -79,13 +79,13 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
                 kept,
                 context,
             )
-        frames = bench.anchors.read_frames(start, stop)[:, now - study.history : now]
         parts = []
         for row in range(stop - start):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            cem = self._cem(start + row, frames[row], encoded)
+            frames = bench.anchors.read_frames(start + row, start + row + 1)[0]
+            cem = self._cem(start + row, frames[now - study.history : now].copy(), encoded)
             plans = cem.run(context)
             # 0 where a pool is a single choice, to which the gap tends as a run converges.
             gaps = np.array([gaps.top1 if gaps.top1 < np.inf else 0.0 for gaps in plans.clean_gaps])
