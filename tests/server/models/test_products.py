@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from acpc_server.models import products, sample_model
+from acpc_server.models import products
 from acpc_server.models.products import LEAST_WORK, Linear, pack, packs
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -58,26 +58,6 @@ def test_packed_products_are_those_of_a_loop_in_float64(
 
 
 @needs_packing
-@pytest.mark.parametrize(("kernels", "taken"), [("AVX512", ["gelu"]), ("AVX2", ["none"])])
-def test_the_kernels_decide_whether_a_product_takes_in_its_gelu(
-    kernels: str, taken: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    map_, asked, real = linear(), [], products._product
-    map_.pack()
-
-    def product(x: Tensor, packed: Tensor, bias: Tensor | None, then: str) -> Tensor:
-        asked.append(then)
-        return real(x, packed, bias, then)
-
-    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: kernels)
-    monkeypatch.setattr(products, "_product", product)
-    monkeypatch.setattr(products, "takes_in_gelu", products.takes_in_gelu.__wrapped__)
-    with torch.inference_mode():
-        map_.gelu(rows(LEAST_WORK // (INNER * OUTER) + 1, INNER))
-    assert asked == taken
-
-
-@needs_packing
 def test_shapes_alone_decide_and_any_layout_is_taken() -> None:
     map_, plain = linear(), linear()
     map_.pack()
@@ -125,32 +105,6 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_packing
-@pytest.mark.parametrize("weight", [math.nan, math.inf, 3e38, 1e-42])
-def test_no_checkpoint_decides_for_another(untried: None, weight: float) -> None:
-    odd, sound = linear(), linear()
-    odd.weight[0].fill_(weight)
-    taken = odd.weight.nbytes
-    assert [pack(x) for x in (sound, odd, linear())] == 3 * [taken]
-    assert packs(torch.float32)
-
-
-@needs_packing
-@pytest.mark.parametrize("off", [1.001, math.nan])
-def test_products_that_are_wrong_from_the_start_end_packing(
-    monkeypatch: pytest.MonkeyPatch, untried: None, off: float
-) -> None:
-    """What another processor's library might give."""
-    real = products._product
-    monkeypatch.setattr(products, "_product", lambda *given: off * real(*given))
-    network = nn.Sequential(linear(), Linear(OUTER, INNER))
-    assert pack(network) == 0
-    assert all(isinstance(x, Linear) and x._packed is None for x in network)
-    assert not packs(torch.float32), "jobs started from here say so"
-    assert products.wrong_products(torch.float32) == 1
-    assert products.wrong_products(torch.bfloat16) == 0
-
-
-@needs_packing
 @pytest.mark.parametrize("which", ["gelu", "none", "plus"])
 def test_a_shape_that_is_wrong_for_many_rows_is_plain_for_every_checkpoint(
     monkeypatch: pytest.MonkeyPatch, untried: None, which: str
@@ -175,46 +129,3 @@ def test_a_shape_that_is_wrong_for_many_rows_is_plain_for_every_checkpoint(
         assert linear().pack() == 0
     assert packs(torch.float32), "of the shapes that are tried first"
     assert products.wrong_products(torch.float32) == 1
-
-
-def test_want_of_memory_says_nothing_of_the_products(
-    monkeypatch: pytest.MonkeyPatch, untried: None
-) -> None:
-    def full(*_: object) -> int:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1")
-
-    with monkeypatch.context() as short:
-        short.setattr(Linear, "_hold", full)
-        with pytest.raises(RuntimeError, match="allocate"):
-            pack(linear())
-    assert packs(torch.float32) == PACKS
-    model = sample_model(torch.device("cpu"))
-    with monkeypatch.context() as short:
-        short.setattr("acpc_server.models.frozen.pack", full)
-        with pytest.raises(RuntimeError, match="allocate"):
-            model.prepared(torch.bfloat16)
-    assert model.prepared_bytes == 0
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        AttributeError("'_OpNamespace' 'mkldnn' object has no attribute"),
-        RuntimeError("could not create a primitive descriptor for a matmul primitive"),
-    ],
-)
-def test_a_torch_without_the_operators_computes_as_ever(
-    monkeypatch: pytest.MonkeyPatch, untried: None, error: Exception
-) -> None:
-    def missing(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(Linear, "_hold", missing)
-    assert not packs(torch.float32)
-    assert pack(nn.Sequential(linear())) == 0
-    assert products.wrong_products(torch.float32) == 0, "nobody is alarmed"
-
-
-def test_small_maps_and_other_types_are_left_alone() -> None:
-    assert Linear(8, 8).pack() == 0
-    assert pack(nn.Sequential(linear().double())) == 0
