@@ -61,15 +61,6 @@ def test_a_difference_has_both_numbers_its_interval_and_a_direction() -> None:
     assert list(found.table()["number"]) == ["IR relative", "SR", "IR raw", "IR raw, ratio"]
 
 
-def test_higher_confidence_is_wider_and_a_seed_gives_the_same_bytes() -> None:
-    narrow, wide = (compare_scores(BEFORE, AFTER, EvidenceOptions(c)) for c in (0.9, 0.99))
-    assert wide.ir_raw.interval.lower < narrow.ir_raw.interval.lower
-    seeded = EvidenceOptions(seed=3)
-    assert compare_scores(BEFORE, AFTER, seeded) == compare_scores(BEFORE, AFTER, seeded)
-    with pytest.raises(ArgumentError, match="confidence"):
-        compare_scores(BEFORE, AFTER, EvidenceOptions(1.5))
-
-
 MODEL = {"model_digest": "d" * 64, "reference_model_digest": "f" * 64}
 OTHER = {"protocol": {**PROTOCOL["protocol"], "horizon": 4, "draws": 9}}
 

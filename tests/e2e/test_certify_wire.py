@@ -122,40 +122,6 @@ def test_a_proposal_is_sampled_by_its_seed_alone(stub: DiagnosticServiceStub) ->
     assert certified.receipt == answers[0].certificate.certificate.receipt
 
 
-def test_paired_runs(stub: DiagnosticServiceStub) -> None:
-    views = wire.several(wire.noise(1e-6), wire.noise(0.05), draws=2)
-
-    def asked(**changed: object) -> pb.PlanPairedResponse:
-        request = planning.paired(perturbations=views, **changed)
-        return stub.PlanPaired(request, timeout=GENEROUS_SECONDS)
-
-    answer = asked()
-    clean = array(answer.clean_plan)
-    assert clean.dtype == np.float32
-    assert answer.views[0].certified
-    assert asked().receipt == answer.receipt
-    assert [gaps.top1 >= 0 and gaps.HasField("elite") for gaps in answer.clean_gaps] == [True] * 3
-    assert not asked(endpoint_tolerance=1e9).views[0].certified
-    assert not np.array_equal(array(asked(returns=pb.CEM_RETURN_BEST).clean_plan), clean)
-
-
-def test_a_budget_of_zeros_is_the_papers(stub: DiagnosticServiceStub) -> None:
-    one_view = wire.several(wire.noise())
-    absent, zeros, written = (
-        stub.PlanPaired(
-            planning.paired(budget=budget, perturbations=one_view), timeout=GENEROUS_SECONDS
-        )
-        for budget in (
-            None,
-            pb.CemBudget(),
-            pb.CemBudget(candidates=64, elites=8, iterations=8, horizon=5),
-        )
-    )
-    assert absent.receipt == zeros.receipt == written.receipt
-    assert len(absent.views[0].iterations) == 8
-    assert array(absent.clean_plan).shape == (5, wire.WIDTH)
-
-
 def test_a_cancelled_stream_is_no_bug(stub: DiagnosticServiceStub, server: ServerProcess) -> None:
     """Callers that hang up, at any point, leave nothing behind; the fixture looks for bugs."""
 

@@ -1,27 +1,13 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
-import errno
-import os
-
 import pytest
-from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
 from acpc_server.jobs import JobState, runner, runs
 from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
-from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
 
-OF_THE_HOST = [
-    DeviceFailed("an illegal memory access was encountered"),
-    Unavailable("the engine is closed"),
-    HostShortage("no memory"),
-    MemoryError(),
-    RuntimeError("can't start new thread"),
-    RuntimeError("could not create a primitive"),
-    OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
-]
 OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
 
 
@@ -30,21 +16,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that failed a job takes the next one at once, bar a pause in which others run."""
     monkeypatch.setattr(runs, "FIRST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.05)
-
-
-@pytest.mark.usefixtures("at_once")
-def test_a_job_outlives_a_host_that_fails_it(desk: Desk) -> None:
-    service = desk.started()
-    sound = ended(service, service.submit(SHORT, "").job_id)
-    for fault in OF_THE_HOST:
-        desk.kind.fault = fault
-        job_id = service.submit(SHORT, "").job_id
-        wait_until(lambda job_id=job_id: service.get(job_id).attempts >= 2)
-        assert not service.get(job_id).state.done, fault
-        desk.kind.fault = None
-        done = ended(service, job_id)
-        assert (done.state, done.result) == (JobState.SUCCEEDED, sound.result), fault
-    wait_until(lambda: desk.counted() == {"succeeded": 1 + len(OF_THE_HOST)})
 
 
 def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:

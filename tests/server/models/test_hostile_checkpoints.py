@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from acpc_server.errors import AcpcError, HostShortage, UnsafeCheckpoint
+from acpc_server.errors import HostShortage, UnsafeCheckpoint
 from acpc_server.models import CheckpointLimits, load_checkpoint
-from acpc_server.models.folder import find_checkpoint
-from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS, HostileFolder, config_edit
+from hostile_folders import HOSTILE_FOLDERS, NAME, WITNESS
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 
 CPU = torch.device("cpu")
-FILE_CASES = [case for case in HOSTILE_FOLDERS if case.id.startswith(("link", "name", "folder"))]
 
 
 @pytest.fixture
@@ -25,29 +23,6 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "root"
     root.mkdir()
     return root
-
-
-@pytest.mark.timeout(300)  # none of them hangs
-@pytest.mark.parametrize("case", HOSTILE_FOLDERS, ids=lambda case: case.id)
-def test_refused_by_name(case: HostileFolder, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(root)
-    name, weights = case.build(root)
-    with pytest.raises(AcpcError) as caught:
-        load_checkpoint(root, name, weights, device=CPU)
-    assert caught.value.code == case.code
-    assert case.fragment in caught.value.message
-    assert "weights_only" not in caught.value.message
-    assert not (root / WITNESS).exists()
-
-
-@pytest.mark.timeout(300)  # none of them hangs
-@pytest.mark.parametrize("case", FILE_CASES, ids=lambda case: case.id)
-def test_finding_refuses_what_loading_refuses(case: HostileFolder, root: Path) -> None:
-    name, weights = case.build(root)
-    with pytest.raises(AcpcError) as caught:
-        find_checkpoint(root, name, weights)
-    assert caught.value.code == case.code
-    assert case.fragment in caught.value.message
 
 
 def test_cases_have_their_own_names() -> None:
@@ -121,12 +96,6 @@ def test_a_large_file_is_refused_by_its_ends(root: Path, filename: str, looks_ri
     assert peak < 2**26
 
 
-def test_unknown_target_wins_over_other_complaints(root: Path) -> None:
-    config_edit("encoder", {"_target_": "os.system", "command": "true"})(root)
-    with pytest.raises(UnsafeCheckpoint, match=r"encoder\._target_: 'os.system'"):
-        load_checkpoint(root, NAME, device=CPU)
-
-
 @pytest.mark.parametrize("filename", ["weights.pt", "config.json"])
 def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> None:
     file = write_checkpoint(root / NAME) / filename
@@ -163,21 +132,5 @@ def test_weights_are_not_blamed_for_the_host(
     write_checkpoint(tmp_path / "model")
     monkeypatch.setattr(torch, "load", raising(error))
     monkeypatch.setattr(safetensors.torch, "load", raising(error))
-    with pytest.raises(HostShortage):
-        load_checkpoint(tmp_path, "model", device=CPU)
-
-
-def test_nor_is_a_folder_when_no_file_can_be_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_checkpoint(tmp_path / "model")
-    opened = os.open
-
-    def scarce(path: object, *given: object, dir_fd: int | None = None) -> int:
-        if dir_fd is not None:
-            raise OSError(errno.EMFILE, "Too many open files")
-        return opened(path, *given)
-
-    monkeypatch.setattr(os, "open", scarce)
     with pytest.raises(HostShortage):
         load_checkpoint(tmp_path, "model", device=CPU)
