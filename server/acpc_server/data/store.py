@@ -74,6 +74,7 @@ class DatasetFit:
     frameskip: int
     action_dim: int
     proprio_dim: int = 0
+    frame_size: tuple[int, int] = (1, 1)  # height and width
 
 
 class DatasetStore:
@@ -101,12 +102,14 @@ class DatasetStore:
             width = self._action_width(file, preset, task)
             proprio = file.numeric_column(preset.proprio).width if preset.proprio else 0
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
+            frame_size = file.pixel_column(preset.pixels).shape[1:3]
         return DatasetFit(
             windows=len(windows),
             episodes=windows.episodes,
             frameskip=skip,
             action_dim=width,
             proprio_dim=proprio,
+            frame_size=(frame_size[0], frame_size[1]),
         )
 
     def datasets(self) -> list[DatasetFile]:

@@ -122,7 +122,8 @@ class AnchorEncoder:
     def _cuts(self, frames: int) -> list[range]:
         """Cut so many frames into runs of whole device calls, of which few are held at a time."""
         size = self.model.card.image_size
-        call = frames_per_call(self.engine.device.type, Priority.JOB, size, size)
+        card = self.model.card
+        call = frames_per_call(self.engine.device.type, Priority.JOB, card, size, size)
         bytes_each = 3 * size * size * latent_dtype(self.mode).itemsize
         step = call * max(1, PIECE_BYTES // (call * bytes_each))
         return [range(s, min(s + step, frames)) for s in range(0, frames, step)]

@@ -27,6 +27,17 @@ def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
         assert done.failure.reason == "BUG"
 
 
+@pytest.mark.usefixtures("at_once")
+def test_a_job_too_large_for_its_host_fails_and_the_next_one_runs(desk: Desk) -> None:
+    service = desk.started()
+    desk.kind.fault = MemoryError()
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert (done.failure.code, done.failure.reason) == ("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE")
+    assert done.attempts == runs.SHORTAGES
+    desk.kind.fault = None
+    assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
+
+
 class Unbearable(Counting):
     name = "unbearable"  # the number of starts is that of a kind, from its first service on
 
@@ -39,7 +50,7 @@ def test_a_job_that_no_host_can_bear_is_given_up(
     monkeypatch.setattr(runner, "MAX_STARTS", most)
     desk.kind = Unbearable()
     service = desk.started()
-    desk.kind.fault = MemoryError()
+    desk.kind.fault = Unavailable("the engine is closed")
     done = ended(service, service.submit(SHORT, "").job_id)
     assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
     assert done.attempts == most + 2
