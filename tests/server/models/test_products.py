@@ -105,6 +105,22 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_packing
+@pytest.mark.parametrize("off", [1.001, math.nan])
+def test_products_that_are_wrong_from_the_start_end_packing(
+    monkeypatch: pytest.MonkeyPatch, untried: None, off: float
+) -> None:
+    """What another processor's library might give."""
+    real = products._product
+    monkeypatch.setattr(products, "_product", lambda *given: off * real(*given))
+    network = nn.Sequential(linear(), Linear(OUTER, INNER))
+    assert pack(network) == 0
+    assert all(isinstance(x, Linear) and x._packed is None for x in network)
+    assert not packs(torch.float32), "jobs started from here say so"
+    assert products.wrong_products(torch.float32) == 1
+    assert products.wrong_products(torch.bfloat16) == 0
+
+
+@needs_packing
 @pytest.mark.parametrize("which", ["gelu", "none", "plus"])
 def test_a_shape_that_is_wrong_for_many_rows_is_plain_for_every_checkpoint(
     monkeypatch: pytest.MonkeyPatch, untried: None, which: str
