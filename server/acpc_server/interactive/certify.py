@@ -89,7 +89,9 @@ def certify_pool(
         softmax_mean=_softmax_mean(moment, measured, pool),
         top1_may_change=may_change(moment.asked_views, top1),
         elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
-        distinct_candidates=len(pool) if asked.choices is None else len(asked.choices.unique()),
+        distinct_candidates=len(pool)
+        if asked.choices is None
+        else len(set(asked.choices.tolist())),
     )
     moment.tally.count_pool(answer, encoded.moved, encoded.motion, context)
     return answer
@@ -137,11 +139,11 @@ def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Poo
         part, own = pool[None, piece], cost and cost.of(piece)
         clean: Tensor | None = None
         for found, starts in zip(groups, torch.split(histories, group), strict=True):
-            rollouts = encoded.rollout(starts, part, context)
+            rollouts, views = encoded.rollout(starts, part, context), starts
             if clean is None:  # the clean history is the first
-                clean, starts, rollouts = rollouts[0], starts[1:], rollouts[1:]
+                clean, views, rollouts = rollouts[0], starts[1:], rollouts[1:]
                 costs.append(costs_of(moment, own, clean, encoded.goal))
-            rollouts = share_clean(starts, encoded.clean, rollouts, clean)
+            rollouts = share_clean(views, encoded.clean, rollouts, clean)
             found.append(measure(moment, (clean, rollouts, encoded.goal), own))
     whole = join_costs(costs, choices)
     views = [

@@ -134,3 +134,19 @@ def test_weights_are_not_blamed_for_the_host(
     monkeypatch.setattr(safetensors.torch, "load", raising(error))
     with pytest.raises(HostShortage):
         load_checkpoint(tmp_path, "model", device=CPU)
+
+
+def test_nor_is_a_folder_when_no_file_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path / "model")
+    opened = os.open
+
+    def scarce(path: object, *given: object, dir_fd: int | None = None) -> int:
+        if dir_fd is not None:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, *given)
+
+    monkeypatch.setattr(os, "open", scarce)
+    with pytest.raises(HostShortage):
+        load_checkpoint(tmp_path, "model", device=CPU)

@@ -9,9 +9,11 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth
+from acpc_server.observe import http as module
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
@@ -97,6 +99,45 @@ def test_series_come_as_they_are_asked_for(served: Served) -> None:
 def test_other_requests_are_told_so(served: Served, sent: bytes, status: bytes) -> None:
     assert served.send(sent).startswith(b"HTTP/1.1 " + status)
     assert served.ask("/livez")[0] == 200
+
+
+def test_a_caller_who_sends_too_slowly_is_cut_off(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS", 0.1)
+    assert served.send(b"GET /livez HTTP/1.1\r\n") == b""
+
+
+def test_a_caller_who_reads_too_slowly_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 0.1)
+    registry = CollectorRegistry()
+    registry.register(_Series(lambda: "x" * 50_000_000))
+    served = Served(registry)
+    with served.connect() as connection:
+        connection.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        wait_until(lambda: not served.endpoint._open and served.endpoint._rendered)
+    served.endpoint.stop()
+
+
+@pytest.mark.process
+def test_held_connections_take_no_threads_and_keep_no_probe_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "READ_SECONDS", 10 * GENEROUS_SECONDS)
+    threads = threading.active_count()
+    held = [served.connect() for _ in range(3 * module.MAX_CONNECTIONS)]
+    try:
+        for connection in held[::2]:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        for _ in range(5):
+            assert served.ask("/livez")[0] == 200
+        assert threading.active_count() <= threads
+        assert len(served.endpoint._open) <= module.MAX_CONNECTIONS
+        with suppress(ConnectionResetError):
+            assert held[0].recv(1) == b"", "the oldest had to go"
+    finally:
+        for connection in held:
+            connection.close()
 
 
 class _Series:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy_reference as paper
@@ -25,7 +25,7 @@ from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenWorldModel
+from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
@@ -161,6 +161,40 @@ def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
     narrow = of(engine, model, anchors, exact).rounding_floor(wanted)
     assert narrow == pytest.approx(floor * 2.0**-29, rel=0.5)
     assert of(engine, Float32Model(model), anchors, asked).rounding_floor(found) is None
+
+
+class Widened(Float32Model):
+    """A model whose float64 twin is what ``twin`` makes."""
+
+    def __init__(self, model: FrozenWorldModel, twin: Callable[[], FrozenWorldModel]) -> None:
+        super().__init__(model)
+        self.in_float64 = twin
+
+
+class NotFinite(Float32Model):
+    """A float64 model that gives no numbers."""
+
+    def __init__(self, model: FrozenWorldModel) -> None:
+        super().__init__(model)
+        self.encode = lambda frames: model.encode(frames) * torch.nan
+
+
+def no_room() -> FrozenWorldModel:
+    raise torch.OutOfMemoryError
+
+
+@pytest.mark.parametrize("trouble", ["memory", "not finite"])
+def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, trouble: str
+) -> None:
+    asked = plan(GaussianNoise(sigma=0.01))
+    found = measured(engine, model, anchors, asked)
+    wide = NotFinite(cast(FrozenJepa, model).in_float64())
+    narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
+    with structlog.testing.capture_logs() as lines:
+        assert of(engine, narrow, anchors, asked).rounding_floor(found) is None
+    [line] = [line for line in lines if line["event"] == "rounding_floor_not_measured"]
+    assert line["log_level"] == "warning" and trouble in line["why"]
 
 
 def test_a_float64_score_has_no_floor_where_float32_does_not_see_the_shift(
