@@ -139,11 +139,11 @@ def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Poo
         part, own = pool[None, piece], cost and cost.of(piece)
         clean: Tensor | None = None
         for found, starts in zip(groups, torch.split(histories, group), strict=True):
-            rollouts, views = encoded.rollout(starts, part, context), starts
+            rollouts, others = encoded.rollout(starts, part, context), starts
             if clean is None:  # the clean history is the first
-                clean, views, rollouts = rollouts[0], starts[1:], rollouts[1:]
+                clean, others, rollouts = rollouts[0], starts[1:], rollouts[1:]
                 costs.append(costs_of(moment, own, clean, encoded.goal))
-            rollouts = share_clean(views, encoded.clean, rollouts, clean)
+            rollouts = share_clean(others, encoded.clean, rollouts, clean)
             found.append(measure(moment, (clean, rollouts, encoded.goal), own))
     whole = join_costs(costs, choices)
     views = [
