@@ -136,10 +136,10 @@ def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Poo
     for piece in pieces_of(moment, group, count, horizon):
         part, own = pool[None, piece], cost and cost.of(piece)
         clean: Tensor | None = None
-        for found, starts in zip(groups, torch.split(histories, group), strict=True):
-            rollouts = encoded.rollout(starts, part, context)
+        for found, of in zip(groups, torch.split(histories, group), strict=True):
+            starts, rollouts = of, encoded.rollout(of, part, context)
             if clean is None:  # the clean history is the first
-                clean, starts, rollouts = rollouts[0], starts[1:], rollouts[1:]
+                clean, starts, rollouts = rollouts[0], of[1:], rollouts[1:]
                 costs.append(costs_of(moment, own, clean, encoded.goal))
             rollouts = share_clean(starts, encoded.clean, rollouts, clean)
             found.append(measure(moment, (clean, rollouts, encoded.goal), own))

@@ -321,7 +321,7 @@ class PairedCem:
 
 
 def _leaders(pool: Tensor, costs: Tensor, choices: Tensor | None) -> Tensor:
-    """Return the choices of lowest cost, the last again where there are few, (LEADERS, H, width)."""
+    """Return the cheapest choices, the last again where there are few, (LEADERS, H, width)."""
     order = costs.argsort(stable=True)
     if choices is not None:
         order = order[choices[order] == order]  # the first of the copies of each
