@@ -89,7 +89,7 @@ def certify_pool(
         softmax_mean=_softmax_mean(moment, measured, pool),
         top1_may_change=may_change(moment.asked_views, top1),
         elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
-        distinct_candidates=len(pool) if asked.choices is None else len(asked.choices.unique()),
+        distinct_candidates=len(pool) if asked.choices is None else len({*asked.choices.tolist()}),
     )
     moment.tally.count_pool(answer, encoded.moved, encoded.motion, context)
     return answer
