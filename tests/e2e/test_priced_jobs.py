@@ -63,7 +63,7 @@ def test_a_job_of_large_frames_holds_few_of_them_as_numbers(world: ServedWorld) 
         sampler.start()
         caller = JobCaller(channel)
         try:
-            done = caller.wait(caller.submit(job("large.h5")).name)
+            done = caller.finished(caller.submit(job("large.h5")).name)
         finally:
             over.set()
             sampler.join()
