@@ -34,7 +34,10 @@ class UploadHeader(contract.UploadHeader):
 
 @dataclass(frozen=True)
 class SetInfo:
-    """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970."""
+    """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970.
+
+    ``windows`` are those of the dataset that the server drew it from.
+    """
 
     digest: str
     anchors: int
@@ -50,6 +53,7 @@ class SetInfo:
     source: AnchorSource | None
     endpoints_digest: str = ""
     extras: tuple[AnchorArray, ...] = ()
+    windows: int | None = None
 
 
 @dataclass(frozen=True)
