@@ -150,6 +150,7 @@ class PartialAnchors(Anchors):
 
     def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
         self.history, self.frame_size = whole.history, whole.frame_size
+        self.windows = whole.windows
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)

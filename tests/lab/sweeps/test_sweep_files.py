@@ -14,6 +14,7 @@ from acpc.contract import (
     MotionBlur,
     NumericMode,
     PartnerPast,
+    Population,
     Reading,
     Registered,
     Resize,
@@ -108,6 +109,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert spec.gate == "confident"
     assert spec.numeric_mode is NumericMode.TF32
     assert (spec.concurrency, spec.retries) == (9, 0)
+
+
+def test_the_population_is_named_in_the_file(tmp_path: Path) -> None:
+    spec = read(tmp_path, LEAST + "evidence: {population: trajectories}\n")
+    assert spec.evidence == EvidenceOptions(population=Population.TRAJECTORIES)
+    with pytest.raises(SweepFileError, match="one of dataset, trajectories"):
+        read(tmp_path, LEAST + "evidence: {population: all}\n")
 
 
 def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) -> None:

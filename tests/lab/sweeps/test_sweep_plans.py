@@ -172,3 +172,21 @@ def test_ids_are_the_same_wherever_they_are_computed() -> None:
     assert all(str(uuid.UUID(item)) == item for item in ids)
     # Written down, so that another release finds the jobs of this one.
     assert CELL.request_id("mine", 1) == "97861273-225b-5799-9c57-67c152404bae"
+
+
+def test_long_and_strange_names_make_good_file_names() -> None:
+    cell = dataclasses.replace(CELL, checkpoint=CheckpointRef("/".join(["ä b", "x" * 200]), "w.pt"))
+    assert "/" not in cell.id
+    assert len(cell.id.encode()) < 120
+
+
+@pytest.mark.parametrize(("seeds", "resamples"), [(4, 2_000), (60, 32_000)])
+def test_so_many_cells_have_resamples_that_show_each_is_sure(
+    sweep_of: Make, seeds: int, resamples: int
+) -> None:
+    """2,000 cannot give a p-value below 2 / 2,001, which 51 cells make more than 5 %."""
+    sweep = sweep_of(checkpoints=["a", "b"], seeds=list(range(seeds)), shifts=["blur:5"])
+    plan = planned(sweep, ["a", "b"])
+    assert {cell.evidence.resamples for cell in plan.cells} == {resamples}
+    assert 2 / (resamples + 1) * len(plan.cells) < 0.05
+    assert {cell.request().anchors.count for cell in plan.cells} == {100}
