@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         CemReturn,
         CostReduction,
         DestroyedActions,
+        JobState,
         Norm,
         NumericMode,
         Outcome,
@@ -206,7 +207,6 @@ if TYPE_CHECKING:
     from acpc.contract.studies import (
         DriftStudy,
         GeometryStudy,
-        JobState,
         PlannerStudy,
         Progress,
         ScoreMetadata,

@@ -12,9 +12,9 @@ from acpc.contract.enums import (
     CemReturn,
     CostReduction,
     DestroyedActions,
+    JobState,
     NumericMode,
     Reading,
-    WireEnum,
 )
 from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
@@ -302,22 +302,6 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
         )
     if isinstance(anchors, DatasetAnchors) and anchors.count == 1:
         raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
-
-
-class JobState(WireEnum):
-    """State of a job."""
-
-    UNSPECIFIED = 0
-    QUEUED = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-    CANCELLED = 5
-
-    @property
-    def done(self) -> bool:
-        """Whether the state is final."""
-        return self >= JobState.SUCCEEDED
 
 
 @dataclass(frozen=True, repr=False)

@@ -267,9 +267,8 @@ class DeviceClient:
         rows: int,
         max_rows: int,
         drawing: float = 0.0,
-        merge: bool = True,
     ) -> U:
-        """Answer a request by one device call, with ``merge`` shared with others of its kind.
+        """Answer a request by one device call, which pairs share with others of their kind.
 
         ``compute`` is called in the device's thread with the payloads of all of them, of at most
         ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
@@ -290,7 +289,7 @@ class DeviceClient:
             return compute(payloads, DeviceContext())
 
         kind = (primitive, *kind)
-        merge = merge and self._merge
+        merge = self._merge and primitive == "pair"  # certificates follow from one request alone
         chunk = Chunk(primitive, kind, payload, rows, together, context, merge, max_rows)
         answer: U = self._result(chunk)
         return answer

@@ -70,7 +70,7 @@ def certify_pool(
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
             "pool", (moment.mode, id(moment.checkpoint.model), *shape), asked, _measure, context,
-            rows=asked.rows(most), max_rows=most, drawing=drawing, merge=False,
+            rows=asked.rows(most), max_rows=most, drawing=drawing,
         )  # fmt: skip
     encoded, order = measured.moment, measured.order
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
