@@ -31,21 +31,10 @@ def test_fit_counts_windows_and_action_width(store: DatasetStore) -> None:
         starts = [max(0, length - span + 1) for length in EPISODES]
         return sum(starts), sum(count > 0 for count in starts)
 
-<<<<<<< HEAD
-    assert store.fit("a.h5", "t.yaml", steps=4) == DatasetFit(
-        *windows(8), 2, 2, frame_size=(12, 12)
-    )
-    assert store.fit("a.h5", "tworoom", steps=4) == DatasetFit(
-        *windows(20), 5, 2, frame_size=(12, 12)
-    )
-    assert store.fit("a.h5", "tworoom", steps=4, frameskip=3) == DatasetFit(
-        *windows(12), 3, 2, frame_size=(12, 12)
-=======
     assert store.fit("a.h5", "t.yaml", steps=4) == DatasetFit(*windows(8), 2, 2, frame_size=SIZE)
     assert store.fit("a.h5", "tworoom", steps=4) == DatasetFit(*windows(20), 5, 2, frame_size=SIZE)
     assert store.fit("a.h5", "tworoom", steps=4, frameskip=3) == DatasetFit(
         *windows(12), 3, 2, frame_size=SIZE
->>>>>>> attacks
     )
     with pytest.raises(InvalidArgument, match="frameskip: is 0"):
         store.fit("a.h5", "tworoom", steps=4, frameskip=0)
