@@ -21,7 +21,7 @@ from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, case_of, publish, reason
-from acpc_lab.cli.options import AnswerOptions, Exit, Gate, interruptible
+from acpc_lab.cli.options import Exit, FollowOptions, Gate, interruptible
 from acpc_lab.cli.progress import counted
 
 
@@ -66,7 +66,7 @@ def follow(
 
 
 def finish(
-    operation: Operation, form: AnswerOptions, gate: Gate, junit: Path | None = None, name: str = ""
+    operation: Operation, form: FollowOptions, gate: Gate, junit: Path | None = None, name: str = ""
 ) -> None:
     """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
 

@@ -238,7 +238,8 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         """Anchors are needed, 2 at least, and as many as a batch has."""
         _check_anchors(self.anchors)
         if isinstance(self.anchors, DatasetAnchors):
-            self.check_looks(self.decided().anchors.resolved().count)
+            count = USUAL_ANCHORS if self.open_count else self.anchors.resolved().count
+            self.check_looks(count)
 
     @property
     def open_count(self) -> bool:
@@ -248,7 +249,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
 
     def decided(self) -> ScoreRequest:
         """The same request, measured until it is decided where the number of anchors is open."""
-        if not self.open_count:
+        if not self.open_count or not isinstance(self.anchors, DatasetAnchors):
             return self
         anchors = replace(self.anchors, count=USUAL_ANCHORS)
         return replace(self, anchors=anchors, until_decided=self.until_decided or UntilDecided())

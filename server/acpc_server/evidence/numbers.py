@@ -49,10 +49,14 @@ class Numbers:
 
     Attributes:
         count: What was drawn: windows or trajectories.
+        pairs: Anchors that have a partner.
+        dataset: Whether windows were drawn.
         unseen: Share of the population's windows that is like nothing drawn, a value a resample.
     """
 
     count: int
+    pairs: int
+    dataset: bool
     unseen: Float64[np.ndarray, "resamples"]
     ir_raw: Resampled
     sr: Resampled
@@ -86,10 +90,10 @@ class Numbers:
             check()
             for side in {id(side): side for side in (own, other)}.values():
                 unseen[drawn.rows] = side.resample(drawn)
-        count = int(group.max()) + 1
+        count, pairs = int(group.max()) + 1, int(checkpoint.eligible.sum())
         unseen.sort()
         if reference is None:
-            return cls(count, unseen, own.ir_raw(), own.sr())
+            return cls(count, pairs, dataset, unseen, own.ir_raw(), own.sr())
         ratio = verdict.relative_ir(own.radius_at, other.radius_at)
         low, high = np.ones((2, options.resamples))
         if other is not own:
@@ -97,7 +101,8 @@ class Numbers:
                 low = np.nan_to_num(own.ir_low / other.ir_high, nan=0.0, posinf=math.inf)
                 high = np.nan_to_num(own.ir_high / other.ir_low, nan=math.inf, posinf=math.inf)
         relative = own.resampled(ratio, low, high)
-        return cls(count, unseen, own.ir_raw(), own.sr(), relative, other.ir_raw(), other.sr())
+        raw, sr = (own.ir_raw(), own.sr()), (other.ir_raw(), other.sr())
+        return cls(count, pairs, dataset, unseen, *raw, relative, *sr)
 
 
 class _Side:
@@ -173,7 +178,7 @@ class _Side:
         pairs, partners = self._ends.shape[1], effective_groups(self._ends[1])
         few = min(1.0, (_FEW_PARTNERS / partners) ** 2)
         matter = max(few, _partners_matter(self._ends))
-        return pairs / (1 + matter * max(0.0, pairs / partners - 1))
+        return float(pairs / (1 + matter * max(0.0, pairs / partners - 1)))
 
     def resample(self, drawn: Weights) -> Float64[np.ndarray, "rows"]:
         """Fill in these rows: IR and, beyond it, SR, with the unseen group at either end.
@@ -209,7 +214,8 @@ class _Side:
         ):
             at = np.searchsorted(self._distance, ir + self._margin, "right")
             found[rows] = (beyond[each, at] + hits) / (beyond[:, 0] + mass)
-        return extra / (total + extra)
+        share: np.ndarray = extra / (total + extra)
+        return share
 
 
 def _partner_power(
@@ -248,4 +254,4 @@ def _partners_matter(ends: Int64[np.ndarray, "2 pairs"]) -> float:
     agree = (float((np.bincount(ends[1], off) ** 2).sum()) - pairs) / 2
     if agree <= _PARTNERS_MATTER * math.sqrt(among):
         return 0.0
-    return min(1.0, agree / among)
+    return float(min(1.0, agree / among))
