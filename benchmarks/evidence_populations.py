@@ -109,16 +109,16 @@ def promised(experiments: int) -> dict[str, dict[str, float]]:
         undecided = decided = 0
         wanted = []
         for _ in range(experiments):
-            world = _world(0.2, 0.98, 100)
+            world = _world(0.15, 0.99, 100)
             found = judge(*world.draw(100, generator), ScoreProtocol(), Thresholds(), options)
             need = found.anchors_to_decide or found.trajectories_to_decide
-            if found.confident_outcome is not Outcome.UNDECIDED or not need or need > 1000:
+            if found.confident_outcome is not Outcome.UNDECIDED or not need or need > 3000:
                 continue
             undecided += 1
             wanted.append(need)
             more = 100 * need / found.trajectories if of is Population.TRAJECTORIES else need
             episodes = 120 if of is Population.DATASET else round(120 * need / found.trajectories)
-            world = _world(0.2, 0.98, 100, episodes)
+            world = _world(0.15, 0.99, 100, episodes)
             pair = world.draw(min(world.windows, round(more)), generator)
             again = judge(*pair, ScoreProtocol(), Thresholds(), options)
             decided += again.confident_outcome is not Outcome.UNDECIDED

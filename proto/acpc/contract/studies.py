@@ -237,9 +237,9 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     def check_rules(self) -> None:
         """Anchors are needed, 2 at least, and as many as a batch has."""
         _check_anchors(self.anchors)
-        anchors = self.decided().anchors
-        if isinstance(anchors, DatasetAnchors):
-            self.check_looks(anchors.resolved().count)
+        if isinstance(self.anchors, DatasetAnchors):
+            count = USUAL_ANCHORS if self.open_count else self.anchors.resolved().count
+            self.check_looks(count)
 
     @property
     def open_count(self) -> bool:
@@ -249,7 +249,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
 
     def decided(self) -> ScoreRequest:
         """The same request, measured until it is decided where the number of anchors is open."""
-        if not (self.open_count and isinstance(self.anchors, DatasetAnchors)):
+        if not self.open_count or not isinstance(self.anchors, DatasetAnchors):
             return self
         anchors = replace(self.anchors, count=USUAL_ANCHORS)
         return replace(self, anchors=anchors, until_decided=self.until_decided or UntilDecided())

@@ -15,7 +15,7 @@ from acpc.evidence.resampling import effective_groups, resampled_quantiles
 from acpc.evidence.sample import CheckpointSample, groups
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
-_JUMP = 2.0
+_JUMP = 1.75
 PAIRED_SHARES = "adjusted Wald bounds of paired shares, effective sample size"
 
 
@@ -57,10 +57,13 @@ def paired_differences(
         found = Resampled(point, low, high, BOOTSTRAP, least)
         ends = [(found.lower(a), found.upper(a)) for a in _errors(options.confidence)]
         if least == 0:  # a ratio, which is compared as its logarithm
-            logs = _farther(*np.log([(point, point), *ends]))
-            low_end, high_end = np.exp(logs)
-            return point, Interval(float(low_end), float(high_end), BOOTSTRAP)
-        return point, Interval(*_farther((point, point), *ends), BOOTSTRAP)
+            at, usual, rare = (
+                (float(low), float(high)) for low, high in np.log([(point, point), *ends])
+            )
+            lower, upper = np.exp(_farther(at, usual, rare)).tolist()
+        else:
+            lower, upper = _farther((point, point), ends[0], ends[1])
+        return point, Interval(lower, upper, BOOTSTRAP)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         change, moved = points[1] - points[0], values[1] - values[0]
@@ -127,11 +130,11 @@ def _sr(
             low, high = (low, at) if below else (at, high)
         return low
 
-    changes = (
+    bounds = [
         (min(point, lower(up - down, a / 2)), max(point, -lower(down - up, a / 2)))
         for a in _errors(confidence)
-    )
-    low, high = _farther((point, point), *changes)
+    ]
+    low, high = _farther((point, point), bounds[0], bounds[1], jump=1.0)
     return point, Interval(max(-1.0, low), min(1.0, high), PAIRED_SHARES)
 
 
@@ -147,7 +150,10 @@ def _errors(confidence: float) -> tuple[float, float]:
 
 
 def _farther(
-    point: tuple[float, float], usual: tuple[float, float], rare: tuple[float, float]
+    point: tuple[float, float],
+    usual: tuple[float, float],
+    rare: tuple[float, float],
+    jump: float = _JUMP,
 ) -> tuple[float, float]:
     """The usual ends; a rare one where it lies farther than those of one distribution would.
 
@@ -156,6 +162,6 @@ def _farther(
     """
     found = []
     for at, near, far in zip(point, usual, rare, strict=True):
-        jumps = math.isfinite(far) and abs(far - at) > _JUMP * abs(near - at)
+        jumps = math.isfinite(far) and abs(far - at) > jump * abs(near - at)
         found.append(far if jumps else near)
     return found[0], found[1]

@@ -13,6 +13,8 @@ from acpc_server.numerics import verdict
 
 DERIVED = "from the intervals of relative IR and SR"
 _ENDLESS = 10**9
+_PARTNERS = {True: 1.5, False: 2.0}
+"""Partners on the border of a label serve ever more anchors: their number lags behind."""
 _SEEDS = 3.29
 """Standard errors that one seed of 2,000 exceeds."""
 
@@ -26,6 +28,7 @@ class ConfidentVerdict:
         self._ratio, self._sr = numbers.ir_relative, numbers.sr
         self._reference_sr = numbers.reference_sr
         self._drawn, self._quantile = numbers.count, quantile
+        self._pairs, self._dataset = numbers.pairs, numbers.dataset
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
 
     def outcome(self) -> tuple[Outcome, Doubt]:
@@ -131,8 +134,11 @@ class ConfidentVerdict:
         if point < threshold:
             share, limit, bound = 1 - point, 1 - threshold, 1 - sr.upper(alpha)
         worth = _trials(share, bound, alpha) if bound else self._drawn
+        share *= self._pairs / (self._pairs + 1)  # as one more that is otherwise would leave it
+        if share <= limit:
+            return math.inf
         least = self._growth_to_a_bound if point > threshold and not bound else 1.0
-        return max(least, _trials(share, limit, alpha) / worth)
+        return max(least, float((_trials(share, limit, alpha) / worth) ** _PARTNERS[self._dataset]))
 
 
 def least_drawn(quantile: float, alpha: float, resamples: int) -> int | None:

@@ -50,8 +50,8 @@ def all_of(
     left = max(0, among - pairs)
     missed = np.arange(left)
     chance = np.cumprod((left - missed) / (left + worth - missed))  # of none, if 1, 2, ... miss
-    shares: np.ndarray = 1 - (chance[:, None] > level).sum(axis=0) / max(1, among)
-    return shares
+    ends: np.ndarray = 1 - (chance[:, None] > level).sum(axis=0) / max(1, among)
+    return ends
 
 
 def least_p(pairs: int, among: int | None, share: float) -> float:

@@ -49,10 +49,14 @@ class Numbers:
 
     Attributes:
         count: What was drawn: windows or trajectories.
+        pairs: Anchors that have a partner.
+        dataset: Whether windows were drawn.
         unseen: Share of the population's windows that is like nothing drawn, a value a resample.
     """
 
     count: int
+    pairs: int
+    dataset: bool
     unseen: Float64[np.ndarray, "resamples"]
     ir_raw: Resampled
     sr: Resampled
@@ -86,10 +90,10 @@ class Numbers:
             check()
             for side in {id(side): side for side in (own, other)}.values():
                 unseen[drawn.rows] = side.resample(drawn)
-        count = int(group.max()) + 1
+        count, pairs = int(group.max()) + 1, int(checkpoint.eligible.sum())
         unseen.sort()
         if reference is None:
-            return cls(count, unseen, own.ir_raw(), own.sr())
+            return cls(count, pairs, dataset, unseen, own.ir_raw(), own.sr())
         ratio = verdict.relative_ir(own.radius_at, other.radius_at)
         low, high = np.ones((2, options.resamples))
         if other is not own:
@@ -97,7 +101,8 @@ class Numbers:
                 low = np.nan_to_num(own.ir_low / other.ir_high, nan=0.0, posinf=math.inf)
                 high = np.nan_to_num(own.ir_high / other.ir_low, nan=math.inf, posinf=math.inf)
         relative = own.resampled(ratio, low, high)
-        return cls(count, unseen, own.ir_raw(), own.sr(), relative, other.ir_raw(), other.sr())
+        raw, sr = (own.ir_raw(), own.sr()), (other.ir_raw(), other.sr())
+        return cls(count, pairs, dataset, unseen, *raw, relative, *sr)
 
 
 class _Side:
