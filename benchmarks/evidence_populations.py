@@ -1,6 +1,6 @@
 """Both populations on odd trajectories and whole datasets: how often intervals hold, and power.
 
-`benchmarks/evidence.py populations` runs it, on those of tests/harness/hard_scores.py.
+`benchmarks/evidence_populations.py` runs it, on those of tests/harness/hard_scores.py.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-import common  # noqa: F401 - the harness is beside the tests
 import numpy as np
 from acpc.contract import EvidenceOptions, Outcome, Population, ScoreProtocol, Thresholds
 from acpc_server.evidence import judge
+from common import run
 from hard_scores import (
     HARD,
     HARD_PAIRS,
@@ -128,3 +128,7 @@ def promised(experiments: int) -> dict[str, dict[str, float]]:
             "median_promised": float(np.median(wanted)) if wanted else 0.0,
         }
     return rows
+
+
+if __name__ == "__main__":
+    run(report)
