@@ -1,6 +1,7 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
 import pytest
+from acpc_server.errors import Unavailable
 from acpc_server.jobs import JobState, runner, runs
 from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
