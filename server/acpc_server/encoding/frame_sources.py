@@ -20,7 +20,7 @@ from acpc_server.numerics import to_model_input
 from acpc_server.perturb import drawing_work, is_by_frame, is_stochastic
 
 KEY_BYTES = 16
-_Place: TypeAlias = "tuple[int, int | None, int | None]"
+_Place: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,19 @@ class FrameSource:
     drawn: tuple[PerturbationSet, View] | None = None
 
     @property
+    def start(self) -> int:
+        """First of its rows."""
+        return self.rows.start or 0
+
+    @property
     def count(self) -> int:
         """Number of frames."""
         return len(self.pixels[self.rows])
 
     @property
     def place(self) -> _Place:
-        """Which frames of which array: those beside them are not made into input with them."""
-        return id(self.pixels), self.rows.start, self.rows.stop
+        """Which frames of which array."""
+        return id(self.pixels), self.start, self.count
 
     def drawing_work(self, pixels: int) -> float:
         """Price its drawing at so many pixels a frame, as ``perturb.drawing_work``."""
@@ -114,9 +119,9 @@ class FrameSources:
         """
         inputs: dict[_Place, Tensor] = {}
         for dtype in (np.uint8, np.float32):
-            arrays = {s.place: s.pixels[s.rows] for s in sources if s.pixels.dtype == dtype}
-            if arrays:
-                inputs |= self._inputs(arrays)
+            alike = [source for source in sources if source.pixels.dtype == dtype]
+            if alike:
+                inputs |= self._inputs(alike)
         no = torch.zeros(1, dtype=torch.bool, device=self._device)
         found: dict[bytes, tuple[Tensor | AcpcError, Tensor]] = {}
         for count in {source.count for source in sources}:
@@ -127,13 +132,26 @@ class FrameSources:
         made, same = zip(*(found.get(s.key) or (inputs[s.place], no) for s in sources), strict=True)
         return [*made], torch.cat(same)
 
-    def _inputs(self, arrays: dict[_Place, np.ndarray]) -> dict[_Place, Tensor]:
-        """Make model input of arrays of one element type and size."""
+    def _inputs(self, sources: Sequence[FrameSource]) -> dict[_Place, Tensor]:
+        """Make model input of what sources of one element type and size take, each frame once."""
+        arrays, spans = {id(s.pixels): s.pixels for s in sources}, dict[int, range]()
+        for source in sources:
+            key, rows = id(source.pixels), range(source.start, source.start + source.count)
+            span = spans.get(key, rows)
+            spans[key] = range(min(span.start, rows.start), max(span.stop, rows.stop))
         # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
-        pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
+        parts = [arrays[key][x.start : x.stop] for key, x in spans.items()]
+        pixels = torch.from_numpy(np.concatenate(parts))
         (there,) = to_device(self._device, pixels.dtype, pixels)
         made = to_model_input(there, self._size, self._dtype)
-        return dict(zip(arrays, torch.split(made, [*map(len, arrays.values())]), strict=True))
+        inputs = dict(zip(spans, torch.split(made, [*map(len, spans.values())]), strict=True))
+        found: dict[_Place, Tensor] = {}
+        for source in sources:
+            key = id(source.pixels)
+            found[source.place] = inputs[key].narrow(
+                0, source.start - spans[key].start, source.count
+            )
+        return found
 
     def _key(self, frame: np.ndarray) -> bytes:
         shape = f"{frame.shape}{frame.dtype}".encode()

@@ -32,7 +32,7 @@ def quantile_bounds(
     fewer = np.cumsum(below)[:-1]  # P(at most j), j from 0
     more = np.cumsum(above[::-1])[::-1][1:]  # P(at least j), j from 1
     low = np.concatenate([[0.0], ordered])[np.searchsorted(fewer, level, "right")]
-    high = np.concatenate([ordered, [np.inf]])[(more[:, None] > level).sum(axis=0)]
+    high = np.concatenate([ordered, [np.inf]])[_above(more, level)]
     return low, high
 
 
@@ -50,7 +50,7 @@ def all_of(
     left = max(0, among - pairs)
     missed = np.arange(left)
     chance = np.cumprod((left - missed) / (left + worth - missed))  # of none, if 1, 2, ... miss
-    ends: np.ndarray = 1 - (chance[:, None] > level).sum(axis=0) / max(1, among)
+    ends: np.ndarray = 1 - _above(chance, level) / max(1, among)
     return ends
 
 
@@ -72,6 +72,12 @@ def reached(distance: Float64[np.ndarray, "pairs"], limit: float) -> float:
     gap, spread = float(logs.mean()) - (math.log(limit) if limit else -math.inf), float(logs.std())
     far = (gap / spread) ** 2 if spread else math.inf
     return max(4 / 9 / (1 + far), 1 / 3 * (4 / (1 + far) - 1))
+
+
+def _above(falling: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Count, for each level, the numbers above it, of some that never rise."""
+    found: np.ndarray = len(falling) - np.searchsorted(falling[::-1], level, "right")
+    return found
 
 
 def _binomial(count: int, share: float) -> Float64[np.ndarray, "counts"]:
