@@ -2,7 +2,7 @@
 
     python benchmarks/interactive.py [--seconds 6] [--only overload] [--runs 10] [--out FILE]
 
-Parts: ``merging`` (32 callers of pairs and pools, merged and not), ``pool`` (processor time of one
+Parts: ``merging`` (32 callers of pairs, merged and not), ``pool`` (processor time of one
 CertifyPool beside a plain script), ``job`` (a pair's p99 beside a job), ``overload`` (ten times the
 capacity). Ratios are within one run; absolute figures belong to the machine.
 """
@@ -63,7 +63,7 @@ def throughput(
 
 def merging(roots: tuple[Path, Path], folder: Path, seconds: float) -> dict[str, Any]:
     """What merging gains 32 callers, in turns of two servers: by processor time and the clock."""
-    loads = {f"pairs of {views} views": (views, PAIR) for views in VIEWS} | {"pools": (1, POOL)}
+    loads = {f"pairs of {views} views": (views, PAIR) for views in VIEWS}
     found: dict[str, Any] = {}
     alone = {"ACPC_MERGE_REQUESTS": "false"}
     with (

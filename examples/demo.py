@@ -39,7 +39,7 @@ CHECKPOINTS = {
 }
 GOOD = "two-room-augmented"
 SIGMA = 0.05
-ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 100, 20
+ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 25, 20
 # Where the good one breaks: even steps up to the strongest noise.
 STRONGEST, STEPS = 0.4, 8
 # Anchors of one episode resemble each other, so there are more episodes than anchors.
