@@ -37,7 +37,7 @@ from common import (
     spread,
 )
 from dataset import write_dataset
-from load import HISTORY, PAIR, POOL, SIDE, WIDTH, closed_loop, loader, open_loop, quantiles
+from load import HISTORY, PAIR, SIDE, WIDTH, closed_loop, loader, open_loop, quantiles
 from server_process import ServerProcess
 
 MODEL, NOISE = "two-room-base", GaussianNoise(0.08)
