@@ -12,7 +12,7 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
+from acpc.console import Console
 from rich.table import Table
 
 from acpc_server.engine import (

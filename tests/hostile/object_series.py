@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from acpc.contract import AcpcError
-from acpc_server.importing import Run, read_run
+from acpc_server.importing import Run
+from acpc_server.importing.reading import read_run
 
 # Events of the interpreter that a reader has no cause for.
 EXECUTION = (
@@ -133,13 +134,8 @@ def read_all(path: Path, then: Callable[[Run, list[object]], object] | None = No
     """Look through one file, and hand it on."""
     run = Run(path, (path,), None)
     files = read_run(run)
-    try:
-        if then is not None:
-            then(run, list(files))
-    finally:
-        for file in files:
-            if file.archive is not None:
-                file.archive.close()
+    if then is not None:
+        then(run, list(files))
 
 
 def _files(asked: argparse.Namespace) -> Iterator[tuple[str, bytes]]:

@@ -1,5 +1,6 @@
 """Checkpoint folder to frozen world model: safe reading, the known families, plug-ins, rollout."""
 
+from acpc_server.models.archive import Archive, Node, StoredTensor, unsafe
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
 from acpc_server.models.convert import (
@@ -10,6 +11,7 @@ from acpc_server.models.convert import (
     save_weights,
 )
 from acpc_server.models.folder import (
+    DEFAULT_LIMITS,
     SHARD,
     CheckpointEntry,
     CheckpointLimits,
@@ -41,14 +43,21 @@ from acpc_server.models.products import (
 )
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
-from acpc_server.models.weights import StateReader
+from acpc_server.models.weights import (
+    AVERAGES,
+    WRAPPERS,
+    StateReader,
+    check_container,
+    choose_state,
+)
 
 __all__ = [
-    "CONFIG_NAME", "OPTIONS_NAME", "PACKED_TOLERANCES", "SHARD", "VIT_SIZES",
-    "CheckpointEntry", "CheckpointLimits",
-    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear",
-    "ModelCard", "StateReader", "TakesProprio", "Widens", "check_actions", "check_history",
-    "check_proprio", "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint",
-    "new_folder", "packs", "read_config", "rollout", "rollout_pool", "sample_model",
-    "save_weights", "tried_products", "with_proprio", "wrong_products",
+    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "PACKED_TOLERANCES", "SHARD",
+    "VIT_SIZES", "WRAPPERS", "Archive", "CheckpointEntry", "CheckpointLimits", "FrozenJepa",
+    "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear", "ModelCard", "Node",
+    "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
+    "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
+    "list_others", "load_checkpoint", "new_folder", "packs", "read_config", "rollout",
+    "rollout_pool", "sample_model", "save_weights", "tried_products", "unsafe", "with_proprio",
+    "wrong_products",
 ]  # fmt: skip

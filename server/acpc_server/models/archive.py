@@ -70,7 +70,7 @@ class Archive:
     """
 
     def __init__(self, filename: str, data: bytes) -> None:
-        self.filename, self._data = filename, data
+        self.filename, self.data = filename, data
         self._members = read_directory(filename, io.BytesIO(data), len(data))
         start, size = self._members["data.pkl"]
         told = _describe(filename, data[start : start + size])
@@ -78,6 +78,11 @@ class Archive:
         self.names: list[str] = told["names"]
         self.nodes = {path: _node(*content) for path, content in told["nodes"].items()}
         self._storages: dict[tuple[str, str], Tensor] = {}
+
+    def release(self) -> None:
+        """Let go of the file's bytes; what it describes stays."""
+        self.data = b""
+        self._storages.clear()
 
     def entries(self, path: str) -> dict[str, StoredTensor | str]:
         """Everything in a dict, in a tensor's place the class of what is none."""
@@ -93,8 +98,8 @@ class Archive:
         """Make tensors of their records; raises UnsafeCheckpoint for one that is not all there."""
         made = {name: self._tensor(name, record) for name, record in records.items()}
         named = sum(tensor.numel() * tensor.element_size() for tensor in made.values())
-        if named > 2 * len(self._data):  # a tensor under two names is two once written
-            problem = f"its {named} bytes of tensors come from {len(self._data)}"
+        if named > 2 * len(self.data):  # a tensor under two names is two once written
+            problem = f"its {named} bytes of tensors come from {len(self.data)}"
             raise unsafe(self.filename, problem)
         return made
 
@@ -124,7 +129,7 @@ class Archive:
             )
         place = stored.key, stored.kind
         if place not in self._storages:
-            copied = bytearray(memoryview(self._data)[start : start + held])
+            copied = bytearray(memoryview(self.data)[start : start + held])
             self._storages[place] = torch.frombuffer(copied, dtype=dtype)
         return self._storages[place].as_strided(stored.shape, stored.strides, stored.offset)
 

@@ -147,8 +147,7 @@ class Reader(pickle.Unpickler):
 def clean(key: object) -> str:
     """Spell a key so that any terminal shows it."""
     text = key if isinstance(key, str) else str(key) if type(key) is int else "?"
-    plain = text if text.isprintable() else text.encode("unicode_escape").decode()
-    return plain[:MAX_NAME]
+    return (text if text.isprintable() else ascii(text)[1:-1])[:MAX_NAME]
 
 
 def kind_of(value: object) -> str:
