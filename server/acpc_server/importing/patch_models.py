@@ -129,9 +129,7 @@ def _check_classes(known: Modules, filename: str) -> None:
 
 def _note(numbers: Numbers, known: Modules, file: RunFile) -> None:
     """Note what shapes and attributes say."""
-    assert file.found is not None  # noqa: S101 - as its caller saw
-    assert file.archive is not None  # noqa: S101
-    tensors = file.found.tensors
+    tensors = file.found.tensors if file.found is not None else {}
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         stored = tensors.get(name)
@@ -163,10 +161,8 @@ def _note(numbers: Numbers, known: Modules, file: RunFile) -> None:
         mask = module.tensors.get("bias", module.hidden.get("bias"))
         if not isinstance(mask, StoredTensor) or mask.shape != (1, 1, tokens, tokens):
             raise unsafe(numbers.filename, f"{path}.bias is no mask of {tokens} tokens")
-        row = replace(mask, shape=(tokens,), strides=mask.strides[-1:])
-        with file.opened():
-            seen = int((file.archive.tensors({"mask": row})["mask"] != 0).sum())
-        numbers.add("predictor.num_patches", seen, "the object's mask")
+        seen = _first_row(file, mask).count_nonzero()
+        numbers.add("predictor.num_patches", int(seen), "the object's mask")
     patches = numbers.need("predictor.num_patches", "it has no layers")
     if not patches or tokens % patches or math.isqrt(patches) ** 2 != patches:
         problem = f"{tokens} positions and {patches} patches a frame, not a square number of them"
@@ -179,6 +175,13 @@ def _note(numbers: Numbers, known: Modules, file: RunFile) -> None:
         named = "action_encoder.input_dim" if name == "action" else "proprio.in_chans"
         numbers.add(named, inputs, TENSORS)
         numbers.add(f"{name}.emb_dim", wide, TENSORS)
+
+
+def _first_row(file: RunFile, mask: StoredTensor) -> Tensor:
+    assert file.archive is not None  # noqa: S101 - its caller has a tensor of it
+    row = replace(mask, shape=mask.shape[-1:], strides=mask.strides[-1:])
+    with file.opened():
+        return file.archive.tensors({"mask": row})["mask"]
 
 
 def _backbone(

@@ -102,8 +102,7 @@ def _module_at(archive: Archive, path: str) -> FoundModel:
         for name, node in modules.items() if name or node.kind != "dict"
         for key, record in node.tensors.items()
     }  # fmt: skip
-    if any(not isinstance(record, StoredTensor) for record in tensors.values()):
-        archive.tensors({k: x for k, x in tensors.items() if isinstance(x, str)})
+    archive.check(tensors)
     beside: set[str] = set()
     if path:
         parent = path.rpartition(".")[0]
@@ -164,7 +163,7 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
             tensors[name] = record
     if not tensors:
         raise unsafe(filename, "holds no tensors")
-    archive.tensors({k: x for k, x in tensors.items() if isinstance(x, str)})
+    archive.check(tensors)
     return FoundModel(tensors, {}, path, beside, others)
 
 

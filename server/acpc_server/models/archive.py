@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -25,9 +26,11 @@ PROGRAM = Path(__file__).with_name("unpickle.py")
 MEMORY_MIB, CPU_SECONDS, WALL_SECONDS = 1024, 10, 60
 MAX_DIRECTORY_BYTES, MAX_PICKLE_BYTES = 2 << 20, 8 << 20
 DTYPES = {
-    f"{name}Storage": getattr(torch, f"{name}Storage").dtype
-    for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Short", "Char", "Byte",
-                 "Bool", "ComplexFloat", "ComplexDouble")
+    "FloatStorage": torch.float32, "HalfStorage": torch.float16, "BFloat16Storage": torch.bfloat16,
+    "DoubleStorage": torch.float64, "LongStorage": torch.int64, "IntStorage": torch.int32,
+    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool, "ComplexFloatStorage": torch.complex64,
+    "ComplexDoubleStorage": torch.complex128,
 }  # fmt: skip
 ByteSource = io.BufferedReader | io.BytesIO
 
@@ -70,7 +73,7 @@ class Archive:
     """
 
     def __init__(self, filename: str, data: bytes) -> None:
-        self.filename, self.data = filename, data
+        self.filename, self.data, self._size = filename, data, len(data)
         self._members = read_directory(filename, io.BytesIO(data), len(data))
         start, size = self._members["data.pkl"]
         told = _describe(filename, data[start : start + size])
@@ -94,41 +97,47 @@ class Archive:
             entries[name] = kind
         return entries
 
-    def tensors(self, records: dict[str, StoredTensor | str]) -> dict[str, Tensor]:
-        """Make tensors of their records; raises UnsafeCheckpoint for one that is not all there."""
-        made = {name: self._tensor(name, record) for name, record in records.items()}
-        named = sum(tensor.numel() * tensor.element_size() for tensor in made.values())
-        if named > 2 * len(self.data):  # a tensor under two names is two once written
-            problem = f"its {named} bytes of tensors come from {len(self.data)}"
-            raise unsafe(self.filename, problem)
-        return made
+    def check(self, records: dict[str, StoredTensor | str]) -> None:
+        """Raise UnsafeCheckpoint for a tensor that is no part of a stored member."""
+        named = 0
+        for name, stored in records.items():
+            if problem := self._fault(stored):
+                raise unsafe(self.filename, f"{name}: {problem}")
+            if isinstance(stored, StoredTensor):
+                named += math.prod(stored.shape) * DTYPES[stored.kind].itemsize
+        if named > 2 * self._size:  # a tensor under two names is two once written
+            raise unsafe(self.filename, f"its {named} bytes of tensors come from {self._size}")
 
-    def _tensor(self, name: str, stored: StoredTensor | str) -> Tensor:
-        dtype = None if isinstance(stored, str) else DTYPES.get(stored.kind)
-        if isinstance(stored, str) or dtype is None:
+    def tensors(self, records: dict[str, StoredTensor | str]) -> dict[str, Tensor]:
+        """Make tensors of their records; raises as :meth:`check`."""
+        self.check(records)
+        known = {name: x for name, x in records.items() if isinstance(x, StoredTensor)}
+        return {name: self._tensor(stored) for name, stored in known.items()}
+
+    def _fault(self, stored: StoredTensor | str) -> str:
+        if isinstance(stored, str) or stored.kind not in DTYPES:
             kind = stored if isinstance(stored, str) else stored.kind
-            raise unsafe(
-                self.filename, f"{name}: a {kind}, not a tensor, or not a dense CPU tensor"
-            )
-        start, held = self._members.get(f"data/{stored.key}", (0, -1))
-        if held < 0 or stored.elements * dtype.itemsize != held:
-            problem = f"{name}: storage {stored.key!r:.40} is not as long as its tensors say"
-            raise unsafe(self.filename, problem)
+            return f"a {kind}, not a tensor, or not a dense CPU tensor"
+        held = self._members.get(f"data/{stored.key}", (0, -1))[1]
+        if held < 0 or stored.elements * DTYPES[stored.kind].itemsize != held:
+            return f"storage {stored.key!r:.40} is not as long as its tensors say"
         sides = zip(stored.shape, stored.strides, strict=True)
-        count = torch.Size(stored.shape).numel()
-        if not count:
-            return torch.empty(stored.shape, dtype=dtype)
-        if stored.offset + sum((a - 1) * b for a, b in sides) >= stored.elements:
-            problem = f"{name}: a tensor reaches past the end of storage {stored.key!r:.40}"
-            raise unsafe(self.filename, problem)
-        if count > stored.elements:
-            raise unsafe(
-                self.filename,
-                f"{name}: larger than its stored data, an expanded tensor, many elements of which "
-                "are one in memory; save a clone of it",
+        reach = stored.offset + sum((size - 1) * stride for size, stride in sides)
+        if all(stored.shape) and reach >= stored.elements:
+            return f"a tensor reaches past the end of storage {stored.key!r:.40}"
+        if math.prod(stored.shape) > stored.elements:
+            return (
+                "larger than its stored data, an expanded tensor, many elements of which are one "
+                "in memory; save a clone of it"
             )
-        place = stored.key, stored.kind
+        return ""
+
+    def _tensor(self, stored: StoredTensor) -> Tensor:
+        dtype, place = DTYPES[stored.kind], (stored.key, stored.kind)
+        if not all(stored.shape):
+            return torch.empty(stored.shape, dtype=dtype)
         if place not in self._storages:
+            start, held = self._members[f"data/{stored.key}"]
             copied = bytearray(memoryview(self.data)[start : start + held])
             self._storages[place] = torch.frombuffer(copied, dtype=dtype)
         return self._storages[place].as_strided(stored.shape, stored.strides, stored.offset)
@@ -141,14 +150,16 @@ def unsafe(filename: str, problem: str) -> UnsafeCheckpoint:
 
 
 def _node(depth: int, kind: str, tensors: Any, hidden: Any, attributes: Any) -> Node:  # noqa: ANN401
-    made = (
-        {
-            name: x if isinstance(x, str) else StoredTensor(*x[:4], tuple(x[4]), tuple(x[5]))
-            for name, x in records.items()
-        }
-        for records in (tensors, hidden)
-    )
-    return Node(depth, kind, *made, attributes)
+    return Node(depth, kind, _records(tensors), _records(hidden), attributes)
+
+
+def _records(told: dict[str, Any]) -> dict[str, StoredTensor | str]:
+    return {
+        name: x
+        if isinstance(x, str)
+        else StoredTensor(x[0], x[1], x[2], x[3], tuple(x[4]), tuple(x[5]))
+        for name, x in told.items()
+    }
 
 
 def _describe(filename: str, pickled: bytes) -> dict[str, Any]:
@@ -163,8 +174,10 @@ def _describe(filename: str, pickled: bytes) -> dict[str, Any]:
         raise unsafe(filename, f"its pickle asked for more than {asked}") from None
     except (OSError, MemoryError, RuntimeError) as error:
         raise shortage(error) or error from error
-    if -done.returncode in (signal.SIGXCPU, signal.SIGKILL) or b'{"limit' in done.stdout[:8]:
+    if done.returncode == -signal.SIGXCPU or b'{"limit' in done.stdout[:8]:
         raise unsafe(filename, f"its pickle asked for more than {asked}")
+    if -done.returncode in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):  # by the host
+        raise shortage(MemoryError()) or MemoryError
     if done.returncode or not done.stdout:
         raise unsafe(
             filename, f"its pickle ended the process that described it, by {done.returncode}"
@@ -205,7 +218,7 @@ def read_directory(filename: str, file: ByteSource, size: int) -> dict[str, tupl
             "of Git LFS: git lfs pull)",
         )
     try:
-        with zipfile.ZipFile(_Bounded(file)) as archive:  # type: ignore[arg-type]
+        with zipfile.ZipFile(_Bounded(file)) as archive:
             entries = archive.infolist()
     except Exception as error:  # noqa: BLE001 - damaged bytes raise whatever they like
         if (short := shortage(error)) is not None:
@@ -234,7 +247,7 @@ def _places(
     for entry in entries:
         if entry.compress_type or entry.flag_bits & 1 or entry.compress_size != entry.file_size:
             raise unsafe(filename, "compressed or encrypted members; torch.save stores them")
-        file.seek(entry.header_offset)
+        file.seek(min(max(0, entry.header_offset), size))
         header = file.read(30)
         if header[:4] != b"PK\x03\x04" or len(header) < 30:
             raise unsafe(filename, "a member without its header, in a truncated or damaged archive")
