@@ -46,17 +46,16 @@ def scene(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return frames, goal, past, pool
 
 
-def served(root: Path, device: str, mode: NumericMode, fast: bool, calls: int) -> dict[str, Any]:
+def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, Any]:
     """Latency of CertifyPool from another process."""
     with (
         ServerProcess(
             root / "checkpoints",
             root / "data",
-            root / f"state-{mode.name}-{fast}",
+            root / f"state-{mode.name}",
             device=device,
             torch_threads=0,
             latent_cache_mib=0,
-            graph_pools_after=int(fast),
         ) as server,
         AcpcClient(server.address) as client,
     ):
@@ -80,11 +79,11 @@ def served(root: Path, device: str, mode: NumericMode, fast: bool, calls: int) -
         give_up = time.monotonic() + 300
         while True:
             ask(0)
-            ready = b'acpc_fast_paths{primitive="pool"} 1.0' in urllib.request.urlopen(url).read()
-            if not fast or ready or time.monotonic() > give_up:
+            ready = b"acpc_graphs 1.0" in urllib.request.urlopen(url).read()
+            if device == "cpu" or ready or time.monotonic() > give_up:
                 break
         seconds = [ask(seed) for seed in range(calls)]
-    return {"served_fast": ready, **quantiles(seconds[calls // 10 :])}
+    return {"captured": ready, **quantiles(seconds[calls // 10 :])}
 
 
 @torch.inference_mode()
@@ -151,12 +150,8 @@ def report(
     batch: int = 256,
     anchors: int = 100,
     rounds: int = 20,
-    fast: bool = True,
 ) -> dict[str, Any]:
-    """Certificates, encoder calls of a batch of frames, and the job.
-
-    ``fast``: also with repeated pools captured as a graph.
-    """
+    """Certificates, encoder calls of a batch of frames, and the job."""
     config = public_config("paper")
     certificates: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -166,11 +161,9 @@ def report(
         for mode in (NumericMode.FP32, NumericMode.BF16):
             name = mode.name.lower()
             certificates[name] = {
-                "served": served(root, device, mode, False, calls),
+                "served": served(root, device, mode, calls),
                 "eager": eager(device, mode is NumericMode.BF16, calls),
             }
-            if fast and device != "cpu":
-                certificates[name]["served_repeated"] = served(root, device, mode, True, calls)
     return {
         "device": device_name(choose_device(device)),
         "certify_64x5": certificates,

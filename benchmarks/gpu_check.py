@@ -35,7 +35,6 @@ def main() -> None:
     """Command line entry."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     arguments.add_argument("--device", default="cuda", help="cpu, cuda, cuda:1, xpu or mps")
-    arguments.add_argument("--checkpoint", type=Path, help="checkpoint folder for the doctor")
     arguments.add_argument("--out", type=Path, default=ROOT / "build/gpu-check")
     arguments.add_argument(
         "--quick", action="store_true", help="few calls and anchors; always so on a CPU"
@@ -43,10 +42,9 @@ def main() -> None:
     options = arguments.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     device, out = f"--device={options.device}", options.out
-    small = ["--calls=3", "--batch=2", "--anchors=2", "--rounds=2", "--no-fast"]
-    chosen = [f"--checkpoint={options.checkpoint}"] if options.checkpoint else []
+    small = ["--calls=3", "--batch=2", "--anchors=2", "--rounds=2"]
     parts = {
-        "doctor": ["-m", "acpc_server", "doctor", device, f"--json={out / 'doctor.json'}", *chosen],
+        "doctor": ["-m", "acpc_server", "doctor", device],
         "agreement": [
             "-m", "pytest", "-q", "-m", "device", f"--junitxml={out / 'agreement.xml'}",
             str(ROOT / "tests/server/engine/test_device_agreement.py"),

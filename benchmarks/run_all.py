@@ -40,6 +40,7 @@ BENCHMARKS = {
     "evidence_intervals": Benchmark(6, "--experiments 500"),
     "evidence_paired": Benchmark(3, "--experiments 500"),
     "evidence_sequential": Benchmark(4, "--experiments 600"),
+    "evidence_populations": Benchmark(30, "--experiments 400"),
     "evidence_demo": Benchmark(4, "--sets 40"),
 }
 

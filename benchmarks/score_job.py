@@ -6,8 +6,7 @@ The job is the server's own code path (shards on the device engine, every frame 
 straightforward path is what a script around the public model does: for every draw, encode all
 frames of the window again and roll both histories forward. Both use the same network, the same
 frames and the same draws, and must give the same IR and SR. The server computes in bfloat16 once
-more, against the same straightforward path in float32. Each way measures a few anchors first, in
-which a new process tries the products of the network's shapes.
+more, against the same straightforward path in float32. Each way measures a few anchors first.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from acpc.contract import Array
 
 from acpc_client.errors import ArgumentError
 
+UNPACKED_BYTES = 2**28
+"""What the arrays of a compressed file may take, 256 MiB; of one that is not, its own size."""
+
 # What zipfile and numpy raise for damaged bytes; one that is encrypted is a RuntimeError.
 _BROKEN = (
     OSError, ValueError, KeyError, EOFError, RuntimeError, MemoryError, struct.error,
@@ -55,6 +58,20 @@ def read_npz(file: Path | bytes) -> dict[str, Array]:
         raise ArgumentError(path, f"cannot be read: {error.strerror}") from error
     if not content.startswith(b"PK"):
         raise ArgumentError(path, "is not an NPZ file")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            size, most = (
+                sum(x.file_size for x in packed.infolist()),
+                max(UNPACKED_BYTES, len(content)),
+            )
+    except _BROKEN as error:
+        raise ArgumentError(path, "is a damaged NPZ file") from error
+    if size > most:
+        raise ArgumentError(
+            path,
+            f"declares {size} bytes, packed in {len(content)}; at most {most} are unpacked: "
+            "write it with numpy.savez, which does not compress",
+        )
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -41,6 +41,7 @@ _CAUSES = re.compile(
     r"|no such file or directory|permission denied"
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received"
     r"|failed parsing HTTP/2"  # another program has the port
+    r"|HTTP proxy returned response code \d+"
     r"|deadline exceeded",
     re.IGNORECASE,
 )
@@ -48,7 +49,7 @@ _CAUSES = re.compile(
 _UNSENT = re.compile(
     r"failed to connect|connection refused|handshake failed|name resolution|DNS resolution"
     r"|no such file or directory|network is unreachable|no route to host"
-    r"|failed parsing HTTP/2",
+    r"|failed parsing HTTP/2|HTTP proxy returned",
     re.IGNORECASE,
 )
 _log = logging.getLogger("acpc_client")
@@ -140,11 +141,13 @@ class Contact:
     """Whether the server of a client has ever answered, or may have received anything.
 
     It was ``heard`` when it last answered, or was last called on a new connection, monotonic.
+    ``proxy`` is words about the proxy that calls go by; empty: they go by none.
     """
 
     target: str
     made: bool = False
     sent: bool = False
+    proxy: str = ""
     heard: float = field(default_factory=time.monotonic)
 
     def answered(self) -> None:
@@ -160,21 +163,22 @@ class Contact:
             return error
         if isinstance(error, Unavailable) and _CAUSES.search(error.message):
             why = _why(error)
-            message = f"no server answers at {self.target} ({why}); {remedy(why)}"
+            message = f"no server answers at {self.target} ({why}); {self.remedy(why)}"
             return ServerAway(message, why=why, request_id=error.request_id, sent=self.sent)
         if isinstance(error, DeadlineExceeded):
-            return extended(error, f"no server has answered at {self.target} so far; {remedy()}")
+            so_far = f"no server has answered at {self.target} so far; {self.remedy()}"
+            return extended(error, so_far)
         return error
 
-
-def remedy(why: str = "") -> str:
-    """Words what to do where no server answers."""
-    if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
-        return "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
-    return (
-        "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
-        "another (--target HOST:PORT, ACPC_TARGET)"
-    )
+    def remedy(self, why: str = "") -> str:
+        """Words what to do where no server answers."""
+        if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
+            tls = "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
+            return self.proxy + tls
+        return (
+            f"{self.proxy}start one there (acpc-server serve --checkpoint-root DIR --dataset-root "
+            "DIR), or name another (--target HOST:PORT, ACPC_TARGET)"
+        )
 
 
 class Absence:
@@ -265,7 +269,8 @@ class Absence:
                 "goes on, or resumes when it is back"
             )
         else:
-            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy(why)}"
+            remedy = self._contact.remedy(why)
+            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy}"
         sent = self._contact.made or self._contact.sent
         return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
 

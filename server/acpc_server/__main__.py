@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from acpc.extras import load_command
 
 # Rounds, about a quarter of a millisecond, that a thread of torch waits for the others before it
-# sleeps, where cores are free (``engine.host.Waiting``). By default it spins for whole turns of the
-# scheduler; without any spinning a rollout on an idle machine takes half as long again.
+# sleeps. By default it spins for whole turns of the scheduler; without any spinning a rollout on an
+# idle machine takes half as long again.
 SPIN_COUNT = "20000"
 
 

@@ -48,6 +48,8 @@ SERVICES = (
 LIVENESS = "liveness"
 EVICTED = 1
 FAILED_DRAIN_SECONDS = 1.0
+# Threads that serve RPCs, and silence after which a stream of plans or pairs is closed.
+RPC_THREADS, IDLE_SECONDS = 64, 60.0
 # What calls of some methods count as, besides calls and streams.
 HOLDS = {
     "WaitOperation": Resource.WAITS,
@@ -72,6 +74,7 @@ class Server:
 
         ``on_leave`` is called with an exit code when this server must stop by itself.
         """
+        options.require_local_record(settings)
         self._on_leave = on_leave
         self._settings = settings
         self.port = 0
@@ -83,7 +86,7 @@ class Server:
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
         self._admission = AdmissionController(
-            max_requests=settings.rpc_threads, max_queue=settings.max_queue
+            max_requests=RPC_THREADS, max_queue=settings.max_queue
         )
         self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
@@ -125,10 +128,8 @@ class Server:
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
-            graph_after=settings.graph_pools_after,
             on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later
         )
-        engine.limit_latents(settings.max_latents_mib * MEBIBYTE)
         # The device's thread keeps its count. Any other thread that made a team of its own would
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
@@ -153,7 +154,7 @@ class Server:
         self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
-            WorkerPool(settings.rpc_threads),
+            WorkerPool(RPC_THREADS),
             shared := options.ingress(settings),
             admit=self.access.identify,
             options=options.channel_options(settings),
@@ -167,7 +168,7 @@ class Server:
                 max_frames=settings.max_frames,
                 max_predictions=settings.max_predictions,
             ),
-            settings.plan_idle_seconds,
+            IDLE_SECONDS,
         )
         writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
@@ -200,8 +201,7 @@ class Server:
         settings = self._settings
         start_traces()
         options.warn_of_exposure(settings)
-        if settings.examine_device:
-            turn_off_failing(self._engine)
+        turn_off_failing(self._device, self.metrics)
         self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._tell_health)
         self._jobs.start()

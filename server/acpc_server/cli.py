@@ -31,7 +31,7 @@ from acpc_server.models import (
 from acpc_server.pull_command import pull
 from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped
-from acpc_server.settings import MEBIBYTE, MILLION, read_settings
+from acpc_server.settings import MEBIBYTE, read_settings
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(health)
@@ -87,7 +87,6 @@ def check_checkpoint(
     folder: Annotated[Path, typer.Argument(help="checkpoint folder: config.json and weights")],
     weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
     max_mib: Annotated[int, typer.Option(help="largest weights file to read, MiB")] = 2048,
-    max_parameters_millions: Annotated[int, typer.Option(help="largest network to make")] = 1000,
     conformance: Annotated[
         bool, typer.Option("--conformance", help="also compute with it: does it keep its promises?")
     ] = False,
@@ -104,9 +103,7 @@ def check_checkpoint(
         folder.name,
         weights,
         device=torch.device("cpu"),
-        limits=CheckpointLimits(
-            weights_bytes=max_mib * MEBIBYTE, parameters=max_parameters_millions * MILLION
-        ),
+        limits=CheckpointLimits(weights_bytes=max_mib * MEBIBYTE),
     )
     card = model.card
     table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)

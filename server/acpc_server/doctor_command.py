@@ -1,12 +1,9 @@
-"""acpc-server doctor: whether this machine's device computes what the server says it does."""
+"""acpc-server doctor: what is installed, whether the device computes, whether roots can be read."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+import os
+import platform
 from pathlib import Path
 from typing import Annotated
 
@@ -15,106 +12,44 @@ import typer
 from acpc.console import Console
 from rich.table import Table
 
-from acpc_server.engine import (
-    UNTRIED,
-    DeviceCheck,
-    DeviceClient,
-    choose_device,
-    examine,
-)
-from acpc_server.errors import FailedPrecondition
-from acpc_server.models import FrozenWorldModel, load_checkpoint, sample_model
-from acpc_server.observe import Metrics
-
-CPU = torch.device("cpu")
+from acpc_server.encoding import CODE_VERSION
+from acpc_server.engine import choose_device, device_name, self_test, software
 
 
 def doctor(
     device: Annotated[
         str, typer.Option(help="cpu, cuda, cuda:1 and so on, xpu, mps, or auto")
     ] = "auto",
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="checkpoint folder to try it on; without one, a small network made on the spot",
-            exists=True,
-            file_okay=False,
-        ),
+    checkpoint_root: Annotated[
+        Path | None, typer.Option(envvar="ACPC_CHECKPOINT_ROOT", help="folder to look at")
     ] = None,
-    fast_path: Annotated[
-        bool, typer.Option(help="on an accelerator, also try a captured graph of a pool")
-    ] = True,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="file for the same as JSON", dir_okay=False)
+    dataset_root: Annotated[
+        Path | None, typer.Option(envvar="ACPC_DATASET_ROOT", help="folder to look at")
     ] = None,
 ) -> None:
-    """Try a device: does it compute what it should, and how fast?
+    """Print versions, test the device in every numeric mode, and look whether roots can be read.
 
-    Every numeric mode is set beside float64 on the CPU, every kind of draw beside the CPU's, and a
-    captured graph beside the computation it stands for. Rates of encode and pools
-    are set beside the matrix product's, which is what the device can do at best; one that is low is
-    printed and fails nothing.
+    A small network made on the spot is set beside float64 on the CPU. Exit code 1 when a mode or a
+    root fails.
 
-    Exit code 1 when anything fails or could not be tried. Nothing else should compute on the device
-    meanwhile: run it before the server, not beside it. With --checkpoint the errors and shares are
-    those of your model; without it they are those of a network that fits anywhere.
-
-    acpc-server doctor --device cuda --checkpoint checkpoints/pusht --json doctor.json
+    acpc-server doctor --device cuda --checkpoint-root checkpoints --dataset-root datasets
     """
     chosen = choose_device(device)
-    with _written(json_file):
-        if json_file is not None:
-            json_file.open("a").close()  # before minutes of work
-    engine = DeviceClient(chosen, Metrics())
-    try:
-        found = list(
-            examine(
-                engine,
-                _model(checkpoint, chosen),
-                _model(checkpoint, CPU),
-                judged=checkpoint is not None,
-                fast_path=fast_path and chosen.type != "cpu",
-            )
-        )
-    finally:
-        engine.close()
-    _print(found)
-    with _written(json_file):
-        if json_file is not None:
-            json_file.write_text(json.dumps([_plain(one) for one in found], indent=2) + "\n")
-    if any(one.failed or one.verdict == UNTRIED for one in found):
-        raise typer.Exit(1)
-
-
-@contextmanager
-def _written(path: Path | None) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FailedPrecondition(
-            f"--json {path} cannot be written ({error.strerror}); name another file"
-        ) from error
-
-
-def _model(checkpoint: Path | None, device: torch.device) -> FrozenWorldModel:
-    if checkpoint is None:
-        return sample_model(device)
-    folder = checkpoint.absolute()
-    return load_checkpoint(folder.parent, folder.name, device=device)
-
-
-def _plain(one: DeviceCheck) -> dict[str, str | float | None]:
-    """As JSON has it, which knows no NaN."""
-    finite = one.value is not None and math.isfinite(one.value)
-    return {**asdict(one), "value": one.value if finite else None}
-
-
-def _print(found: list[DeviceCheck]) -> None:
-    table = Table("what", "measured", "expected", "verdict")
-    for one in found:
-        table.add_row(one.what, one.measured, one.expected, one.verdict)
+    table = Table("what", "found")
+    table.add_row("acpc-server", CODE_VERSION)
+    table.add_row("python, torch", f"{platform.python_version()}, {torch.__version__}")
+    table.add_row("device", f"{device_name(chosen)}; {software(chosen)}")
+    failing = {str(mode): why for mode, why in self_test(chosen).items()}
+    table.add_row("numeric modes", "all right" if not failing else f"fail: {', '.join(failing)}")
+    for name, root in (("checkpoint root", checkpoint_root), ("dataset root", dataset_root)):
+        if root is not None:
+            readable = root.is_dir() and os.access(root, os.R_OK | os.X_OK)
+            table.add_row(name, "readable" if readable else "cannot be read")
+            if not readable:
+                failing[name] = f"{root} is no folder that this user can read"
     console = Console(markup=False, emoji=False, highlight=False)
     console.print(table)
-    for one in found:
-        if one.advice:
-            console.print(f"{one.what}: {one.advice}", soft_wrap=True)
+    for name, why in failing.items():
+        console.print(f"{name}: {why}", soft_wrap=True)
+    if failing:
+        raise typer.Exit(1)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import structlog
+from sqlalchemy import make_url
 
 from acpc_server.access import (
     AccessControl,
@@ -17,17 +19,24 @@ from acpc_server.access import (
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import JobOptions, LeaseTerms
+from acpc_server.jobs import JobOptions, LeaseTerms, network_file_system
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
 from acpc_server.scheduling import CallerLimits, Quota
-from acpc_server.settings import MEBIBYTE, MILLION, Settings
+from acpc_server.settings import MEBIBYTE, Settings
 
 log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
+# Connections open at a time; streams, and calls that wait for jobs.
+CONNECTIONS, STREAMS, WAITS = 8192, 64, 512
+# Messages being received at a time; at least two of them.
+RECEIVING_MIB = 512
+# Anchors of a set, and how long an upload may go without a new shard.
+SET_ANCHORS, UPLOAD_SECONDS = 100_000, 86_400.0
+
 # Files a process opens at most, where the system sets no limit of its own.
 OPEN_FILES = 65_536
 
@@ -42,7 +51,7 @@ def channel_options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
         ("grpc.so_reuseport", int(settings.share_port)),
-        ("grpc.max_allowed_incoming_connections", max_connections(settings)),
+        ("grpc.max_allowed_incoming_connections", max_connections()),
         ("grpc.max_concurrent_streams", CONNECTION_STREAMS),
         ("grpc.max_connection_idle_ms", 300_000),
         # After 30 s gRPC cancels a call that the door has not taken up, which on a busy machine is
@@ -68,23 +77,21 @@ def raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
-def max_connections(settings: Settings) -> int:
+def max_connections() -> int:
     """Return the connections open at a time: half of a process's files stay for jobs and probes."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return settings.max_connections
-    return min(settings.max_connections, files // 2)
+    return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 2)
 
 
 def ingress(settings: Settings) -> Ingress:
     """Make what every call but a health check shares."""
     total = Quota(
         calls=settings.max_calls,
-        streams=settings.max_streams,
-        waits=settings.max_waits,
+        streams=STREAMS,
+        waits=WAITS,
         uploads=settings.anchor_uploads,
     )
-    slots = max(2, settings.receiving_mib // settings.max_message_mib)
+    slots = max(2, RECEIVING_MIB // settings.max_message_mib)
     return Ingress(
         Receiver(slots, memory=message_memory(settings)),
         CallerLimits(total, settings.max_calls_per_caller),
@@ -137,6 +144,20 @@ def metrics_token(settings: Settings) -> Callable[[], str] | None:
     return lambda: read_secret(path).decode().strip()
 
 
+def require_local_record(settings: Settings) -> None:
+    """FailedPrecondition where the job record is an SQLite file on a network file system."""
+    url = make_url(settings.database_url)
+    if url.get_backend_name() != "sqlite" or not url.database:
+        return
+    if found := network_file_system(Path(url.database)):
+        raise FailedPrecondition(
+            f"the job record {url.database} lies on a network file system ({found}), where "
+            "SQLite's log fails or stays locked; choose a --state-dir on a local disk, or "
+            "PostgreSQL: --jobs-url",
+            reason="STATE_FOLDER_REMOTE",
+        )
+
+
 def job_options(settings: Settings, device: str) -> JobOptions:
     """Collect where jobs are recorded, and how they run."""
     return JobOptions(
@@ -145,7 +166,7 @@ def job_options(settings: Settings, device: str) -> JobOptions:
         executor_id=settings.executor_id,
         concurrency=settings.job_concurrency,
         max_queued=settings.max_queued_jobs,
-        terms=LeaseTerms(settings.job_heartbeat_seconds, settings.job_lease_seconds),
+        terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
         about={"version": CODE_VERSION, "device": device},
     )
@@ -155,7 +176,6 @@ def checkpoint_limits(settings: Settings) -> CheckpointLimits:
     """Limit what the cache of checkpoints loads."""
     return CheckpointLimits(
         weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-        parameters=settings.max_parameters_millions * MILLION,
     )
 
 
@@ -171,10 +191,10 @@ def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
     limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
         set_bytes=settings.anchor_set_mib * MEBIBYTE,
-        set_anchors=settings.anchor_set_count,
+        set_anchors=SET_ANCHORS,
         uploads=settings.anchor_uploads,
         keep_seconds=settings.anchor_keep_days * 86_400,
-        upload_seconds=settings.anchor_upload_hours * 3600,
+        upload_seconds=UPLOAD_SECONDS,
     )
     return AnchorStore(settings.anchor_folder, limits, metrics)
 

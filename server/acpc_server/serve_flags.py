@@ -25,7 +25,7 @@ GROUPS = {
     "host": "Addresses",
     "tls_certificate": "Access",
     "device": "Device",
-    "rpc_threads": "Load",
+    "max_message_mib": "Load",
     "job_concurrency": "Jobs",
     "anchor_dir": "Anchor sets",
     "lame_duck_seconds": "Stopping",

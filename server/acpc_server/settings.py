@@ -21,7 +21,6 @@ from sqlalchemy.exc import ArgumentError
 from acpc_server.setting_types import File, Folder, Host, sqlite_url
 
 MEBIBYTE = 1024 * 1024
-MILLION = 10**6
 ACCELERATORS = ("cuda", "xpu", "mps")
 CENTURY = 36_500  # days: a date that is further off may be none
 Count = Annotated[int, Field(ge=1)]
@@ -74,49 +73,29 @@ class Settings(BaseSettings):
     """tell callers with the role read the API's schema"""
     device: str = "auto"
     """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
-    examine_device: bool = True
-    """try every numeric mode of the device at the start, and turn off one that fails"""
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
     torch_threads: int = Field(0, ge=0, le=4096)
     """CPU threads of torch; 0 means all cores"""
-    rpc_threads: int = Field(64, ge=4, le=1024)
-    """threads that serve RPCs"""
     max_message_mib: int = Field(64, ge=1, le=1024)
     """largest message, MiB"""
     message_seconds: Positive = 10.0
     """time a message may take to arrive, seconds"""
-    receiving_mib: Count = 512
-    """messages being received at a time, MiB; at least two of them"""
-    max_connections: int = Field(8192, ge=16)
-    """connections open at a time, and at most half of the files the process may open; further
-    ones are closed"""
     max_calls: int = Field(1024, ge=8)
     """calls under way at a time, waiting ones too"""
     max_calls_per_caller: int = Field(0, ge=0)
     """those of one caller; 0: as many as leave the others their share"""
-    max_streams: Count = 64
-    """streams open at a time"""
-    max_waits: Count = 512
-    """calls that may wait for jobs at a time"""
     max_queue: Count = 256
     """interactive chunks that may wait for the device; more are rejected"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
     """cached latents of recent frames, MiB; 0 keeps none"""
-    max_latents_mib: Count = 1024
-    """latents that a request may hold, MiB"""
-    graph_pools_after: int = Field(0, ge=0)
-    """candidate pools of one shape after which an accelerator captures their rollout as a
-    graph; 0 never"""
     max_frames: Count = 1536
     """frames one interactive request may have encoded, views included"""
     max_predictions: Count = 2**21
     """predicted steps one candidate pool or paired CEM run may take"""
-    plan_idle_seconds: Positive = 60.0
-    """idle time after which a Plan stream is closed, seconds"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first"""
     preload: str = ""
@@ -124,15 +103,11 @@ class Settings(BaseSettings):
     first calls wait for no file"""
     max_checkpoint_mib: Count = 2048
     """largest weights file the server reads, MiB"""
-    max_parameters_millions: Count = 1000
-    """largest network the server makes, millions of parameters"""
     job_concurrency: int = Field(1, ge=1, le=64)
     """jobs run at a time"""
     max_queued_jobs: Count = 10_000
     """jobs that may wait in the job record; more are rejected"""
-    job_heartbeat_seconds: Positive = 5.0
-    """time between two heartbeats on a shared job record, seconds"""
-    job_lease_seconds: float = Field(20.0, gt=0, le=86_400, validate_default=True)
+    job_lease_seconds: float = Field(20.0, gt=0, le=86_400)
     """time without a heartbeat after which another server takes over this one's jobs, seconds;
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
@@ -143,14 +118,10 @@ class Settings(BaseSettings):
     """bytes of all anchor sets and unfinished uploads, MiB"""
     anchor_set_mib: Count = 32_768
     """bytes of one anchor set on disk, MiB"""
-    anchor_set_count: Count = 100_000
-    """anchors one anchor set may have"""
     anchor_uploads: int = Field(8, ge=1, le=256)
     """uploads of anchors the server takes at a time"""
     anchor_keep_days: float = Field(90.0, ge=0, le=CENTURY)
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
-    anchor_upload_hours: Positive = 24.0
-    """an upload without a new shard for this long is dropped, hours"""
     lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
     """seconds to accept calls after health turns NOT_SERVING; longer than load balancers take to
     notice"""
@@ -215,14 +186,6 @@ class Settings(BaseSettings):
     def _anchor_dir(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is None and info.data.get("share_port"):
             raise ValueError("give all that share the port one, or anchor sets are not found")
-        return value
-
-    @field_validator("job_lease_seconds")
-    @classmethod
-    def _lease(cls, value: float, info: ValidationInfo) -> float:
-        heartbeat = info.data.get("job_heartbeat_seconds", 0.0)
-        if value < 2 * heartbeat:
-            raise ValueError(f"must be at least two heartbeats, {2 * heartbeat:g} s")
         return value
 
     @field_validator("tls_key")

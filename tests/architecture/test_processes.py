@@ -8,7 +8,6 @@ from pathlib import Path
 
 import processes
 import pytest
-from server_process import ServerProcess
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -20,17 +19,6 @@ RUN = """
 import sys, processes
 nested = "import subprocess, sys; subprocess.run([sys.executable, *sys.argv[1:]])"
 print(processes.start([sys.executable, "-c", nested, *sys.argv[2:]]).pid, flush=True)
-input()
-"""
-
-
-# Another, with a program that was forked; it waits for a server that is away.
-FORKING_RUN = """
-import sys, processes
-processes.forks = True
-forked = processes.start(sys.argv[1:])
-(zygote,) = processes.zygotes.values()
-print(forked.pid, zygote.pid, flush=True)
 input()
 """
 
@@ -60,21 +48,6 @@ def test_a_killed_run_leaves_no_program(sent: signal.Signals) -> None:
         wait_until(lambda: not in_group(group), "programs outlive the run")
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_run_leaves_no_forked_program(sent: signal.Signals) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(HARNESS)}
-    waits = [ACPC, "operations", "watch", "operations/any", "--target", "127.0.0.1:1"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-c", FORKING_RUN, *waits]
-    with processes.running(command, env=environment, text=True, **pipes) as run:
-        assert run.stderr is not None
-        groups = [int(pid) for pid in run.stdout.readline().split()]
-        assert "127.0.0.1:1" in run.stderr.readline(), "it does not wait"
-        assert [in_group(group) for group in groups] == [[group] for group in groups]
-        run.send_signal(sent)
-        wait_until(lambda: not any(map(in_group, groups)), "programs outlive the run")
-
-
 def test_a_forked_program_has_its_arguments_environment_and_exit_code(tmp_path: Path) -> None:
     version = processes.run([ACPC_SERVER, "--version"])
     assert version.stdout.startswith("acpc-server ")
@@ -85,25 +58,6 @@ def test_a_forked_program_has_its_arguments_environment_and_exit_code(tmp_path: 
     )  # fmt: skip
     assert wrong.returncode == 2
     assert "ACPC_PORT" in wrong.stderr
-
-
-def test_a_forked_program_can_be_killed(tmp_path: Path) -> None:
-    for name in ("checkpoints", "datasets"):
-        (tmp_path / name).mkdir()
-    roots = tmp_path / "checkpoints", tmp_path / "datasets", tmp_path / "state"
-    with ServerProcess(*roots) as server:
-        assert in_group(server.pid) == [server.pid]
-        os.kill(server.pid, signal.SIGKILL)
-        assert server.wait() == -signal.SIGKILL
-    with ServerProcess(*roots) as server:
-        assert server.terminate() == 0
-
-
-def test_the_guard_ends_with_the_run_and_python_has_nothing_to_warn_of() -> None:
-    script = "import processes, sys; processes.run([sys.executable, '-c', ''])"
-    environment = {**os.environ, "PYTHONPATH": str(HARNESS)}
-    command = [sys.executable, "-W", "always::ResourceWarning", "-c", script]
-    assert processes.run(command, env=environment).stderr == ""
 
 
 def test_what_is_not_ended_is_named() -> None:

@@ -5,7 +5,6 @@
 import math
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -16,23 +15,17 @@ from acpc_client import AcpcClient
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
-    DeadlineExceeded,
     NotFound,
     ResourceExhausted,
     ServerAway,
     Unauthenticated,
-    Unavailable,
 )
-from acpc_client.retries import Absence, Contact, RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import operation, retry_info, score_response, status
-from clocks import Clock
 
 NAME = "operations/1"
 DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
 AWAY = status(grpc.StatusCode.UNAVAILABLE, "connect: Connection refused (111)")
-ONCE = RetryPolicy(attempts=1)
-REFUSED = "failed to connect to all addresses; last error: connect: Connection refused (111)"
 
 
 @pytest.fixture(autouse=True)
@@ -74,14 +67,6 @@ def test_a_submission_is_repeated_with_its_request_id(
     assert len(told) == 2
 
 
-def test_a_full_queue_is_waited_for(side: Any, counterparty: Counterparty) -> None:
-    told: list[str] = []
-    full = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "50 jobs are queued", retry_info(0.01))
-    counterparty.refusals["ScoreCheckpoint"].extend([full] * 4)
-    side.ask(submit, on_away=lines(told))
-    assert any("is busy (50 jobs are queued)" in line for line in told)
-
-
 @pytest.mark.parametrize(("patience", "sent"), [(0, 1), (0.1, 2)])
 def test_patience_bounds_the_waits_that_a_server_asks_for(
     patience: float, sent: int, side: Any, counterparty: Counterparty
@@ -96,18 +81,6 @@ def test_patience_bounds_the_waits_that_a_server_asks_for(
         side.collect(lambda client: client.operations.watch(NAME), **options)
     assert len(counterparty.requests["ScoreCheckpoint"]) <= sent
     assert len(counterparty.requests["WatchOperation"]) <= sent
-
-
-def test_the_end_of_a_wait_says_how_long_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr("acpc_client.retries.time", SimpleNamespace(monotonic=clock))
-    absence = Absence(Contact("gpu:1", made=True), 5, lambda _: None)
-    assert not absence.spent(Unavailable("gone"), 2.0)
-    clock.now = 2.0
-    assert absence.failed(ResourceExhausted("full", retry_after=20.0)) == 3.0
-    clock.now = 98.0
-    with pytest.raises(ServerAway, match="was busy for 98 s"):
-        absence.failed(ResourceExhausted("full", retry_after=20.0))
 
 
 @pytest.mark.parametrize(
@@ -147,43 +120,6 @@ def test_another_program_on_the_port_is_no_server(side_of: Any) -> None:
         finally:
             other.shutdown()
     assert "HTTP/2" in caught.value.why
-
-
-def test_patience_is_short_before_the_first_contact() -> None:
-    contact, told = Contact("gpu:1"), []
-    Absence(contact, None, lines(told)).failed(Unavailable(REFUSED))
-    assert told == ["no server answers at gpu:1 (connection refused); trying for 10 s"]
-    contact.made = True
-    absence = Absence(contact, None, lines(told))
-    absence.failed(Unavailable(REFUSED))
-    assert told[1].startswith("the server at gpu:1 is away (connection refused); its jobs go on")
-    assert told[1].endswith("waiting up to 10 min")
-    absence.failed(Unavailable(REFUSED))
-    assert len(told) == 2
-    assert absence.answered()
-    assert not absence.answered()
-    assert told[2:] == ["back"]
-
-
-def test_a_deadline_without_an_answer_is_told_in_few_words() -> None:
-    told: list[str] = []
-    contact = Contact("gpu:1")
-    late = contact.explained(DeadlineExceeded("Deadline Exceeded", reason=""))
-    Absence(contact, 5.0, lines(told)).failed(late)
-    assert told == ["no server answers at gpu:1 (deadline Exceeded); trying for 5 s"]
-
-
-def test_patience_without_end_is_said_in_words() -> None:
-    told: list[str] = []
-    absence = Absence(Contact("gpu:1"), float("inf"), lines(told))
-    assert absence.failed(Unavailable(REFUSED)) > 0
-    assert told[0].endswith("trying for any length of time")
-
-
-def test_the_server_is_never_asked_sooner_than_it_said() -> None:
-    absence = Absence(Contact("gpu:1", made=True), 600, lambda _: None)
-    assert absence.failed(ResourceExhausted("full", retry_after=7.0)) >= 7
-    assert absence.failed(Unavailable("away")) <= 2
 
 
 @pytest.mark.parametrize("seconds", [-1, math.nan, 10**400], ids=lambda value: f"{value!r:.5}")

@@ -15,12 +15,11 @@ from acpc.contract import Identity
 from acpc_client import (
     AcpcClient,
     AsyncAcpcClient,
-    RetryPolicy,
     Tls,
     access_from_environment,
     make_access,
 )
-from acpc_client.errors import ArgumentError, Unauthenticated, Unavailable
+from acpc_client.errors import ArgumentError
 from acpc_client.inputs import Pair
 from acpc_client.transport.access import is_local, resolved
 from client_counterparty import Counterparty
@@ -89,14 +88,6 @@ def test_a_file_is_read_again_when_it_changes(
     assert counterparty.callers == ["Bearer one", "Bearer two"]
 
 
-def test_a_function_is_asked_for_every_call(side: Any, counterparty: Witness) -> None:
-    tokens = iter("abc")  # the first is checked when the client is made
-    with AcpcClient(side.target, token=lambda: next(tokens)) as client:
-        client.checkpoints.get("a")
-        client.checkpoints.get("a")
-    assert counterparty.callers == ["Bearer b", "Bearer c"]
-
-
 @pytest.mark.parametrize("target", ["gpu:1", "dns:///gpu:1", "10.0.0.1:1,127.0.0.1:1"])
 def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target: str) -> None:
     with pytest.raises(ArgumentError, match="would travel in plain text") as caught:
@@ -121,16 +112,6 @@ def test_a_token_that_no_header_carries_is_not_repeated_in_the_error(token: str)
     with pytest.raises(ArgumentError, match="token: ") as caught:
         AcpcClient("localhost:1", token=token)
     assert not token or token not in repr(caught.value)
-
-
-def test_without_credentials_the_error_says_what_to_set(side: Any, counterparty: Witness) -> None:
-    counterparty.refusals["GetCheckpoint"].append(
-        status(grpc.StatusCode.UNAUTHENTICATED, "no credentials")
-    )
-    with pytest.raises(Unauthenticated, match="ACPC_TOKEN_FILE") as caught:
-        side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
-    assert WORD not in str(caught.value)
-    assert len(counterparty.requests["GetCheckpoint"]) == 1, "it is not tried again"
 
 
 HERE = [
@@ -188,31 +169,6 @@ def test_a_target_that_names_no_server_is_rejected(target: str, wanted: str) -> 
     """Grpc would ask nobody, and say so in words of its own."""
     with pytest.raises(ArgumentError, match=re.escape(f"target: found {target}, wanted {wanted}")):
         resolved(target)
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "gpu", "gpu:1", "::1", "[::1]:1", "dns:///gpu:1", "xds:///acpc",
-        "unix:/run/acpc", "unix:///run/acpc", "unix:acpc.sock", "unix:/run/a,b",
-    ],
-)  # fmt: skip
-def test_a_target_that_may_name_a_server_is_left_as_it_is(target: str) -> None:
-    assert resolved(target) == target
-
-
-def test_a_socket_that_is_not_there_is_told() -> None:
-    with (
-        AcpcClient("unix:/nowhere/acpc.sock", retry=RetryPolicy(attempts=1)) as client,
-        pytest.raises(Unavailable, match=r"no server answers at unix:.* \(no such file") as raised,
-    ):
-        client.checkpoints.get("a")
-    assert "--target" in raised.value.message
-
-
-def test_a_socket_speaks_no_tls() -> None:
-    with pytest.raises(ArgumentError, match="tls: unix:/run/acpc is a Unix socket"):
-        AcpcClient("unix:/run/acpc", tls=Tls())
 
 
 def test_the_environment_means_what_the_flags_mean(monkeypatch: pytest.MonkeyPatch) -> None:

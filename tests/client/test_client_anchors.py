@@ -11,7 +11,6 @@ import anchor_wire
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc_client import errors
 from acpc_client.anchor_arrays import AnchorArrays, digest_of
@@ -56,12 +55,6 @@ def upload(side: Any, given: Any, **options: Any) -> Any:
     return side.ask(lambda client: client.anchors.upload(given, **options))
 
 
-def test_the_digest_is_the_contracts() -> None:
-    assert digest_of(anchors()) == DIGEST
-    own = digest_of(anchors(trajectory_ids=None))
-    assert own == anchor_wire.digest({**ARRAYS, "trajectory_ids": np.arange(COUNT)})
-
-
 def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCounterparty) -> None:
     told: list[UploadProgress] = []
     stored = upload(side, anchors(), description="mine", progress=told.append)
@@ -73,26 +66,6 @@ def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCou
     assert {header.expected_digest for header in store.headers} == {DIGEST}
     assert [progress.stored for progress in told] == sorted({p.stored for p in told})
     assert told[-1].sent_bytes == sum(shard.ByteSize() for shard in store.shards)
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_parts_are_sent_as_they_come(side: Any, store: AnchorCounterparty, own: bool) -> None:
-    whole = anchors(trajectory_ids=None) if own else anchors()
-    parts = (whole.part(start, stop) for start, stop in ((0, 7), (7, 8), (8, 20)))
-    assert upload(side, parts, count=COUNT).digest == digest_of(whole)
-    assert [shard.offset for shard in store.shards] == [0, 3, 6, 7, 8, 11, 14, 17]
-    assert {header.expected_digest for header in store.headers} == {""}
-
-
-@pytest.mark.parametrize("compress", [True, False])
-def test_frames_travel_in_the_smaller_form(
-    side: Any, store: AnchorCounterparty, compress: bool
-) -> None:
-    noise = np.random.default_rng(3).integers(0, 256, ARRAYS["frames"].shape, np.uint8)
-    for frames, shrinks in ((noise, False), (ARRAYS["frames"], True)):
-        upload(side, anchors(frames=frames), compress=compress)
-        used = pb.COMPRESSION_ZLIB if compress and shrinks else pb.COMPRESSION_NONE
-        assert store.shards[-1].frame_compression == used
 
 
 def refusal(code: str, reason: str = "", retry: float | None = None) -> Any:
@@ -141,22 +114,6 @@ def test_what_does_not_pass_is_raised_with_the_uploads_name(
     assert len(store.headers) == 1
 
 
-def test_patience_ends(side: Any, store: AnchorCounterparty) -> None:
-    """Six attempts without progress, and no more."""
-    store.refusals.extend([refusal("UNAVAILABLE")] * 50)
-    store.keeps = False
-    with pytest.raises(errors.Unavailable):
-        upload(side, anchors())
-    assert len(store.headers) == 6
-
-
-def test_no_retries_when_they_are_off(side: Any, store: AnchorCounterparty) -> None:
-    store.refusals.append(refusal("UNAVAILABLE"))
-    with pytest.raises(errors.Unavailable):
-        side.ask(lambda client: client.anchors.upload(anchors()), retry=RetryPolicy(attempts=1))
-    assert len(store.headers) == 1
-
-
 def test_an_upload_that_the_server_forgot(side: Any, store: AnchorCounterparty) -> None:
     """Whole arrays are sent again from the start; parts that were given away cannot be."""
     store.forgets = 2
@@ -173,20 +130,6 @@ def test_a_set_that_is_not_what_was_sent_is_refused(side: Any, store: AnchorCoun
     for given, options in ((anchors(), {}), (anchors().cuts(), {"count": COUNT})):
         with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
             upload(side, given, **options)
-
-
-def test_sets_are_created_listed_shown_and_deleted(side: Any, store: AnchorCounterparty) -> None:
-    source = DatasetAnchors("a.h5", "pusht", 7, 5, 2, one_per_episode=True)
-    made = side.ask(lambda c: c.anchors.create(source, description="d", request_id="r"))
-    (sent,) = store.created
-    assert (sent.history, sent.horizon, sent.description, sent.request_id) == (3, 8, "d", "r")
-    assert made.source == source
-    assert side.collect(lambda c: c.anchors.list(page_size=1)) == [made]
-    assert side.ask(lambda c: c.anchors.get(made)) == made
-    assert made.to_dict()["source"]["one_per_episode"] is True
-    side.ask(lambda c: c.anchors.delete(made.digest))
-    with pytest.raises(errors.NotFound):
-        side.ask(lambda c: c.anchors.get(made.digest))
 
 
 BAD = [

@@ -10,15 +10,10 @@ import pytest
 from acpc.contract import (
     ArgumentError,
     CemBudget,
-    CheckpointRef,
     DatasetAnchors,
     DriftStudy,
-    EvidenceOptions,
     GaussianNoise,
     GeometryStudy,
-    MotionBlur,
-    NumericMode,
-    PerturbationSet,
     PlannerStudy,
     Registered,
     ScoreProtocol,
@@ -28,7 +23,6 @@ from acpc.contract import (
     check,
 )
 from acpc_client.calls import checkpoints, diagnostics, jobs
-from acpc_client.inputs import Pair
 
 RECORDS: list[type[Any]] = [
     DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
@@ -42,19 +36,6 @@ HISTORY, BLOCKS = np.zeros((1, 4, 5, 3), np.uint8), np.zeros((2, 6), np.float32)
 def test_none_is_the_default(record: type[Any]) -> None:
     for name in (field.name for field in dataclasses.fields(record)):
         assert record(**{name: None}) == record()
-
-
-@pytest.mark.parametrize("record", [DriftStudy, PlannerStudy, GeometryStudy])
-@pytest.mark.parametrize("empty", [(), []], ids=["tuple", "list"])
-def test_no_shifts_are_the_default(record: type[Any], empty: Any) -> None:  # noqa: ANN401
-    assert record(shifts=empty) == record()
-
-
-def test_none_is_the_default_elsewhere() -> None:
-    assert MotionBlur(3.0, None) == MotionBlur(3.0)
-    assert Registered("n", None) == Registered("n")
-    assert CheckpointRef("a", None, None) == CheckpointRef("a")
-    assert PerturbationSet((NOISE,), None) == PerturbationSet((NOISE,))
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
@@ -71,13 +52,6 @@ def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  #
         with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
             check(record(**{name: wrong}))
         assert caught.value.field.startswith(name)
-
-
-@pytest.mark.parametrize(("confidence", "least"), [(0.95, 200), (0.999, 2000), (0.9995, 4000)])
-def test_resamples_reach_the_tails(confidence: float, least: int) -> None:
-    check(EvidenceOptions(confidence, least))
-    with pytest.raises(ArgumentError, match=f"wanted .*{least}"):
-        check(EvidenceOptions(confidence, least - 1))
 
 
 def _score(**options: Any) -> object:  # noqa: ANN401
@@ -167,19 +141,3 @@ def test_a_fraction_is_no_count() -> None:
     for count in (0.5, 3.0):
         with pytest.raises(ArgumentError, match=f"page_size: found {count}, wanted an integer"):
             jobs.list_page("", count, "")  # type: ignore[arg-type]
-
-
-def test_nothing_given_to_a_call_is_the_default() -> None:
-    everything = dict.fromkeys(("draws", "seed", "anchor", "weights", "numeric_mode"))
-    assert _pair(request_id="r", **everything) == _pair(request_id="r")
-    options = dict.fromkeys(("protocol", "thresholds", "numeric_mode", "reference"))
-    sent: Any = _score(request_id="r", **options)
-    assert sent.request == jobs.score_checkpoint("a", ANCHORS, NOISE, request_id="r").request
-
-
-def test_everything_of_a_streamed_pair_is_sent() -> None:
-    own = Pair(HISTORY, BLOCKS, NOISE, None, 2, 3, 4, weights=(0.25, 0.75), pair_id="mine")
-    sent = diagnostics.stream_item("a", own, NumericMode.FP32)
-    drawn = sent.pair.perturbations
-    assert (sent.pair_id, drawn.draws, drawn.seed, drawn.anchor) == ("mine", 2, 3, 4)
-    assert (list(sent.pair.weights), sent.pair.numeric_mode) == ([0.25, 0.75], NumericMode.FP32)

@@ -2,8 +2,6 @@
 
 # ruff: noqa: ANN401 - a side is either client
 
-import asyncio
-import math
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +24,7 @@ from acpc.contract import (
 )
 from acpc.v1 import receipt_pb2, tensor_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AcpcClient, AsyncAcpcClient, CheckpointState, JobState, Outcome
+from acpc_client import AcpcClient, CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
@@ -132,16 +130,6 @@ def test_certify_pool(
     assert answer.certified_severities[0].elite is None
 
 
-def test_without_an_elite_count_there_is_no_elite_certificate(
-    side: Any, history: np.ndarray
-) -> None:
-    pool, goal = np.ones((5, 3, 2), np.float32), np.zeros(6, np.float32)
-    answer = side.ask(
-        lambda client: client.certify_pool("a", history, pool, goal, perturbations=Identity())
-    )
-    assert answer.views[0].elite is None
-
-
 def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -> None:
     done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
     counterparty.script.extend([operation("operations/mine", 1), done])
@@ -181,13 +169,6 @@ def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Count
         side.ask(lambda client: client.preview_anchors(name, [-1]))
 
 
-def test_an_anchor_set_is_named_by_digest(side: Any, counterparty: Counterparty) -> None:
-    side.ask(lambda client: client.score_checkpoint("trained", "f" * 64, Identity()))
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
-    assert sent.anchor_set == "f" * 64
-    assert not sent.HasField("reference")
-
-
 def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
     listed = side.collect(lambda client: client.checkpoints.list(page_size=2))
     assert [item.name for item in listed] == ["one", "two", "three"]
@@ -209,14 +190,6 @@ def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Cou
         assert len(counterparty.requests["ListCheckpoints"]) == 2
         assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
         assert repr(listed) == "<Listing: 3 records>"
-
-
-def test_a_list_of_the_asyncio_client_is_fetched_whole(target: str) -> None:
-    async def listed() -> list[Any]:
-        async with AsyncAcpcClient(target) as client:
-            return await client.checkpoints.list(page_size=2).all()
-
-    assert [item.name for item in asyncio.run(listed())] == ["one", "two", "three"]
 
 
 def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:
@@ -251,13 +224,6 @@ def test_operations_get_wait_cancel_delete(side: Any, counterparty: Counterparty
     assert counterparty.requests["DeleteOperation"][0].name == name
 
 
-@pytest.mark.parametrize("seconds", [math.nan, -math.inf, -1, 0])
-def test_a_wait_of_no_length_is_an_argument_error(seconds: float, side: Any) -> None:
-    with pytest.raises(ArgumentError) as raised:
-        side.ask(lambda client: client.operations.wait("operations/1", timeout=seconds))
-    assert raised.value.argument == "timeout"
-
-
 def test_every_call_has_a_deadline(
     side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
 ) -> None:
@@ -275,15 +241,6 @@ def test_every_call_has_a_deadline(
     assert 200 < deadline("GetCheckpoint") <= 300
     side.collect(lambda client: client.compare_pairs("a", []))
     assert 500 < deadline("ComparePairs") <= 600
-
-
-def test_messages_beyond_grpcs_own_limit_pass(
-    side: Any, counterparty: Counterparty, blocks: np.ndarray
-) -> None:
-    large = np.zeros((3, 1500, 1500, 3), np.uint8)
-    side.ask(lambda client: client.compare_pair("a", large, blocks, perturbations=Identity()))
-    (sent,) = counterparty.requests["ComparePair"]
-    assert len(sent.history.data) == large.size
 
 
 def test_an_answer_that_is_no_such_message_is_a_typed_error(side_of: Any) -> None:

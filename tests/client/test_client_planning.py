@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 - a side is either client
 
 import asyncio
-import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,6 @@ from acpc_client.errors import (
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty
 from client_messages import status
-from waiting import GENEROUS_SECONDS
 
 POOL = np.ones((5, 3, 2), np.float32)
 BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
@@ -81,33 +79,6 @@ def test_history_and_goal_travel_once_and_pools_are_numbered(
     assert first.request_id == "mine"
 
 
-def test_the_server_can_sample_the_pool(converse: Converse, counterparty: Counterparty) -> None:
-    mean, std = np.arange(6, dtype=np.float64).reshape(3, 2), np.ones((3, 2), np.float32)
-    (sampled,) = converse(
-        lambda session: session.certify_proposal(mean, std, candidates=4, seed=2**63)
-    )
-    (message,) = counterparty.requests["PlanPool"]
-    proposal = message.pool.proposal
-    assert proposal.mean.data == mean.astype(np.float32).tobytes()
-    assert (proposal.candidates, proposal.seed) == (4, 2**63)
-    assert sampled.candidates.tolist() == [list(range(6))] * 4
-    assert sampled.certificate.clean_costs.shape == (4,)
-
-
-def test_a_session_knows_its_receipt_and_says_goodbye(
-    converse: Converse, counterparty: Counterparty
-) -> None:
-    (receipt,) = converse(lambda session: session.receipt)
-    assert receipt.checkpoint_digest == "c" * 64
-    assert counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS)
-
-
-@pytest.mark.parametrize("request_id", ["prüfung", "two\nlines"])
-def test_an_id_that_fits_no_header_still_travels(request_id: str, converse: Converse) -> None:
-    (answer,) = converse(certify, request_id=request_id)
-    assert answer.request_id == request_id
-
-
 def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
     converse: Converse, counterparty: Counterparty
 ) -> None:
@@ -122,15 +93,6 @@ def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
     assert late.argument == "timeout"
     assert answer.views[0].top1.certified
     assert [message.pool.iteration for message in counterparty.requests["PlanPool"]] == [0]
-
-
-@pytest.mark.parametrize("seconds", [1e10, math.inf])
-def test_a_time_that_never_passes_is_one(seconds: float, side: Any, converse: Converse) -> None:
-    """A deadline that the clock of gRPC cannot hold has passed for it."""
-    (answer,) = converse(certify, timeout=seconds, message_timeout=seconds)
-    assert answer.views[0].top1.certified
-    side.ask(lambda client: client.checkpoints.get("a", timeout=seconds))
-    side.ask(lambda client: client.operations.wait("operations/1", timeout=seconds))
 
 
 def test_what_the_server_refuses_ends_the_session_and_says_why(
@@ -168,11 +130,6 @@ def test_opening_is_tried_again_but_a_broken_session_is_not(
     assert (len(counterparty.requests["Plan"]), len(ids)) == (3, 1)
 
 
-def test_no_server_is_unavailable(side_of: Any, unused_target: str, scene: dict[str, Any]) -> None:
-    with pytest.raises(Unavailable):
-        side_of(unused_target).converse(scene)
-
-
 def test_an_answer_that_does_not_come_is_overdue(
     converse: Converse, counterparty: Counterparty
 ) -> None:
@@ -193,13 +150,6 @@ def late_answer(side: Any, scene: dict[str, Any], **options: Any) -> AcpcError:
         overdue = error
     assert isinstance(overdue, AcpcError)
     return overdue
-
-
-def test_the_deadline_of_the_session_ends_it(
-    side: Any, counterparty: Counterparty, scene: dict[str, Any]
-) -> None:
-    counterparty.stalled.set()
-    assert isinstance(late_answer(side, {**scene, "timeout": 0.2}), DeadlineExceeded)
 
 
 def test_the_clients_timeout_is_each_answers_and_not_the_sessions(
@@ -232,17 +182,6 @@ def test_a_session_is_entered_before_it_is_asked_and_only_once(
         pass
 
 
-def test_what_the_caller_raises_leaves_no_session_behind(
-    target: str, counterparty: Counterparty, scene: dict[str, Any]
-) -> None:
-    with AcpcClient(target) as client:
-        session = client.plan(**scene)
-        with pytest.raises(KeyError), session:
-            raise KeyError("the caller's own")
-        with pytest.raises(SessionClosed, match="left by an exception"):
-            session.certify(POOL)
-
-
 def test_threads_take_turns(target: str, counterparty: Counterparty, scene: dict[str, Any]) -> None:
     answers: dict[int, int] = {}
     with AcpcClient(target) as client, client.plan(**scene) as session:
@@ -273,21 +212,6 @@ def test_another_thread_can_close_a_session_that_waits(
         closer.join()
         with pytest.raises(SessionClosed, match="it was closed"):
             session.certify(POOL)
-
-
-def test_entering_that_is_cancelled_ends_its_stream(target: str, scene: dict[str, Any]) -> None:
-    """Otherwise two tasks of gRPC stay for a minute."""
-
-    async def enter() -> bool:
-        async with AsyncAcpcClient(target) as client:
-            session = client.plan(**scene)
-            entering = asyncio.ensure_future(session.__aenter__())
-            asyncio.get_running_loop().call_soon(entering.cancel)
-            with pytest.raises(asyncio.CancelledError):
-                await entering
-            return session._stream._stream.cancelled()
-
-    assert asyncio.run(enter())
 
 
 def test_a_cancelled_task_ends_the_session(
@@ -330,10 +254,3 @@ def test_paired_plans(
     assert same.iterations[0].elite.margin == 0.25
     assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
     assert answer.receipt.device == "cpu"
-
-
-def test_a_budget_that_cannot_be_sent_is_refused_by_name(side: Any, scene: dict[str, Any]) -> None:
-    del scene["elite_count"]
-    with pytest.raises(ArgumentError) as caught:
-        side.ask(lambda client: client.plan_paired(**scene, budget=CemBudget(-1, 1, 1, 1)))
-    assert caught.value.argument == "budget.candidates"

@@ -13,13 +13,12 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc.v1 import perturbation_pb2, study_service_pb2
+from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import ScoreRequest
 from acpc_client.calls import jobs
-from acpc_client.errors import MalformedAnswer
 from acpc_client.results import Operation
-from client_messages import operation, study_operation
+from client_messages import operation
 
 PROTOCOL = ScoreProtocol(5, 7, 8, 0.9, 0.1, (0.25, 0.75), (1, 4), (0.5,))
 SHIFTS = [
@@ -69,10 +68,6 @@ def test_a_shift_of_a_newer_server_is_none_and_the_rest_is_read() -> None:
     assert read.protocol == ScoreProtocol()
 
 
-def test_metadata_without_a_request_gives_none() -> None:
-    assert Operation.from_message(operation("operations/r")).request is None
-
-
 def _wider() -> perturbation_pb2.PerturbationSpec:
     """What a newer server may accept: this client knows sigma up to 1."""
     return perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": 2.0})
@@ -83,16 +78,3 @@ def test_a_request_out_of_the_known_ranges_is_none_and_the_operation_is_read() -
     read = Operation.from_message(operation("operations/r", request=asked))
     assert read.request is None
     assert (read.checkpoint, read.attempts) == (CheckpointRef("trained"), 1)
-
-
-def test_a_study_out_of_the_known_ranges_can_still_be_watched() -> None:
-    request = study_service_pb2.RunStudyRequest(
-        checkpoint=CheckpointRef("trained").to_message(),
-        drift=study_service_pb2.DriftStudy(shifts=[_wider()] * 300),
-    )
-    read = Operation.from_message(study_operation("operations/s", request))
-    assert (read.checkpoint, read.attempts) == (CheckpointRef("trained"), 2)
-    response = study_service_pb2.RunStudyResponse(request=request)
-    ended = study_operation("operations/s", request, response=response)
-    with pytest.raises(MalformedAnswer):  # an answer is read as strictly as ever
-        Operation.from_message(ended)

@@ -18,7 +18,7 @@ from acpc_client.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from acpc_client.retries import Attempts, RetryPolicy
+from acpc_client.retries import RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import retry_info, status
 
@@ -40,15 +40,6 @@ def test_two_failures_are_survived_under_one_request_id(
     assert sent[0] == sent[1] == sent[2]
     assert answer.request_id == sent[0].request_id
     assert uuid.UUID(answer.request_id).version == 4
-
-
-def test_two_calls_have_two_request_ids(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    for _ in range(2):
-        side.ask(lambda client: client.compare_pair("a", history, blocks, perturbations=Identity()))
-    first, second = counterparty.requests["ComparePair"]
-    assert first.request_id != second.request_id
 
 
 @pytest.mark.parametrize(
@@ -118,31 +109,7 @@ def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> N
     assert raised.value.argument == name
 
 
-def test_backoff_outlasts_every_float() -> None:
-    policy = RetryPolicy(attempts=10_000, initial=0.1, maximum=5.0)
-    assert 5 <= policy.delay(Unavailable("x"), 9_000) <= 6
-
-
 def test_the_server_is_never_asked_sooner_than_it_said() -> None:
     policy = RetryPolicy(maximum=0.1)
     delay = policy.delay(ResourceExhausted("x", retry_after=7.0), 1)
     assert delay >= 7.0
-
-
-def test_a_spent_deadline_is_over() -> None:
-    attempts = Attempts(RetryPolicy(), 1e-9)
-    assert attempts.over()
-    assert attempts.after(Unavailable("x")) is None
-
-
-def test_an_error_of_a_server_that_died_says_when_to_come_back() -> None:
-    attempts = Attempts(RetryPolicy(attempts=3, initial=0.1), None)
-    for _ in range(2):
-        died = Unavailable("socket closed")
-        assert attempts.after(died) is not None
-        assert died.retry_after is None, "the wait is the policy's"
-    assert attempts.after(died) is None
-    assert died.retry_after == pytest.approx(0.4)
-    told = Unavailable("draining", retry_after=7.0)
-    assert attempts.after(told) is None
-    assert told.retry_after == 7.0

@@ -11,13 +11,11 @@ import pytest
 from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import watches
-from acpc_client.aio import wire
 from acpc_client.errors import (
     ArgumentError,
     DeadlineExceeded,
     InvalidArgument,
     ResourceExhausted,
-    Unavailable,
 )
 from acpc_client.inputs import Pair
 from acpc_client.retries import RetryPolicy
@@ -88,15 +86,6 @@ def test_a_pair_that_cannot_be_sent_is_refused_by_name(side: Any, pair: Any) -> 
     assert caught.value.argument == "history.dtype"
 
 
-def test_a_stream_the_server_refuses_is_a_typed_error(
-    side: Any, counterparty: Counterparty, pair: Any
-) -> None:
-    counterparty.refusals["ComparePairs"].append(BROKEN)
-    with pytest.raises(Unavailable, match="connection lost"):
-        side.collect(lambda client: client.compare_pairs("a", [pair("0")]))
-    assert len(counterparty.requests["ComparePairs"]) == 1
-
-
 @pytest.mark.parametrize("width", [4, 256])
 def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
     side: Any, counterparty: Counterparty, pair: Any, blocks: np.ndarray, width: int
@@ -145,27 +134,9 @@ def test_watch_yields_changes_over_streams_that_break(
     assert len(counterparty.requests["GetOperation"]) == polls
 
 
-def test_a_stream_that_ends_early_is_opened_again(side: Any, counterparty: Counterparty) -> None:
-    counterparty.script.append(operation(NAME, 1))
-    counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
-    assert watched(side) == [1, 4]
-    assert len(counterparty.requests["WatchOperation"]) == 2
-
-
 def test_the_end_of_the_wait_says_that_the_job_goes_on(
     side: Any, counterparty: Counterparty
 ) -> None:
     counterparty.stalled.set()
     with pytest.raises(DeadlineExceeded, match=r"operations/1 .* goes on at the server"):
         watched(side, timeout=0.3)
-
-
-def test_a_stalled_stream_is_reopened(
-    side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watches, "WATCH_SEGMENT_S", 0.3)
-    monkeypatch.setattr(wire, "ENDING_S", 0.05)
-    counterparty.stalled.set()
-    counterparty.on_watch_end = lambda: counterparty.script.append(DONE)
-    assert watched(side) == [4]
-    assert len(counterparty.requests["WatchOperation"]) >= 2

@@ -3,8 +3,6 @@
 # ruff: noqa: ANN401 - a side is either client
 
 import inspect
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +22,11 @@ from acpc.contract import (
 )
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import study_service_pb2 as pb
-from acpc_client import JobState, load_result, save_result
-from acpc_client.errors import ArgumentError, FailedPrecondition, MalformedAnswer
+from acpc_client import JobState
+from acpc_client.errors import MalformedAnswer
 from acpc_client.results import Operation, StudyResult
 from client_counterparty import Counterparty
-from client_messages import operation, score_response, study_operation, study_response
+from client_messages import study_operation, study_response
 from waiting import GENEROUS_SECONDS
 
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20, one_per_episode=True)
@@ -87,14 +85,6 @@ def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None
     assert sensitivity == pb.SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5)
 
 
-@pytest.mark.parametrize(
-    "study", [DriftStudy(draws=-1), PlannerStudy(history=2**32), GeometryStudy(seed=2**64)]
-)
-def test_a_number_that_fits_no_field_is_refused_here(side: Any, study: Any) -> None:
-    with pytest.raises(ArgumentError, match=r"drift.draws|planner.history|geometry.seed"):
-        run(side, "m", ANCHORS, study)
-
-
 @pytest.mark.parametrize("told", [False, True], ids=["bar", "function"])
 def test_a_job_waits_for_its_rows_and_the_wait_is_shown(
     side: Any, counterparty: Counterparty, capsys: pytest.CaptureFixture[str], told: bool
@@ -125,50 +115,7 @@ def test_a_job_waits_for_its_rows_and_the_wait_is_shown(
         assert shown.endswith("\n") and shown.count("\n") == 1
 
 
-def test_a_result_holds_the_table_and_what_was_asked() -> None:
-    result = StudyResult.from_message(study_response(REQUEST, COLUMNS))
-    assert result.kind == "geometry"
-    assert result.rows == 2
-    assert list(result.columns) == list(COLUMNS)
-    for name, values in COLUMNS.items():
-        assert result.columns[name].dtype == values.dtype
-        np.testing.assert_array_equal(result.columns[name], values)
-    assert result.arrays["encoder_clean"].shape == (2, 3)
-    assert result.checkpoint.digest == "d" * 64
-    asked = {name: result.parameters[name] for name in ("kind", "seed", "draws")}
-    assert asked == {"kind": "geometry", "seed": 2**64 - 1, "draws": 3}
-    assert json.loads(result.to_json())["columns"]["encoder_radius"] == [0.1, None]
-    assert repr(result) == "<StudyResult: geometry study of trained: 2 rows>"
-
-
-def test_a_file_keeps_every_bit(tmp_path: Path) -> None:
-    result = StudyResult.from_message(study_response(REQUEST, COLUMNS))
-    save_result(result, tmp_path / "study.npz")
-    loaded = load_result(tmp_path / "study.npz").answer
-    assert loaded == result
-    assert list(loaded.columns) == list(COLUMNS)
-    for name, values in result.columns.items():
-        assert loaded.columns[name].tobytes() == values.tobytes()
-    save_result(result, tmp_path / "again.npz")
-    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "study.npz").read_bytes()
-
-
 def test_columns_of_unequal_length_break_the_contract() -> None:
     columns = {**COLUMNS, "encoder_nearest": np.ones(3)}
     with pytest.raises(MalformedAnswer, match=r"encoder_nearest': \(3,\)"):
         StudyResult.from_message(study_response(REQUEST, columns))
-
-
-def test_an_operation_answers_for_its_own_kind() -> None:
-    response = study_response(REQUEST, COLUMNS)
-    study = Operation.from_message(study_operation("operations/a", REQUEST, response=response))
-    assert study.study_result().rows == 2
-    with pytest.raises(FailedPrecondition, match=r"no score; its answer is study_result\(\)"):
-        study.result()
-    score = Operation.from_message(operation("operations/b", response=score_response(1)))
-    assert score.study is None
-    with pytest.raises(FailedPrecondition, match=r"no study; its answer is result\(\)"):
-        score.study_result()
-    running = Operation.from_message(study_operation("operations/c", REQUEST))
-    with pytest.raises(FailedPrecondition, match="has not ended; it is running"):
-        running.study_result()

@@ -42,7 +42,8 @@ PUBLIC = [
     "MotionBlur", "Norm", "NumericMode", "Objective", "Occlusion", "Operation", "Outcome", "Pair",
     "PairComparison", "PairOutcome", "PairResult", "PairedIteration", "PairedPlan", "PairedPlans",
     "PartnerPast", "DestroyedActions", "AnchorSample", "Perturbation", "PlanSession",
-    "PlannerStudy", "PoolCertificate", "PoolChoice", "Progress", "RandomShift",
+    "PlannerStudy", "PoolCertificate", "PoolChoice", "Population", "PopulationEvidence", "Progress",
+    "RandomShift",
     "Reading", "Receipt", "Registered", "Resize", "Result", "RetryPolicy", "SampledPool", "Score",
     "ScoreJob", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "Shadow", "SkipReason",
     "SoftmaxBounds", "SensitivityStudy", "StudyJob", "StudyResult", "Thresholds", "Timing", "Tls",
@@ -164,27 +165,3 @@ def test_importing_loads_nothing_heavy(statement: str) -> None:
     loaded = {name.partition(".")[0] for name in modules_after(statement)}
     assert needed <= loaded
     assert not loaded & unused
-
-
-@pytest.mark.process
-def test_a_client_is_imported_without_the_records_of_its_calls() -> None:
-    """Making them takes most of the time; a call loads those it needs."""
-    loaded = modules_after("from acpc_client import AcpcClient, AsyncAcpcClient")
-    assert {"acpc_client.sync.client", "acpc_client.aio.client"} <= loaded
-    assert not loaded & {"acpc_client.calls.diagnostics", "acpc_client.results.documents"}
-    records = {name for name in loaded if name.startswith("acpc.contract.")}
-    assert records == {f"acpc.contract.{name}" for name in ("enums", "errors", "tensor")}
-
-
-REPORT = [
-    "LabelNames", "Measurement", "Picture", "Preview", "ReportData", "claims",
-    "export_figures", "failing", "from_files", "from_operations", "from_scores", "from_sweep",
-    "picture", "render", "with_pictures", "write_report",
-]  # fmt: skip
-
-
-def test_the_report_offers_these() -> None:
-    from acpc_lab import report
-
-    assert sorted(report.__all__) == sorted(REPORT)
-    assert all(getattr(report, name) is not None for name in REPORT)

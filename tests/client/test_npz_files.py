@@ -26,3 +26,15 @@ def test_an_archive_of_other_things_is_told(tmp_path: Path) -> None:
         archive.writestr("notes.txt", "no array")
     with pytest.raises(ArgumentError, match=r"a\.npz: its entry 'notes.txt' is not an array"):
         read_npz(path)
+
+
+def test_a_small_file_that_unpacks_to_much_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros.npy", "w") as entry,
+    ):
+        for _ in range(17):
+            entry.write(bytes(2**24))
+    with pytest.raises(ArgumentError, match=r"a\.npz: declares 285212672 bytes, packed in"):
+        read_npz(path)

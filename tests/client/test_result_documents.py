@@ -19,12 +19,8 @@ from acpc.v1 import study_service_pb2
 from acpc_client import (
     Operation,
     Result,
-    Score,
-    answered,
-    errors,
     load_result,
     save_result,
-    status_of,
 )
 from acpc_client.errors import ArgumentError
 from acpc_client.results.documents import read_document
@@ -91,31 +87,6 @@ def test_the_request_of_a_score_is_the_contracts() -> None:
     assert document["time"] == "2026-11-22T07:30:00+00:00"
     assert "receipt" not in document["answer"]
     assert Result.of(studied()).request["study"]["seed"] == 2**64 - 1
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_an_operation_is_written_as_it_is(tmp_path: Path, suffix: str) -> None:
-    running = status_of(Operation.from_message(operation("operations/run", 1)))
-    ended = status_of(scored())
-    for index, result in enumerate((running, ended)):
-        path = tmp_path / f"{index}{suffix}"
-        save_result(result, path)
-        read = load_result(path)
-        assert checked(read.to_dict())["kind"] == "operation"
-        assert read.answer["state"] == result.answer.state.name.lower()
-    assert ended.to_dict()["receipt"]["device"] == "cpu"
-    assert "receipt" not in ended.to_dict()["answer"]["score"]
-
-
-def test_what_an_interactive_call_was_asked_stands_beside_its_answer() -> None:
-    history = np.zeros((3, 8, 8, 3), np.uint8)
-    answer = Score.from_message(score_response(pb.OUTCOME_PASSED))
-    result = answered("score", lambda checkpoint, **_: answer, "a", history=history, draws=5)
-    request = result.to_dict()["request"]
-    assert (request["checkpoint"], request["draws"]) == ("a", 5)
-    assert request["history"]["shape"] == [3, 8, 8, 3]
-    assert len(request["history"]["sha256"]) == 64
-    assert result.time is not None
 
 
 @pytest.mark.parametrize(
@@ -215,10 +186,3 @@ def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps(document))
     assert load_result(path) == Result.of(scored())
-
-
-def test_only_results_are_written(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="found dict, wanted an Operation"):
-        save_result({}, tmp_path / "x.json")
-    failed = errors.Unavailable("it broke")
-    assert Result("sweep", {"error": failed}).to_dict()["answer"]["error"]["message"] == "it broke"

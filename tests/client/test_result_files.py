@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 - any field of any record
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,15 +80,6 @@ def test_an_interval_without_an_upper_end_stays_without(tmp_path: Path, suffix: 
         assert checked(path.read_text())["answer"]["evidence"]["ir_raw"]["upper"] is None
 
 
-def test_a_score_without_anchor_values_stays_without(tmp_path: Path) -> None:
-    message = score_response(pb.OUTCOME_PASSED, with_reference=False)
-    message.checkpoint.ClearField("anchor_values")
-    written = Score.from_message(message)
-    save_result(written, tmp_path / "score.npz")
-    read = load_result(tmp_path / "score.npz").answer
-    assert read.checkpoint.anchor_values is None
-
-
 @given(
     data=st.data(),
     number=st.floats(allow_nan=False) | st.just(math.nan),  # NaN has no payload in JSON
@@ -119,15 +109,6 @@ def test_any_numbers_survive(
     assert_identical(load_result(path).answer, written)
 
 
-def test_json_is_strict_json(tmp_path: Path) -> None:
-    path = tmp_path / "score.json"
-    save_result(score(), path)
-    wanted = score().to_dict()
-    receipt = wanted.pop("receipt")
-    document = json.loads(path.read_text())
-    assert (document["answer"], document["receipt"]) == (wanted, receipt)
-
-
 @pytest.mark.parametrize("name", ["score.csv", "score", "score.NPZ"])
 def test_another_suffix_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ArgumentError, match=r"wanted a name ending in \.json or \.npz"):
@@ -149,12 +130,3 @@ def test_a_file_that_holds_no_score_is_refused(tmp_path: Path) -> None:
     np.savez(path, values=np.zeros(3))
     with pytest.raises(ArgumentError, match="it has no entry 'result'"):
         load_result(path)
-
-
-def test_what_one_side_lacks_the_other_may_have(tmp_path: Path) -> None:
-    message = score_response(pb.OUTCOME_PASSED)
-    message.reference.anchor_values.ClearField("step_radius")
-    message.reference.anchor_values.ClearField("skip_reasons")
-    written = Score.from_message(message)
-    save_result(written, tmp_path / "score.npz")
-    assert_identical(load_result(tmp_path / "score.npz").answer, written)

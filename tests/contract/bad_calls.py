@@ -154,7 +154,7 @@ def _orders() -> list[Case]:
         ("empty-first", [empty], "start"),
         ("pool-first", [good], "start"),
         ("empty-later", [start, good, empty], "pool"),
-        ("frame", [start, pb.PlanRequest.FromString(OLD_FRAME)], "pool"),
+        ("frame", [start, pb.PlanRequest.FromString(OLD_FRAME)], "frame"),
         ("empty-start-later", [start, good, pb.PlanRequest(start={})], "start.history.dtype"),
         ("late-elites", [planning.start(elite_count=12), good], "start.elite_count"),
         ("late-weights", [planning.start(weights=[0.5, 0.5]), good], "start.weights"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import InvalidArgument
-from acpc.datasets import ColumnStatistics, StatisticsCache, action_blocks, column_statistics
+from acpc.datasets import ColumnStatistics, action_blocks, column_statistics
 from acpc.datasets.hdf5 import Hdf5Dataset
 from public_dataset import public_columns, write_public_dataset
 
@@ -89,26 +89,3 @@ def test_blocks_need_whole_frameskips() -> None:
     statistics = ColumnStatistics(np.zeros(2), np.ones(2), 9)
     with pytest.raises(InvalidArgument, match="frameskip: is 5, which does not divide 12 actions"):
         action_blocks(np.zeros((1, 12, 2)), statistics, frameskip=5)
-
-
-def test_statistics_are_remembered_until_the_file_changes(tmp_path: Path) -> None:
-    """By file, column and divisor; the oldest is forgotten first."""
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    cache = StatisticsCache(size=3)
-
-    def read(name: str = "pos_agent", ddof: int = 1) -> ColumnStatistics:
-        with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
-            return cache.get(dataset, dataset.numeric_column(name), ddof=ddof)
-
-    first = read()
-    assert read() is first
-    others = [read(ddof=0), read("action")]
-    assert read() is first
-    assert all(read(ddof=0).std < first.std)
-    read("action", ddof=0)
-    assert read("action") is not others[1], "the oldest of four went"
-    write_public_dataset(tmp_path / "a.h5", public_columns(seed=6))
-    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
-        expected = column_statistics(dataset, dataset.numeric_column("pos_agent"), ddof=1)
-    np.testing.assert_array_equal(read().mean, expected.mean)
-    assert (read().mean != first.mean).all()

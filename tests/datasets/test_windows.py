@@ -50,19 +50,6 @@ def test_billions_of_windows_take_no_list() -> None:
     assert start.tolist() == [0, 0, per_episode - 1]
 
 
-@pytest.mark.parametrize("index", [-1, 3])
-def test_a_number_outside_the_list_is_refused(index: int) -> None:
-    windows = WindowIndex(np.array([4, 1]), num_steps=2, frameskip=1)
-    with pytest.raises(InvalidArgument, match="between 0 and 2"):
-        windows.locate(np.array([0, index]))
-
-
-@pytest.mark.parametrize(("num_steps", "frameskip"), [(0, 1), (1, 0), (-1, 1)])
-def test_steps_and_frameskip_are_at_least_one(num_steps: int, frameskip: int) -> None:
-    with pytest.raises(InvalidArgument, match="give at least 1"):
-        WindowIndex(np.array([4]), num_steps=num_steps, frameskip=frameskip)
-
-
 @given(GRID)
 def test_labels_split_strictly_above_each_median(features: np.ndarray) -> None:
     assert median_split_labels(features).tolist() == reference.median_split_labels(features)
@@ -97,7 +84,3 @@ def test_a_permutation_and_what_is_drawn_after_it(seed: int, count: int) -> None
     np.testing.assert_array_equal(np.concatenate(list(order.permutation(count))), wanted)
     for limit in (1, 7, 1000, 2**27, 2**28 - 1):
         assert order.randint(limit) == int(torch.randint(limit, (1,), generator=generator))
-
-
-def test_nothing_to_permute_is_nothing() -> None:
-    assert list(TorchOrder(3).permutation(0)) == []

@@ -42,10 +42,9 @@ OWN = ROOT / "examples" / "bring_your_own"
 # again, a day of planning. deploy/prometheus/rules_test.yml has them.
 UNIT_TESTED = {
     *("AcpcJobsStuck", "AcpcJobWaitsLong", "AcpcServerRestarting", "AcpcEncoderShift"),
-    "AcpcFastPathEnded",
 }
 # Series that begin with what does not happen here: compiled code, a device that errs.
-RARE = re.compile(r"acpc_(jobs_queued|fast_paths|not_finite|numeric_mode_off)")
+RARE = re.compile(r"acpc_(jobs_queued|graphs_rejected|not_finite|numeric_mode_off)")
 FAULTS = {"AcpcErrorRatioHigh", "AcpcInternalError", "AcpcJobsFailing"}
 SLOWNESS = {"AcpcInteractiveLatencyHigh", "AcpcQueueWaitHigh"}
 WINDOW = "10s"

@@ -8,7 +8,6 @@ import grpc
 import pytest
 import typer
 from acpc_client import AcpcClient
-from acpc_server.app import LIVENESS
 from acpc_server.health_check import health
 from acpc_server.observe import HttpEndpoint, ServerHealth
 from grpc_health.v1 import health as servicer
@@ -45,18 +44,6 @@ def test_a_serving_server_passes(served: Served) -> None:
     assert _probe(f"--port={port}") == (0, f"127.0.0.1:{port}: SERVING\n")
 
 
-def test_the_port_is_read_from_the_servers_variable(served: Served) -> None:
-    _, port = served
-    assert _probe(ACPC_PORT=str(port))[0] == 0
-
-
-def test_the_target_is_named_as_everywhere_else(served: Served) -> None:
-    target = f"127.0.0.1:{served[1]}"
-    assert _probe(f"--target={target}", ACPC_PORT="1") == (0, f"{target}: SERVING\n")
-    assert _probe(ACPC_TARGET=target)[0] == 0
-    assert _probe(f"--port={served[1]}", ACPC_TARGET="127.0.0.1:1")[0] == 0
-
-
 def test_a_draining_server_fails(served: Served) -> None:
     health_service, port = served
     health_service.enter_graceful_shutdown()
@@ -76,13 +63,6 @@ def test_a_server_that_is_gone_fails() -> None:
     code, said = _probe("--port=1", "--timeout=2")
     assert code == 1
     assert "UNAVAILABLE" in said
-
-
-def test_liveness_is_asked_under_its_name(served: Served) -> None:
-    health_service, port = served
-    health_service.set(LIVENESS, health_pb2.HealthCheckResponse.NOT_SERVING)
-    assert _probe(f"--port={port}", "--live")[0] == 1
-    assert _probe(f"--port={port}")[0] == 0
 
 
 @pytest.mark.process

@@ -24,13 +24,6 @@ CONTAINER: dict[str, Any] = POD["spec"]["containers"][0]
 LEAVING = 20
 
 
-def test_every_file_is_listed() -> None:
-    for folder in (FOLDER, MONITORING, CERTIFICATES):
-        listed = read_yaml(folder / "kustomization.yaml")
-        files = {path.name for path in folder.iterdir() if path.is_file()}
-        assert files == {"kustomization.yaml", *listed["resources"]}
-
-
 def test_the_operator_scrapes_the_pods_under_the_job_that_the_rules_name() -> None:
     monitor = read_yaml(MONITORING / "monitor.yaml")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
@@ -104,19 +97,6 @@ def test_a_pod_has_time_to_drain() -> None:
     assert POD["spec"]["terminationGracePeriodSeconds"] >= int(drain) + LEAVING
 
 
-def test_selectors_find_the_pods() -> None:
-    labels = POD["metadata"]["labels"].items()
-    wanted = [
-        BY_KIND["Deployment"]["spec"]["selector"]["matchLabels"],
-        BY_KIND["Service"]["spec"]["selector"],
-        BY_KIND["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
-        BY_KIND["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"],
-    ]
-    assert all(selector.items() <= labels for selector in wanted)
-    target = BY_KIND["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
-    assert target["name"] == BY_KIND["Deployment"]["metadata"]["name"]
-
-
 def test_the_autoscaler_asks_for_the_queue_that_the_server_reports() -> None:
     (metric,) = BY_KIND["HorizontalPodAutoscaler"]["spec"]["metrics"]
     (rule,) = read_yaml(DEPLOY / "prometheus" / "adapter.yml")["rules"]["external"]
@@ -126,26 +106,3 @@ def test_the_autoscaler_asks_for_the_queue_that_the_server_reports() -> None:
     ((name, matched),) = selectors(rule["seriesQuery"])
     assert set(matched) - {"job"} <= exported()[name]
     assert matched == {"job": "acpc", "state": "queued"}
-
-
-def test_mounts_have_volumes_and_claims() -> None:
-    volumes = {volume["name"]: volume for volume in POD["spec"]["volumes"]}
-    assert {mount["name"] for mount in CONTAINER["volumeMounts"]} == set(volumes)
-    claims = {
-        volume["persistentVolumeClaim"]["claimName"]
-        for volume in volumes.values()
-        if "persistentVolumeClaim" in volume
-    }
-    made = {m["metadata"]["name"] for m in MANIFESTS if m["kind"] == "PersistentVolumeClaim"}
-    assert claims == made
-    writable = {m["mountPath"] for m in CONTAINER["volumeMounts"] if not m.get("readOnly")}
-    assert writable == {"/anchors", "/state", "/tmp"}  # noqa: S108 - a mount, not a file
-
-
-def test_the_container_has_no_more_rights_than_it_needs() -> None:
-    security = CONTAINER["securityContext"]
-    assert security["readOnlyRootFilesystem"] is True
-    assert security["allowPrivilegeEscalation"] is False
-    assert security["capabilities"] == {"drop": ["ALL"]}
-    assert POD["spec"]["securityContext"]["runAsNonRoot"] is True
-    assert CONTAINER["resources"]["limits"]["nvidia.com/gpu"] == 1

@@ -48,13 +48,6 @@ def _labels(name: str) -> frozenset[str] | None:
     return None
 
 
-def test_the_reader_of_queries_finds_what_a_query_selects() -> None:
-    query = 'sum by (a, b) (rate(x{c="1", d=~"2|3"}[5m])) / ignoring (a) group_left y or vector(0)'
-    assert selectors(query) == [("x", {"c": "1", "d": "2|3"}), ("y", {})]
-    assert grouped_labels(query) == {"a", "b"}
-    assert selectors("(x:y unless x:y offset 10m) > 0") == [("x:y", {}), ("x:y", {})]
-
-
 def test_every_query_selects_series_the_server_exports() -> None:
     for query in QUERIES:
         found = selectors(query)
@@ -133,13 +126,6 @@ def test_the_guide_lists_every_recorded_series_and_every_alert() -> None:
     assert {re.findall(r"`(\w+)`", row[0])[0] for row in listed} == alerts()
     severities = {rule["alert"]: rule["labels"]["severity"] for rule in rules() if "alert" in rule}
     assert {row[0].split("`")[1]: row[1] for row in listed} == severities
-
-
-def test_every_alert_says_what_is_wrong_and_how_bad_it_is() -> None:
-    for rule in rules():
-        if "alert" in rule:
-            assert rule["labels"]["severity"] in ("info", "warning", "critical")
-            assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
 
 
 def test_every_alert_has_a_runbook_in_the_guide() -> None:

@@ -1,6 +1,5 @@
 """The thin client alone, extras by path, and commands that say what they lack."""
 
-import json
 import re
 import sys
 import tomllib
@@ -49,16 +48,6 @@ def test_no_install_line_asks_a_package_index_for_acpc() -> None:
         if INDEX_NAME.search(word)
     }
     assert wrong == {}
-
-
-@pytest.mark.parametrize("line", ["acpc", "'acpc[lab]'", "acpc[server]==0.1", '"acpc>=0.1"'])
-def test_an_index_name_is_found(line: str) -> None:
-    assert any(INDEX_NAME.search(word) for word in _installed_by(f"pip install -U {line}"))
-
-
-@pytest.mark.parametrize("line", ["'.[lab]'", "'acpc-0.1.0-py3-none-any.whl[lab]'", "./acpc"])
-def test_a_path_is_no_index_name(line: str) -> None:
-    assert not any(INDEX_NAME.search(word) for word in _installed_by(f"pip install {line}"))
 
 
 def test_every_extra_that_an_install_line_names_exists() -> None:
@@ -125,18 +114,3 @@ def test_a_command_without_its_extra_says_what_to_install(
     assert missing in line
     assert f"pip install '.[{extra}]'" in line
     assert f"acpc-{PROJECT['version']}-py3-none-any.whl[{extra}]" in line
-
-
-def test_both_commands_start_at_the_entry_that_checks_for_the_extra() -> None:
-    scripts = {"acpc": "acpc_lab.__main__:main", "acpc-server": "acpc_server.__main__:main"}
-    assert PROJECT["scripts"] == scripts
-
-
-@pytest.mark.process
-def test_the_entries_import_nothing_of_the_extras() -> None:
-    code = (
-        "import sys, json, acpc_lab.__main__, acpc_server.__main__\n"
-        "print(json.dumps(sorted(name.partition('.')[0] for name in sys.modules)))"
-    )
-    shown = processes.run([sys.executable, "-c", code])
-    assert not {"typer", "torch", "rich", "yaml", "pydantic"} & set(json.loads(shown.stdout))

@@ -23,7 +23,6 @@ from acpc_client import AnchorSet, errors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.results import UploadProgress
-from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld
@@ -76,31 +75,6 @@ def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess, seed: in
     # What was stored before a cut is not sent again, bar what was on its way.
     again = STREAM_BYTES + PART * 2100
     assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
-
-
-def test_parts_survive_cuts_in_an_event_loop(server: ServerProcess) -> None:
-    """An iterable that is read once, by the asyncio client; other calls go on beside it."""
-    anchors, digest = arrays(300, 10)
-    told: list[UploadProgress] = []
-
-    async def upload(port: int) -> tuple[AnchorSet, int]:
-        async with AsyncAcpcClient(f"127.0.0.1:{port}") as client:
-            parts = anchors.cuts()
-            task = asyncio.ensure_future(
-                client.anchors.upload(parts, count=300, compress=False, progress=told.append)
-            )
-            beats = 0
-            while not task.done():
-                await asyncio.sleep(0.01)
-                beats += 1
-            return task.result(), beats
-
-    with CuttingProxy(server.port, cuts_of(anchors.frames.nbytes, 11)) as proxy:
-        stored, beats = asyncio.run(upload(proxy.port))
-        assert proxy.cut >= 3
-    assert stored.digest == digest
-    assert beats > 10
-    check_progress(told, 300)
 
 
 def makers() -> set[threading.Thread]:
@@ -272,32 +246,6 @@ def test_an_upload_with_views_goes_on_after_a_kill(
         assert process.bugs() == []
 
 
-def test_the_same_call_in_another_process_goes_on(
-    server: ServerProcess, client: AcpcClient
-) -> None:
-    """Whole arrays name their upload by their content, parts by the id they are given."""
-    for seed, whole in ((30, True), (31, False)):
-        anchors, digest = arrays(200, seed)
-        name = {} if whole else {"request_id": "in-two-halves", "count": 200}
-        told: list[UploadProgress] = []
-        give_up_at_once = RetryPolicy(attempts=1)
-        # Three streams pass, and of the fourth a part.
-        with (
-            CuttingProxy(server.port, iter([350_000])) as proxy,
-            AcpcClient(f"127.0.0.1:{proxy.port}", retry=give_up_at_once) as first,
-            pytest.raises(errors.Unavailable) as broken,
-        ):
-            first.anchors.upload(anchors if whole else anchors.cuts(), compress=False, **name)
-        assert broken.value.request_id
-        stored = client.anchors.upload(
-            anchors if whole else anchors.cuts(), compress=False, progress=told.append, **name
-        )
-        assert stored.digest == digest
-        assert told[0].request_id == broken.value.request_id
-        assert told[0].stored >= 100_000 // 2100
-        assert told[-1].sent_bytes < anchors.frames.nbytes * 0.9
-
-
 def test_equal_content_is_sent_once(client: AcpcClient) -> None:
     anchors, _ = arrays(200, 40)
     first = client.anchors.upload(anchors, description="one")
@@ -346,7 +294,6 @@ def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) 
     [
         ({"anchor_set_mib": 1}, "ANCHOR_SET_TOO_LARGE"),
         ({"anchor_store_mib": 1}, "ANCHOR_STORE_FULL"),
-        ({"anchor_set_count": 799}, "ANCHOR_SET_TOO_LARGE"),
     ],
 )
 def test_quotas(world: ServedWorld, tmp_path: Path, flags: dict[str, int], reason: str) -> None:
@@ -390,30 +337,3 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
     for thread in two:
         thread.join()
     assert client.anchors.get(digest).anchors == 20
-
-
-def test_what_the_parts_raise_is_raised_and_what_they_lack_is_told(client: AcpcClient) -> None:
-    anchors, _ = arrays(40, 80)
-
-    def broken() -> Iterator[AnchorArrays]:
-        yield anchors.part(0, 20)
-        raise ZeroDivisionError("mine")
-
-    def mixed() -> Iterator[AnchorArrays]:
-        yield anchors.part(0, 20)
-        yield AnchorArrays(
-            history=1, **{name: getattr(anchors, name) for name in ("frames", *anchor_wire.SMALL)}
-        )
-
-    with pytest.raises(ZeroDivisionError, match="mine"):
-        client.anchors.upload(broken(), count=40)
-    with pytest.raises(errors.ArgumentError, match="history 1 and horizon 4 after one of 2 and 3"):
-        client.anchors.upload(mixed(), count=60)
-    with pytest.raises(errors.ArgumentError, match="ended after 40 anchors, but count is 41"):
-        client.anchors.upload(anchors.cuts(), count=41)
-    with pytest.raises(errors.ArgumentError, match="found more anchors than count, 39"):
-        client.anchors.upload(anchors.cuts(), count=39)
-    with pytest.raises(errors.ArgumentError, match="say how many"):
-        client.anchors.upload(anchors.cuts())
-    with pytest.raises(errors.ArgumentError, match="found no part"):
-        client.anchors.upload(iter(()), count=3)

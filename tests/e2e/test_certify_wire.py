@@ -1,8 +1,6 @@
 """CertifyPool, Plan and PlanPaired over the wire."""
 
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -12,7 +10,6 @@ import wire
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from planning_wire import CANDIDATES, ELITES, HORIZON, OF_EACH, array
-from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
@@ -123,66 +120,6 @@ def test_a_proposal_is_sampled_by_its_seed_alone(stub: DiagnosticServiceStub) ->
     alone = planning.certify(candidates=wire.tensor(first))
     certified = stub.CertifyPool(alone, timeout=GENEROUS_SECONDS)
     assert certified.receipt == answers[0].certificate.certificate.receipt
-
-
-def test_paired_runs(stub: DiagnosticServiceStub) -> None:
-    views = wire.several(wire.noise(1e-6), wire.noise(0.05), draws=2)
-
-    def asked(**changed: object) -> pb.PlanPairedResponse:
-        request = planning.paired(perturbations=views, **changed)
-        return stub.PlanPaired(request, timeout=GENEROUS_SECONDS)
-
-    answer = asked()
-    clean = array(answer.clean_plan)
-    assert clean.dtype == np.float32
-    assert answer.views[0].certified
-    assert asked().receipt == answer.receipt
-    assert [gaps.top1 >= 0 and gaps.HasField("elite") for gaps in answer.clean_gaps] == [True] * 3
-    assert not asked(endpoint_tolerance=1e9).views[0].certified
-    assert not np.array_equal(array(asked(returns=pb.CEM_RETURN_BEST).clean_plan), clean)
-
-
-def test_a_budget_of_zeros_is_the_papers(stub: DiagnosticServiceStub) -> None:
-    one_view = wire.several(wire.noise())
-    absent, zeros, written = (
-        stub.PlanPaired(
-            planning.paired(budget=budget, perturbations=one_view), timeout=GENEROUS_SECONDS
-        )
-        for budget in (
-            None,
-            pb.CemBudget(),
-            pb.CemBudget(candidates=64, elites=8, iterations=8, horizon=5),
-        )
-    )
-    assert absent.receipt == zeros.receipt == written.receipt
-    assert len(absent.views[0].iterations) == 8
-    assert array(absent.clean_plan).shape == (5, wire.WIDTH)
-
-
-def test_a_silent_stream_is_closed(world: ServedWorld, tmp_path: Path) -> None:
-    """The session of a caller that went quiet ends with a reason; the server goes on."""
-    with (
-        world.server(tmp_path / "state", plan_idle_seconds=2.0) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        stub, over = DiagnosticServiceStub(channel), threading.Event()
-
-        def quiet(*messages: pb.PlanRequest) -> Iterator[pb.PlanRequest]:
-            yield from messages
-            over.wait(GENEROUS_SECONDS)
-
-        for messages in ((), (planning.start(),), (planning.start(), planning.proposed())):
-            answers: list[pb.PlanResponse] = []
-            refused = wire.refusal(
-                lambda messages=messages, answers=answers: answers.extend(
-                    stub.Plan(quiet(*messages), timeout=GENEROUS_SECONDS)
-                )
-            )
-            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "PLAN_IDLE")
-            assert len(answers) <= len(messages)
-        over.set()
-        assert len(plan(stub, planning.start(), planning.proposed())) == 2
-        assert server.bugs() == []
 
 
 def test_a_cancelled_stream_is_no_bug(stub: DiagnosticServiceStub, server: ServerProcess) -> None:

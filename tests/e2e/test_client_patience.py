@@ -185,20 +185,6 @@ def test_a_training_callback_outlasts_a_restart(
     assert len([line for line in told if "is away" in line]) == 1
 
 
-def test_a_submission_outlasts_a_restart_and_makes_one_job(server: ServerProcess) -> None:
-    told: list[str] = []
-    with AcpcClient(server.address, on_away=line_of(told.append)) as client:
-        before = {item.name for item in client.operations.list()}
-        server.kill()
-        with ThreadPoolExecutor(1) as pool:
-            future = pool.submit(client.score_checkpoint, "model", ANCHORS, NOISE)
-            wait_until(lambda: future.done() or told)
-            server.restart()
-            job = future.result(GENEROUS_SECONDS)
-        assert {item.name for item in client.operations.list()} - before == {job.name}
-        job.cancel()
-
-
 @pytest.mark.usefixtures("held")
 def test_without_patience_the_error_says_how_to_go_on(
     faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]

@@ -121,15 +121,6 @@ def test_a_bug_of_one_family_leaves_the_server_to_the_others(
         assert server.health() == SERVING
 
 
-def test_a_server_short_of_primitives_rejects_and_stays(faulty: FaultyWorld) -> None:
-    with asked(faulty.server("primitive")) as server:
-        faulty.inject("primitive", "primitive")
-        assert told(lambda: server.compare(seed=2)) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
-        faulty.inject("primitive", "")
-        server.compare(seed=3)
-        assert server.health() == SERVING
-
-
 def test_a_server_short_of_memory_rejects_and_stays(faulty: FaultyWorld) -> None:
     """Large messages would take all that its address space may still grow."""
     views = tensor(np.zeros((80, HISTORY, 200, 200, 3), np.uint8))

@@ -1,15 +1,12 @@
 """A job outlives its server: killed or drained, it goes on and ends with the same bytes."""
 
-import os
-import signal
-from collections import Counter
 from functools import partial
 
 import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from faulty_world import FaultyWorld, write_faulty_world
-from job_world import JobCaller, job, metadata, response, steps_of
+from job_world import JobCaller, job, metadata, response
 from kill_series import run_series, sweep
 from server_process import ServerProcess
 from waiting import wait_until
@@ -20,7 +17,6 @@ JOBS = 4
 KILLS = (3, 8, 5)
 LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 45})
 LONG.protocol.draws = 3
-STEPS = steps_of(LONG)
 # Its SR lies where few anchors do not decide it, so that it looks to the end: eight times.
 LOOKING = job(
     reference=None,
@@ -36,16 +32,6 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
     return write_faulty_world(tmp_path_factory.mktemp("durable"))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(faulty: FaultyWorld) -> bytes:
-    """Bytes of the result from a server that was left alone."""
-    with faulty.server("undisturbed") as server, calls(server) as caller:
-        done = caller.finished(caller.submit(LONG).name)
-        assert metadata(done).attempts == 1
-        assert response(done).checkpoint.anchors == 45
-        return done.response.SerializeToString()
-
-
 class calls:
     """A caller of a running server; its channel is closed before the server stops."""
 
@@ -57,11 +43,6 @@ class calls:
 
     def __exit__(self, *_: object) -> None:
         self._channel.close()
-
-
-def ran(server: ServerProcess) -> list[int]:
-    """Steps measured in the current process; replayed ones are not among them."""
-    return [line["step"] for line in server.log() if line["event"] == "job_step"]
 
 
 def test_a_sweep_killed_again_and_again_gives_the_same_bytes(faulty: FaultyWorld) -> None:
@@ -115,38 +96,6 @@ def test_a_job_that_looks_goes_on_between_its_looks(faulty: FaultyWorld) -> None
     assert len(before) > 3, "two looks and their shards"
     assert after
     assert len(set(before) & set(after)) <= 1, "a kill repeats at most the step it hit"
-
-
-def test_a_drained_server_hands_its_job_to_the_next(
-    faulty: FaultyWorld, undisturbed: bytes
-) -> None:
-    queued = job("queued", checkpoint={"name": "twin"}, reference=None)
-    faulty.inject("drained", "hang 4")
-    with faulty.server("drained") as server:
-        with calls(server) as caller:
-            names = [caller.submit(request).name for request in (LONG, queued)]
-            watched = caller.watch(names[0])
-            assert not next(watched).done
-            wait_until(lambda: faulty.hangs("drained"))
-            os.kill(server.pid, signal.SIGTERM)
-            with pytest.raises(grpc.RpcError) as ended:
-                list(watched)
-        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE, "a watcher is told to come again"
-        faulty.inject("drained", "")
-        assert server.terminate() == 0
-        before = ran(server)
-        ends = [line["end"] for line in server.log() if line["event"] == "job_ended"]
-        assert set(ends) <= {"withdrawn"}
-        assert not [line for line in server.log() if line["level"] == "error"]
-        server.start()
-        with calls(server) as caller:
-            done, other = (caller.finished(name) for name in names)
-        times = Counter(before + [line["step"] for line in _steps_of(server, names[0])])
-    assert done.response.SerializeToString() == undisturbed
-    assert response(other).verdict.outcome in (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_FAILED)
-    assert 0 < len(before) < STEPS, "the signal came in the middle"
-    assert sorted(times) == list(range(1, STEPS + 1))
-    assert sum(times.values()) - STEPS <= 1
 
 
 def _steps_of(server: ServerProcess, name: str) -> list[dict[str, object]]:

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator
 
 import numpy as np
@@ -152,17 +151,6 @@ def test_what_a_set_does_not_have_is_told(
     assert [v.field for v in caught.value.violations] == ["perturbations.specs[0].given_views"]
 
 
-def test_the_asyncio_client_uploads_views(
-    job_server: ServerProcess, stored: AnchorSet, anchors: AnchorArrays, views: np.ndarray
-) -> None:
-    async def run() -> AnchorSet:
-        async with AsyncAcpcClient(job_server.address) as client:
-            given = {GROUP.group: views, "once": iter([views[:, :1]])}
-            return await client.anchors.upload(anchors, views=given)
-
-    assert asyncio.run(run()).digest == stored.digest
-
-
 def test_states_and_labels_of_a_set_are_told(
     job_server: ServerProcess, client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
 ) -> None:
@@ -208,23 +196,6 @@ def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
     again = client.anchors.upload(anchors, views={"hurt": views[::-1]})
     assert again.digest == stored.digest
     assert score(client, again, GivenViews("hurt")).receipt.anchors_digest == again.digest
-
-
-def test_a_set_that_goes_under_a_job_on_its_views(job_world: JobWorld, client: AcpcClient) -> None:
-    anchors = make_anchors(300)
-    views = np.repeat(anchors.frames[:, None, :HISTORY] // 2, 24, axis=1)
-    stored = client.anchors.upload(anchors, views={"dark": views}, compress=False)
-    options = {"reference": "base", "protocol": ScoreProtocol(draws=24)}
-    job = client.score_checkpoint("model", stored, GivenViews("dark"), **options)
-    wait_until(lambda: job.progress().completed >= 2)
-    with pytest.raises(FailedPrecondition) as caught:
-        client.anchors.delete(stored)
-    assert caught.value.reason == "ANCHOR_SET_IN_USE"
-    (folder,) = (job_world.root / "state").rglob(stored.digest)
-    shutil.rmtree(folder)
-    with pytest.raises(FailedPrecondition, match=stored.digest) as caught:
-        job.result()
-    assert caught.value.reason == "ANCHOR_SET_DELETED"
 
 
 @pytest.mark.slow

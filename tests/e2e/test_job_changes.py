@@ -91,18 +91,6 @@ def test_files_replaced_under_jobs_fail_them_and_every_end_is_counted(parts: Par
     assert set(jobs_by_state(server).values()) == {0}
 
 
-def test_two_jobs_at_once_and_one_alone_give_the_same_bytes(parts: Parts) -> None:
-    _, _, calls = parts
-    other = {"draws": 7, "seed": 1}
-    names = [calls.submit(job(name)).name for name in ("a", "b")]
-    names.append(calls.submit(job("c", protocol=other)).name)
-    together = [calls.finished(name) for name in names]
-    alone = calls.finished(calls.submit(job("d")).name)
-    assert together[0].response == together[1].response == alone.response
-    assert together[2].response != alone.response
-    assert response(alone).checkpoint.anchors == 60
-
-
 def test_a_deleted_job_does_not_disturb_its_successor_of_the_same_request_id(parts: Parts) -> None:
     """The successor starts beside the run it replaces, which is still inside a chunk."""
     _, server, calls = parts

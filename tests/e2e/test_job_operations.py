@@ -4,10 +4,8 @@ import time
 from collections.abc import Iterator
 
 import grpc
-import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from google.longrunning import operations_pb2
 from google.rpc import code_pb2
 from job_world import JobCaller, job, metadata, response, steps_of, write_job_world
 from server_process import ServerProcess
@@ -144,14 +142,6 @@ def test_a_wait_ends_with_its_timeout_the_callers_or_the_job(calls: JobCaller) -
     assert (negative.code, negative.fields) == ("INVALID_ARGUMENT", ("timeout",))
 
 
-@pytest.mark.nightly  # the answer has a tenth of these seconds to arrive
-def test_a_wait_is_answered_before_its_callers_deadline(calls: JobCaller) -> None:
-    name = calls.submit(endless()).name
-    request = operations_pb2.WaitOperationRequest(name=name)
-    assert not calls.operations.WaitOperation(request, timeout=30.0).done
-    calls.cancel(name)
-
-
 def test_progress_only_grows_and_ends_at_the_total(calls: JobCaller) -> None:
     request = job("progress")
     seen = list(calls.watch(calls.submit(request).name))
@@ -177,31 +167,6 @@ def test_a_reference_with_the_same_weights_is_measured_once(calls: JobCaller) ->
     assert result.reference.checkpoint.name == "twin"
     assert result.reference.anchor_values == result.checkpoint.anchor_values
     assert result.verdict.ir_relative == 1.0
-
-
-def test_without_a_reference_a_good_sr_decides_nothing(calls: JobCaller) -> None:
-    low = {"ir": 0.3, "sr": 1e-9}
-    wide = {"draws": 1, "quantile": 0.0, "margin": 0.0}
-    result = calls.result(quick(thresholds=low, protocol=wide))
-    assert result.verdict.outcome == pb.OUTCOME_INCONCLUSIVE
-    assert result.verdict.sr_passed
-    for field in ("ir_relative", "score", "delta_score", "ir_passed"):
-        assert not result.verdict.HasField(field)
-    assert not result.HasField("reference")
-
-
-def test_five_draws_of_a_deterministic_shift_are_one(calls: JobCaller) -> None:
-    once, five = (
-        calls.result(quick(perturbation=blur(), protocol={"draws": draws})) for draws in (1, 5)
-    )
-    assert once.checkpoint.ir_raw == pytest.approx(five.checkpoint.ir_raw, rel=1e-15)
-    one, all_five = (
-        np.frombuffer(result.checkpoint.anchor_values.draw_radius.data).reshape(20, -1)
-        for result in (once, five)
-    )
-    assert all_five.shape == (20, 5)
-    np.testing.assert_array_equal(all_five, np.repeat(one, 5, axis=1))
-    assert once.receipt.perturbation_digest != five.receipt.perturbation_digest
 
 
 def test_a_shift_the_reference_does_not_feel_fails_the_job_by_name(calls: JobCaller) -> None:

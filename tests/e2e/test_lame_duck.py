@@ -19,7 +19,7 @@ from waiting import GENEROUS_SECONDS, wait_until
 
 @pytest.fixture
 def server(world: ServedWorld, tmp_path: Path) -> Iterator[ServerProcess]:
-    with world.server(tmp_path, rpc_threads=4, lame_duck_seconds=3600) as process:
+    with world.server(tmp_path, lame_duck_seconds=3600) as process:
         yield process
         assert process.bugs() == []
 

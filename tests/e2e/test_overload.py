@@ -9,14 +9,15 @@ from faulty_world import write_faulty_world
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from waiting import GENEROUS_SECONDS, wait_until
 
-CALLS, THREADS, QUEUE = 150, 4, 20
+# Threads, and calls that wait for one.
+CALLS, THREADS, QUEUE = 200, 80, 20
 
 
 def test_refusals_are_typed_probes_answer_and_service_returns(tmp_path: Path) -> None:
     """The device is held up meanwhile, so that no call is answered before all have come."""
     faulty = write_faulty_world(tmp_path)
     with (
-        faulty.server("full", rpc_threads=THREADS, max_queue=QUEUE) as server,
+        faulty.server("full", max_queue=QUEUE) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         stub = DiagnosticServiceStub(channel)

@@ -13,7 +13,7 @@ import pixel_reference as pixels
 import pytest
 import wire
 from acpc.arrays import NDArray
-from acpc.contract import CemBudget, CemReturn, CostReduction, GaussianNoise, Identity
+from acpc.contract import CemBudget, CemReturn, GaussianNoise, Identity
 from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.sync.client import AcpcClient
@@ -121,45 +121,6 @@ def test_a_session_certifies_what_float64_numpy_computes(
     assert outcomes == {True, False}, "the moment should have both, or it shows nothing"
 
 
-def test_a_session_and_a_single_call_answer_alike(client: AcpcClient) -> None:
-    moment = Moment(3)
-    single = client.certify_pool(candidates=moment.pool, **moment.question)
-    with client.plan(**moment.question) as session:
-        session.certify(moment.pool[:7])
-        answer = session.certify(moment.pool)
-    assert same_numbers(answer, single)
-    assert answer.receipt == single.receipt
-    assert answer.request_id == session.request_id
-    fractions = [view.top1.certified for view in single.views]
-    assert single.top1_certified_fraction == pytest.approx(np.mean(fractions))
-    (severity,) = single.certified_severities
-    assert severity.kind == "gaussian_noise"
-
-
-def test_a_sampled_pool_is_the_proposals_and_certified_as_sent(client: AcpcClient) -> None:
-    moment = Moment(1)
-    mean, std = wire.blocks(HORIZON, seed=2), np.full((HORIZON, wire.WIDTH), 0.5, np.float32)
-    with client.plan(**moment.question) as session:
-        sampled = session.certify_proposal(mean, std, candidates=2000, seed=4)
-        sent = session.certify(sampled.candidates)
-    assert sampled.candidates.shape == (2000, *mean.shape)
-    scores = (sampled.candidates[1:] - mean) / std
-    assert abs(scores.mean()) < 0.02
-    assert scores.std() == pytest.approx(1, abs=0.02)
-    assert same_numbers(sampled.certificate, sent)
-
-
-def test_the_mean_is_the_sum_over_the_latent_width(client: AcpcClient) -> None:
-    moment = Moment(1)
-    means = {**moment.question, "cost_reduction": CostReduction.MEAN}
-    summed = client.certify_pool(candidates=moment.pool, **moment.question)
-    averaged = client.certify_pool(candidates=moment.pool, **means)
-    ratio = summed.clean_costs / averaged.clean_costs
-    assert ratio == pytest.approx(round(ratio[0]), rel=1e-12)
-    for one, other in zip(summed.views, averaged.views, strict=True):
-        assert one.top1.certified == other.top1.certified
-
-
 def test_sessions_of_one_asyncio_client_run_side_by_side(server: ServerProcess) -> None:
     moment = Moment(1)
 
@@ -224,22 +185,3 @@ def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: 
     assert cells["gaussian_noise:0.5"] == "0/2"
     assert "largest certified severity of gaussian_noise: winner 0" in shown.stdout
     acpc("--require", "top1", code=3)
-
-
-def test_the_command_plans_twice(server: ServerProcess, tmp_path: Path) -> None:
-    """A view that is the history itself has the same plan; no tolerance is too small for that."""
-    path = tmp_path / "moment.npz"
-    np.savez(path, history=wire.frames(1), goal=wire.frames(1, seed=5)[0])
-    acpc = acpc_command(
-        "plan-paired", "--input", path, "--checkpoint", "lewm", "--target", server.address,
-        "--shift", "gaussian_noise:0,0.5", "--draws", 2, "--candidates", 16, "--elites", 4,
-        "--iterations", 2, "--horizon", 3, "--cost", "mean", "--numeric-mode", "fp32",
-    )  # fmt: skip
-    shown = acpc().stdout
-    assert "smallest clean gap of an iteration: winner " in shown
-    rows = rows_of(shown)
-    assert rows[0] == ["gaussian_noise:0", "0", "yes", "2/2", "-", "0"]
-    assert rows[1] == ["gaussian_noise:0", "1", "yes", "2/2", "-", "0"]
-    assert [row[:3] for row in rows[2:]] == [["gaussian_noise:0.5", str(i), "no"] for i in (0, 1)]
-    gated = acpc("--tolerance", 1000, "--require-certified", code=3)
-    assert rows_of(gated.stdout)[0][2:] == ["no", "0/2", "-", "0"]

@@ -1,6 +1,5 @@
 """PreviewAnchors over the wire: pictures computed independently, and precise refusals."""
 
-import asyncio
 from collections.abc import Iterator
 
 import grpc
@@ -11,17 +10,15 @@ import pixel_reference as pixels
 import pytest
 import score_reference
 import wire
-from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, Perturbation, ScoreProtocol
+from acpc.contract import DatasetAnchors, GaussianNoise, Perturbation, ScoreProtocol
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AnchorPreview
-from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.errors import ArgumentError, FailedPrecondition, InvalidArgument
+from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata, write_job_world
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
-from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
@@ -118,30 +115,9 @@ def test_the_worst_anchors_are_those_of_the_score(client: AcpcClient, scored: Sc
     same = client.compare_scores(scored, scored.name)
     assert same.ir_raw.change == 0 and str(same.ir_raw.interval) == "unbounded"
     assert same.trajectories == len(np.unique(values.trajectory_ids)) == 3
-    assert "the same checkpoint" in same.notes[0] and "3 trajectories" in " ".join(same.notes)
-
-
-def test_a_deterministic_shift_looks_the_same_in_every_draw(
-    client: AcpcClient, scored: ScoreJob, anchors: score_reference.Anchors
-) -> None:
-    job = submit(client, GaussianBlur(5))
-    job.result(timeout=GENEROUS_SECONDS)
-    (first,) = client.preview_anchors(job, [4])
-    (last,) = client.preview_anchors(job, [4], draw=DRAWS - 1)
-    with pytest.raises(ArgumentError, match="shift of a is"):
-        client.compare_scores(scored, job)
-    assert first == last
-    agrees(first, wanted(anchors, 4, GaussianBlur(5), 0))
-
-
-def test_the_asyncio_client_sees_the_same(
-    client: AcpcClient, server: ServerProcess, scored: ScoreJob
-) -> None:
-    async def ask() -> tuple[AnchorPreview, ...]:
-        async with AsyncAcpcClient(server.address) as other:
-            return await other.preview_anchors(scored.name, [2, 5], draw=1)
-
-    assert asyncio.run(ask()) == client.preview_anchors(scored, [2, 5], draw=1)
+    assert "the same checkpoint" in same.notes[0] and "24 windows are too few" in " ".join(
+        same.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,17 +190,3 @@ def test_a_dataset_that_changed_has_no_pictures_and_a_copy_has(
     assert refused(calls, name).code == "NOT_FOUND"
     world.write_dataset(seed=5)
     assert calls.scoring.PreviewAnchors(request) == before
-
-
-def test_pictures_of_a_deleted_set_are_gone(client: AcpcClient) -> None:
-    made = client.anchors.create(
-        DatasetAnchors("tworoom.h5", "tworoom", count=6), history=3, horizon=HORIZON
-    )
-    job = client.score_checkpoint(
-        "lewm", made, GaussianNoise(0.1), protocol=ScoreProtocol(horizon=HORIZON)
-    )
-    job.result(timeout=GENEROUS_SECONDS)
-    assert client.preview_anchors(job, [5])[0].clean.shape == (3, 28, 28, 3)
-    client.anchors.delete(made.digest)
-    with pytest.raises(FailedPrecondition, match="was deleted"):
-        client.preview_anchors(job, [5])

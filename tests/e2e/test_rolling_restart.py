@@ -8,7 +8,7 @@ from job_world import write_job_world
 from postgres_server import PostgresServer
 from rolling_restart import roll
 
-TERMS = {"job_heartbeat_seconds": 0.5, "job_lease_seconds": 2.0}
+TERMS = {"job_lease_seconds": 2.0}
 
 
 @pytest.mark.slow

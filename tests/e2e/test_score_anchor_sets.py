@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as anchors_pb
-from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from google.rpc import code_pb2, error_details_pb2
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of
@@ -62,54 +60,6 @@ def test_a_set_and_its_dataset_give_the_same_bytes(calls: SetCaller) -> None:
     asked = metadata(of_set).request
     assert (asked.anchor_set, asked.WhichOneof("anchors")) == (digest, "anchor_set")
     assert metadata(of_set).progress.total == steps_of(job(dataset=SOURCE))
-
-
-def test_a_longer_set_gives_the_bytes_of_the_shorter_horizon(calls: SetCaller) -> None:
-    """Windows of 12 frames: the dataset, a set of 8 and one of 9 future frames, used at 8."""
-    source = {**SOURCE, "window_future_frames": 9}
-    answers = [
-        calls.result(job(dataset=source)),
-        calls.result(over(calls.make(**source))),
-        calls.result(over(calls.make(horizon=9, **source))),
-    ]
-    first, *others = [answer.SerializeToString(deterministic=True) for answer in answers]
-    assert others == [first, first]
-    assert answers[0] != calls.result(job(dataset=SOURCE))
-
-
-def test_many_shifts_share_pairs_and_eligible_counts(calls: SetCaller) -> None:
-    """Upload once, score often: partners and skip reasons are those of the set alone."""
-    digest = calls.make()
-    scores = [
-        calls.result(over(digest, checkpoint={"name": name}, reference=None, perturbation=shift))
-        for name in ("model", "base")
-        for shift in (wire.noise(0.02), wire.blur(5))
-    ]
-    values = [score.checkpoint.anchor_values for score in scores]
-    assert len({score.checkpoint.eligible for score in scores}) == 1
-    for field in ("partner", "anchor_ids", "trajectory_ids"):
-        assert len({getattr(value, field).data for value in values}) == 1
-    assert len({tuple(value.skip_reasons) for value in values}) == 1
-    assert len({value.radius.data for value in values}) == 4
-
-
-def trajectories(score: pb.ScoreCheckpointResponse) -> list[int]:
-    return np.frombuffer(score.checkpoint.anchor_values.trajectory_ids.data, np.int64).tolist()
-
-
-def test_one_window_an_episode(calls: SetCaller) -> None:
-    """Six episodes give six anchors and no more; a set of them is the same anchors."""
-    source = {**SOURCE, "count": 6, "one_per_episode": True}
-    score = calls.result(job(dataset=source))
-    every = calls.result(job(dataset={**source, "one_per_episode": False}))
-    assert score.checkpoint.anchors == 6
-    assert len(set(trajectories(score))) == 6
-    assert score.receipt.anchors_digest != every.receipt.anchors_digest
-    assert len(set(trajectories(every))) < len(trajectories(every)) == 6
-    assert calls.make(**source) == score.receipt.anchors_digest
-    found = refused(calls, job(dataset={**source, "count": 7}))
-    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("dataset.count",))
-    assert "7 anchors asked for, but rooms.h5 has only 6 episodes with a window" in found.message
 
 
 def test_a_set_that_does_not_fit_is_refused_with_both_numbers(calls: SetCaller) -> None:

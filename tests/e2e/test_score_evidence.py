@@ -83,6 +83,24 @@ def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
     assert stopped.receipt.parameters_digest != fixed.receipt.parameters_digest
 
 
+def test_without_a_number_or_a_protocol_it_measures_until_it_is_decided(caller: JobCaller) -> None:
+    """A protocol named has the paper's hundred anchors; a small dataset has no more than it has."""
+    request = asked(LIMIT, thresholds=PASSES)
+    request.dataset.ClearField("count")
+    done = caller.finished(caller.submit(request).name)
+    held, found = metadata(done).request, response(done).evidence
+    assert held.until_decided.batch == 25 and held.evidence.population == pb.POPULATION_DATASET
+    assert held.dataset.count == min(400, found.windows) == found.looks.limit
+    assert found.population == pb.POPULATION_DATASET
+    assert found.other.population == pb.POPULATION_TRAJECTORIES
+    request = asked(LIMIT, thresholds=PASSES)
+    request.dataset.ClearField("count")
+    request.protocol.reading = receipt_pb2.PROTOCOL_READING_PAPER
+    named = caller.finished(caller.submit(request).name)
+    assert metadata(named).request.dataset.count == 100
+    assert not metadata(named).request.HasField("until_decided")
+
+
 @pytest.mark.parametrize(
     ("thresholds", "dataset", "anchors", "codes"),
     [

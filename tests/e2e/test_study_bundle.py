@@ -6,17 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc.contract import DatasetAnchors, DriftStudy, GeometryStudy
+from acpc.contract import DatasetAnchors, DriftStudy
 from acpc_client.sync.client import AcpcClient
 from acpc_command import Acpc, acpc_command
 from acpc_lab.studies import bundle
 from acpc_lab.studies.bundle import verify
 from acpc_lab.studies.measuring import (
-    AskStudy,
     CheckpointRows,
-    MeasuringProgress,
     StudyCheckpoint,
-    measure,
     read_checkpoints,
 )
 from public_dataset import public_columns, write_public_dataset
@@ -95,29 +92,6 @@ def test_rows_are_the_columns_the_server_answered(
         np.testing.assert_array_equal(getattr(rows, name), values)
 
 
-def test_the_scale_of_motion_and_the_embeddings_are_kept_where_asked_for(
-    acpc: Acpc, client: AcpcClient, tmp_path: Path
-) -> None:
-    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
-    checkpoints.write_text(ONE)
-    study = GeometryStudy(draws=1, horizon=2, motion=True)
-    anchors = DatasetAnchors("measured.h5", "tworoom", count=4)
-    direct = client.run_study("lewm", anchors, study).result()
-    options = ["--anchors", 4, "--draws", 1, "--horizon", 2, "--perplexity", 2, "--motion"]
-    acpc("geometry", "--checkpoints", checkpoints, "--out", out, *options)
-    held = bundle.read(out).evidence()
-    np.testing.assert_array_equal(held.rows.motion_scale, direct.columns["motion_scale"])
-    np.testing.assert_array_equal(held.arrays["0.observed"], direct.arrays["observed"])
-    assert verify(out).difference is None
-
-
-class Interruption(Exception):
-    """Stands for a user who closes the lid."""
-
-
-ASK = AskStudy(DriftStudy(draws=1, horizon=3, groups=4))
-
-
 @pytest.fixture
 def rows() -> tuple[StudyCheckpoint, ...]:
     """Three checkpoints to measure."""
@@ -125,33 +99,6 @@ def rows() -> tuple[StudyCheckpoint, ...]:
         {"task": ["room"] * 3, "run": ["0", "1", "2"], "checkpoint": ["lewm", "lewm-base", "pldm"],
          "dataset": ["measured.h5"] * 3, "preset": ["tworoom"] * 3}
     ), count=8)  # fmt: skip
-
-
-def interrupted(client: AcpcClient, rows: tuple[StudyCheckpoint, ...]) -> list[str]:
-    """Measures until every job is at the server; returns their names."""
-
-    def interrupt(now: MeasuringProgress) -> None:
-        if all(status.operation for status in now.tasks):
-            names.extend(status.operation for status in now.tasks)
-            raise Interruption
-
-    names: list[str] = []
-    with pytest.raises(Interruption):
-        measure(client, rows, ASK, interrupt)
-    return names
-
-
-def test_an_interrupted_measurement_goes_on_with_the_same_jobs(
-    acpc: Acpc, client: AcpcClient, rows: tuple[StudyCheckpoint, ...]
-) -> None:
-    sent = interrupted(client, rows)
-    client.operations.wait(sent[0])
-    client.operations.delete(sent[0])  # the server forgets one
-    measured = measure(client, rows, ASK)
-    assert [item.operation.name for item in measured] == sent, "also of the one submitted again"
-    assert [item.answer.checkpoint.name for item in measured] == ["lewm", "lewm-base", "pldm"]
-    other = measure(client, rows[:1], AskStudy(DriftStudy(draws=2, horizon=3, groups=4)))
-    assert other[0].operation.name not in sent
 
 
 def test_failures_have_exit_codes_and_leave_no_study(acpc: Acpc, tmp_path: Path) -> None:

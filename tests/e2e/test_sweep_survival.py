@@ -3,14 +3,13 @@
 import json
 import random
 import sys
-import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import processes
 import pytest
-from acpc_client import AnchorArrays, Result
+from acpc_client import Result
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
 from anchor_wire import anchor_arrays
@@ -21,7 +20,6 @@ from waiting import wait_until
 # Of anchors of one's own.
 FORM = {"steps": 11, "size": (28, 28), "block": 10}
 CLIENT_KILLS = 2
-SERVER_KILLS = 1
 ACPC = str(Path(sys.executable).with_name("acpc"))
 
 
@@ -96,36 +94,6 @@ def test_a_client_killed_at_random_moments_doubles_no_job(
     assert len(jobs_of(job_server) - before) == 12
 
 
-@pytest.mark.slow
-def test_a_pattern_of_given_views_goes_on_after_kills(
-    job_world: JobWorld, job_server: ServerProcess
-) -> None:
-    """The pattern takes two of the set's three groups; by their names they score alike."""
-    rng = np.random.default_rng(1)
-    groups = ("agent_colour:1", "agent_size:0.5", "light:1")
-    views = {name: rng.integers(0, 256, (40, 2, 3, 28, 28, 3), np.uint8) for name in groups}
-    with AcpcClient(job_server.address) as client:
-        stored = client.anchors.upload(
-            AnchorArrays(history=3, **anchor_arrays(40, **FORM)), views=views
-        )
-    common = {"anchors": {"set": stored.digest}, "seeds": [0], "protocol": {"draws": 2}}
-
-    def sweep(name: str, given: object) -> Path:
-        shifts = [{"given_views": given}]
-        return write_sweep(job_world.root / name, name, shifts=shifts, **common)
-
-    file = sweep("pattern", "agent_*")
-    checked = processes.run([ACPC, "sweep", "check", str(file), "--target", job_server.address])
-    assert "light" not in checked.stdout
-    before = jobs_of(job_server)
-    results = run_with_kills(file, job_server, 2)
-    assert {str(item.cell.shift) for item in results} == {f"given_views:{x}" for x in groups[:2]}
-    assert len(results) == len(jobs_of(job_server) - before) == 6
-    with AcpcClient(job_server.address) as client:
-        by_name = Sweep.load(sweep("by-name", list(groups[:2]))).run(client, poll=0.05)
-    assert scores(results) == scores(by_name)
-
-
 def test_a_lost_folder_finds_its_jobs_again(
     job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
 ) -> None:
@@ -135,33 +103,6 @@ def test_a_lost_folder_finds_its_jobs_again(
         results = Sweep.load(file).run(client, poll=0.05)
     assert scores(results) == undisturbed
     assert jobs_of(job_server) == before
-
-
-@pytest.mark.slow
-def test_a_server_killed_in_the_middle_is_waited_for(
-    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
-) -> None:
-    before = jobs_of(job_server)
-    sweep = Sweep.load(write_sweep(job_world.root / "restarted", "restarted"))
-    ended = [0]
-    answers: list[SweepResults] = []
-
-    def run() -> None:
-        with AcpcClient(job_server.address) as client:
-            answers.append(
-                sweep.run(client, poll=0.05, on_update=lambda now: ended.__setitem__(0, now.done))
-            )
-
-    runner = threading.Thread(target=run)
-    runner.start()
-    for kill in range(SERVER_KILLS):
-        wait_until(lambda kill=kill: ended[0] >= 3 + 4 * kill)
-        job_server.kill()
-        job_server.start()
-    runner.join()
-    assert scores(answers[0]) == undisturbed
-    assert [item.attempt for item in answers[0]] == [1] * 12
-    assert len(jobs_of(job_server) - before) == 12
 
 
 def test_frozen_anchors_give_the_scores_of_their_dataset(

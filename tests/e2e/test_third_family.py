@@ -1,6 +1,5 @@
 """The package of "bring your own model", installed beside a real server, against float64 loops."""
 
-import json
 import os
 import shutil
 import sys
@@ -15,14 +14,11 @@ import pixel_reference as pixels
 import planning_world
 import pytest
 import score_reference
-import torch
 import wire
 from acpc.contract import DatasetAnchors, GaussianNoise, Occlusion, Perturbation, ScoreProtocol
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
-from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.models import load_checkpoint
 from conv_reference import ConvReference
 from installed_package import install
 from planning_wire import OF_EACH
@@ -171,34 +167,3 @@ def test_a_family_that_ignores_actions_is_found_out(check: Check, tmp_path: Path
     shown = check(install(copy, tmp_path / "site"))
     assert shown.exit_code == 1
     assert "BROKEN  predict_next sees the last latent and the last action" in shown.stdout
-
-
-def test_without_the_package_the_checkpoint_is_an_unknown_target(
-    check: Check, tmp_path: Path
-) -> None:
-    refused = check(tmp_path).exception
-    assert isinstance(refused, UnsafeCheckpoint)
-    assert "'acpc_conv_jepa.ConvJepa' is not a known target" in refused.message
-
-
-HOSTILE = {
-    "_target_": ("os.system", "not a known target"),
-    "image_size": (10**6, "less than or equal to 1024"),
-    "encoder": ([{"channels": 16, "kernel": 4}], "kernel"),
-    "predictor": ([1024] * 32, "shape|missing|parameters"),
-    "dropout": (0.5, "unknown key"),
-}
-
-
-@pytest.mark.parametrize("key", HOSTILE)
-def test_a_config_is_matched_before_anything_is_built(
-    key: str, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    value, words = HOSTILE[key]
-    folder = tmp_path / "hostile"
-    shutil.copytree(CHECKPOINTS / "conv-base", folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, key: value}))
-    monkeypatch.syspath_prepend(str(site))
-    with pytest.raises(UnsafeCheckpoint, match=words):
-        load_checkpoint(tmp_path, "hostile", device=torch.device("cpu"))

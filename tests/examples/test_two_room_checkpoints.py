@@ -1,6 +1,5 @@
 """The shipped checkpoints are small and safe, and the training script makes such folders."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -8,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 import train
-from acpc_server.data import load_task
 from acpc_server.models.folder import list_checkpoints
 from acpc_server.models.loader import load_checkpoint
-from model import CONFIG
 from train import RECIPES, add_noise, sigreg
 
 TWO_ROOM = Path(__file__).parents[2] / "examples" / "two_room"
@@ -29,25 +26,9 @@ def test_shipped_weights_are_small_and_plain(name: str) -> None:
     assert all(torch.isfinite(value).all() for value in state.values())
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_shipped_checkpoints_load_in_the_server(name: str) -> None:
-    model = load_checkpoint(SHIPPED, name, device=CPU)
-    card = model.card
-    assert (card.family, card.image_size, card.history) == ("lewm", 32, 3)
-    assert (card.latent_dim, card.action_block_dim) == (16, 10)
-    assert card.parameter_count < 160_000
-    assert json.loads((SHIPPED / name / "config.json").read_text()) == CONFIG
-
-
 def test_the_shipped_folders_are_the_recipes() -> None:
     assert {entry.name for entry in SHIPPED.iterdir()} == set(RECIPES)
     assert {entry.name for entry in list_checkpoints(SHIPPED)} == set(RECIPES)
-
-
-def test_the_task_file_is_a_task() -> None:
-    task = load_task("two-room.yaml", TWO_ROOM)
-    assert (task.state, task.frameskip, task.history) == ("pos_agent", 5, 3)
-    np.testing.assert_array_equal(task.label_features(np.array([[0.5, -1.0]])), [[0.5]])
 
 
 def test_a_short_run_writes_a_folder_the_server_loads_and_is_repeatable(
@@ -81,11 +62,6 @@ def test_sigreg_is_the_epps_pulley_statistic() -> None:
     expected = len(points) * 2 * np.trapezoid(gaps, knots)
     found = sigreg(torch.from_numpy(points).float().view(-1, 1, 1))
     assert found.item() == pytest.approx(expected, rel=1e-4)
-
-
-def test_sigreg_prefers_a_standard_gaussian_to_a_point() -> None:
-    gaussian = torch.randn(512, 2, 16, generator=torch.Generator().manual_seed(0))
-    assert sigreg(gaussian) < 0.05 * sigreg(torch.zeros_like(gaussian))
 
 
 def test_noise_is_drawn_per_frame_and_scaled_to_pixels() -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import h5py
-import hdf5plugin
 import numpy as np
 import pytest
 from dataset import columns, write_dataset
@@ -33,24 +32,6 @@ def test_columns_have_the_public_names_types_and_shapes(written: Path) -> None:
     }
 
 
-def test_one_row_per_chunk_and_blosc_on_pixels(written: Path) -> None:
-    with h5py.File(written) as file:
-        assert file["pixels"].chunks == (1, 32, 32, 3)
-        assert file["action"].chunks == file["pos_agent"].chunks == (1, 2)
-        filters = file["pixels"].id.get_create_plist()
-        assert [filters.get_filter(i)[0] for i in range(filters.get_nfilters())] == [
-            hdf5plugin.BLOSC_ID
-        ]
-
-
-def test_episodes_lie_end_to_end_and_end_in_a_nan_action(written: Path) -> None:
-    with h5py.File(written) as file:
-        lengths, offsets = file["ep_len"][:], file["ep_offset"][:]
-        missing = np.isnan(file["action"][:]).all(axis=1)
-    np.testing.assert_array_equal(offsets, np.cumsum(lengths) - lengths)
-    np.testing.assert_array_equal(np.flatnonzero(missing), offsets + lengths - 1)
-
-
 def test_pixels_show_the_logged_positions(written: Path) -> None:
     with h5py.File(written) as file:
         pixels, positions = file["pixels"][:], file["pos_agent"][:]
@@ -63,12 +44,3 @@ def test_same_seed_same_bytes_other_seed_others() -> None:
     first, again, other = (columns(EPISODES, BLOCKS, seed) for seed in (8, 8, 9))
     assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in again.items()}
     assert first["pixels"].tobytes() != other["pixels"].tobytes()
-
-
-def test_writing_again_replaces_the_file(written: Path, tmp_path: Path) -> None:
-    path = tmp_path / "two-room.h5"
-    for seed in (1, 8):
-        write_dataset(path, episodes=EPISODES, blocks=BLOCKS, seed=seed)
-    with h5py.File(written) as file, h5py.File(path) as rewritten:
-        for name, column in file.items():
-            assert rewritten[name][:].tobytes() == column[:].tobytes()

@@ -61,10 +61,7 @@ class ServerProcess:
                 *([] if value is True else [str(value)]),
             ]
         self._cwd, self._fresh = cwd, fresh
-        # The device is examined where the start is the subject, or it is a flag.
-        forked = processes.forks and not fresh
-        unexamined = {"ACPC_EXAMINE_DEVICE": "false"} if forked else {}
-        own = {"OMP_NUM_THREADS": "1", **unexamined, **(environment or {})}
+        own = {"OMP_NUM_THREADS": "1", **(environment or {})}
         self._environment = {**os.environ, **own}
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None

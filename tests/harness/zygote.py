@@ -153,10 +153,9 @@ def _prepare(name: str) -> None:
         importlib.import_module(module)
     if name == "acpc-server":
         import torch
-        from acpc_server.models import packs
+        from acpc_server.engine import self_test
 
-        for dtype in (torch.float32, torch.bfloat16):
-            packs(dtype)  # tried once a process
+        self_test(torch.device("cpu"))  # at every start; quicker the second time
     gc.collect()
     gc.freeze()
     threads = os.listdir("/proc/self/task")  # noqa: PTH208

@@ -8,22 +8,33 @@ from scipy import optimize, stats
 
 
 def weights(group: list[int], resamples: int, seed: int) -> list[list[float]]:
-    """A weight per trajectory, and one more, of each resample."""
+    """A weight per trajectory, and that of all anchors of one more, of each resample."""
     sizes = [group.count(g) for g in set(group)]
     groups = worth(sizes)
     wider = (stats.t.ppf(0.975, groups - 1) / stats.norm.ppf(0.975)) ** 2
     shape = (groups - 1) / groups / wider
-    drawn = np.random.default_rng(seed).standard_gamma(shape, (resamples, len(sizes) + 1))
-    return [[float(weight) for weight in row] for row in drawn]
+    generator = np.random.default_rng(seed)
+    drawn = generator.standard_gamma(shape, (resamples, len(sizes) + 1))
+    ranks = generator.random(resamples)
+    return [
+        [*map(float, row[:-1]), float(row[-1]) * size_at(sizes, rank)]
+        for row, rank in zip(drawn, ranks, strict=True)
+    ]
+
+
+def size_at(sizes: list[int], rank: float) -> int:
+    """Size of the group of that member, in order of the groups' sizes."""
+    members = [size for size in sorted(sizes) for _ in range(size)]
+    return members[int(rank * len(members))]
 
 
 def weighted_quantile(values: list[float], group: list[int], row: list[float], q: float) -> float:
     """Where the weights, from the smallest anchor on, reach q of all; the last lies above all.
 
-    The last is that of a trajectory of average length.
+    The last is that of all anchors of one trajectory more.
     """
     order = sorted(range(len(values)), key=lambda i: values[i])
-    total = sum(row[group[i]] for i in order) + row[-1] * len(group) / len(set(group))
+    total = sum(row[group[i]] for i in order) + row[-1]
     reached, before = 0.0, values[order[0]]
     for i in order:
         step = row[group[i]]
@@ -44,13 +55,16 @@ def joint_bounds(
     ends = [(group[i], group[partner[i]]) for i in pairs]
     limit = float(np.quantile(radii[0], q)) + margin
     power = partner_power([distance[i] for i in pairs], limit, ends)
-    drawn = np.random.default_rng(seed).standard_gamma(1.0, (resamples, count + 1))
+    generator = np.random.default_rng(seed)
+    drawn = generator.standard_gamma(1.0, (resamples, count + 1))
+    ranks = generator.random(resamples)
+    sizes = [[of.count(g) for g in set(of)] for of in (group, *map(list, zip(*ends, strict=True)))]
     found: dict[str, list[tuple[float, float]]] = {"ir_raw": [], "ir_relative": [], "sr": []}
 
     def quantile(values: list[float], row: np.ndarray, extra: float) -> float:
         """Of the weighted values, the unseen trajectory's being ``extra``."""
         held = [(value, row[g]) for value, g in zip(values, group, strict=True)]
-        held = sorted([*held, (extra, row[-1] * anchors / count)])
+        held = sorted([*held, (extra, row[-1] * long)])
         total, reached = sum(weight for _, weight in held), 0.0
         for value, weight in held:
             reached += weight
@@ -58,7 +72,8 @@ def joint_bounds(
                 return value
         return held[-1][0]
 
-    for row in drawn:
+    for row, rank in zip(drawn, ranks, strict=True):
+        long, begun, ended = (size_at(of, rank) for of in sizes)
         low, high = (quantile(radii[0], row, extra) for extra in (0.0, math.inf))
         least, most = (quantile(radii[1], row, extra) for extra in (0.0, math.inf))
         found["ir_raw"].append((low, high))
@@ -66,7 +81,7 @@ def joint_bounds(
         weights = [
             row[a] * (1.0 if a == b else row[b] ** power / math.gamma(1 + power)) for a, b in ends
         ]
-        unseen = row[-1] * len(pairs) / len({a for a, _ in ends})
+        unseen = row[-1] * (begun + power * ended)
         shares = [
             sum(w for w, i in zip(weights, pairs, strict=True) if distance[i] > ir + margin)
             for ir in (high, low)

@@ -1,21 +1,16 @@
 """The command line as an operator meets it: exit codes, and one line for what is wrong."""
 
-import io
 import json
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import processes
 import pytest
 import torch
-import typer
-from acpc.command_line import reported
 from acpc_server.cli import app, main
-from acpc_server.import_command import answered
 from acpc_server.models.loader import load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -66,19 +61,6 @@ def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "model")
 
 
-def test_help_names_every_command() -> None:
-    shown = CliRunner().invoke(app, ["--help"])
-    assert shown.exit_code == 0
-    for command in ("serve", "health", "check-checkpoint", "import", "convert"):
-        assert command in shown.stdout
-
-
-def test_the_version_is_told(run: Run) -> None:
-    shown = run("--version")
-    assert shown.returncode == 0
-    assert shown.stdout == f"acpc-server {metadata.version('acpc')}\n"
-
-
 def test_a_folder_is_named_letter_by_letter(run: Run, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "[red]a:boom:")
     assert "[red]a:boom:: the server" in " ".join(run("check-checkpoint", folder).stdout.split())
@@ -104,32 +86,13 @@ def test_a_refused_checkpoint_is_one_line_and_exit_code_1(run: Run, checkpoint: 
     assert "os.system" in line
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--max-mib", "0"], ["--max-parameters-millions", "0"], ["--weights", "other.pt"]]
-)
+@pytest.mark.parametrize("arguments", [["--max-mib", "0"], ["--weights", "other.pt"]])
 def test_options_of_check_checkpoint_reach_the_loader(
     checkpoint: Path, arguments: list[str]
 ) -> None:
     shown = CliRunner().invoke(app, ["check-checkpoint", str(checkpoint), *arguments])
     assert shown.exit_code == 1
     assert type(shown.exception).__name__ in ("UnsafeCheckpoint", "NotFound")
-
-
-def test_convert_keeps_the_numbers_and_never_overwrites(
-    run: Run, checkpoint: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "converted"
-    arguments = ["convert", str(checkpoint), str(target), "--container", "safetensors"]
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, done.output
-    assert done.stdout == f"wrote {target} (lewm, digest {digest(checkpoint)})\n"
-    files = sorted(path.name for path in target.iterdir())
-    assert files == ["config.json", "weights.safetensors"]
-    assert digest(target) == digest(checkpoint)
-    again = run(*arguments)
-    assert again.returncode == 1
-    assert len(again.stderr.splitlines()) == 1
-    assert digest(target) == digest(checkpoint)
 
 
 @pytest.mark.process
@@ -165,27 +128,6 @@ def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) ->
             assert obstacle in last, "it names the flag to change"
 
 
-def test_a_path_that_cannot_be_is_one_line(run: Run) -> None:
-    refused = run("hosts", "--state-dir", "x" * 300)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("FAILED_PRECONDITION: xxx")
-    assert "File name too long" in refused.stderr
-
-
-def test_a_name_that_is_no_utf8_is_printed_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(held, "utf-8"))
-    with reported(pytest.fail):
-        print("wrote \udcff")
-    assert held.getvalue() == rb"wrote \udcff" + b"\n"
-
-
-def test_without_a_command_it_shows_its_help(run: Run) -> None:
-    shown = run()
-    assert shown.returncode == 2
-    assert "check-checkpoint" in shown.stdout + shown.stderr
-
-
 def test_a_device_that_does_not_exist_is_not_served(run: Run, tmp_path: Path) -> None:
     folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path)
     state = tmp_path / "state"
@@ -193,18 +135,3 @@ def test_a_device_that_does_not_exist_is_not_served(run: Run, tmp_path: Path) ->
     assert refused.returncode == 1
     assert "--device cuda:97, but torch" in refused.stderr
     assert not state.exists()
-
-
-def test_a_host_without_a_thread_to_give_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start() -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(sys, "argv", [PROGRAM])
-    (command := typer.Typer()).command()(start)
-    with pytest.raises(SystemExit) as ended:
-        answered(command)
-    (shown,) = capsys.readouterr().err.splitlines()
-    assert (ended.value.code, shown.partition(":")[0]) == (1, "RESOURCE_EXHAUSTED")
-    assert shown.endswith("(can't start new thread)")

@@ -2,9 +2,6 @@
 
 import inspect
 import re
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -14,13 +11,10 @@ from acpc_server.errors import (
     DeviceFailed,
     HostShortage,
     InvalidArgument,
-    NotFound,
     UnknownName,
     UnsafeCheckpoint,
-    parsing,
 )
 from acpc_server.rpc.request import to_status
-from waiting import GENEROUS_SECONDS
 from wire import Refusal
 
 CLASSES = [
@@ -28,17 +22,6 @@ CLASSES = [
     for value in vars(errors).values()
     if inspect.isclass(value) and issubclass(value, AcpcError) and value is not AcpcError
 ]
-
-
-def test_the_server_adds_four_classes() -> None:
-    found, waiting = set(), [AcpcError]
-    while waiting:
-        for child in waiting.pop().__subclasses__():
-            found.add(child)
-            waiting.append(child)
-    servers = {cls for cls in found if cls.__module__.startswith("acpc_server")}
-    assert servers == {UnknownName, UnsafeCheckpoint, HostShortage, DeviceFailed}
-    assert {cls for cls in found if cls.__module__ == errors.__name__} == set(CLASSES)
 
 
 @pytest.mark.parametrize("error", CLASSES)
@@ -100,22 +83,3 @@ def test_the_nearest_names_are_looked_up_only_for_who_may_list_them() -> None:
         "checkpoint 'lwem' does not exist; did you mean 'lewm'? acpc checkpoints list shows all"
     )
     assert (told.code, told.reason) == (error.code, error.reason)
-
-
-def test_names_that_cannot_be_listed_are_not_suggested() -> None:
-    def known() -> list[str]:
-        raise NotFound("the root is gone")
-
-    error = UnknownName("no", "lwem", known, "acpc datasets")
-    assert error.with_names().message == "no; acpc datasets shows all"
-
-
-def test_work_that_parses_is_kept_apart_on_python_3_11_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Later releases of Python need no lock, and shards are read side by side."""
-    monkeypatch.setattr(sys, "version_info", (3, 12, 0, "final", 0))
-    met = threading.Barrier(2)
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(parsing, lambda: met.wait(GENEROUS_SECONDS)) for _ in range(2)]
-        assert {one.result() for one in both} == {0, 1}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from acpc.contract import (
     Columns,
     EvidenceOptions,
     Interval,
+    Population,
     Record,
     Score,
     ScoreProtocol,
     Tabular,
     check,
+    check_score,
     load_lab,
 )
 
@@ -69,7 +71,8 @@ class ScoreComparison(Tabular, Record):
         second: Name of the second.
         confidence: Of every interval by itself, in (0.5, 1).
         anchors: Anchors that both were measured on.
-        trajectories: Trajectories that they were cut from: the independent samples.
+        trajectories: Trajectories that they were cut from.
+        population: What the intervals are of: the dataset's windows, or new trajectories.
         eligible: Anchors that take part in SR.
         ir_raw: Raw IR, lower is better.
         ir_ratio: Raw IR of the second over that of the first.
@@ -89,6 +92,7 @@ class ScoreComparison(Tabular, Record):
     ir_relative: Difference | None
     sr: Difference | None
     notes: tuple[str, ...] = ()
+    population: Population = Population.TRAJECTORIES
 
     def table(self) -> Columns:
         """A row per number: both values, the change, its interval and what that says."""
@@ -111,9 +115,10 @@ class ScoreComparison(Tabular, Record):
         numbers = {"IR": self.ir_relative or self.ir_raw, "SR": self.sr}
         found = [(name, x.direction) for name, x in numbers.items() if x is not None]
         sure = ", ".join(f"{name} is {way}" for name, way in found if way != "undecided")
+        level = f"at {100 * self.confidence:g} % of {self.population.words}"
         return (
             f"{self.second} against {self.first} on {self.anchors} anchors, "
-            f"at {100 * self.confidence:g} %: {sure or 'neither IR nor SR differs for sure'}"
+            f"{level}: {sure or 'neither IR nor SR differs for sure'}"
         )
 
 
@@ -130,7 +135,8 @@ def compare_scores(
     Args:
         a: The first score, as it is or in what ``load_result`` and ``operations.get`` give.
         b: The second.
-        evidence: Confidence of every interval by itself, resamples and their seed; None: 95 %.
+        evidence: Confidence of every interval by itself, resamples and their seed, and of which
+            population; None: 95 %, of that of the first score.
 
     Raises:
         ArgumentError: They cannot be compared; the message has every reason.
@@ -139,17 +145,25 @@ def compare_scores(
     options = evidence or EvidenceOptions()
     check(options)
     first, second = score_of(a, "a"), score_of(b, "b")
+    for name, score in (("a", first), ("b", second)):
+        try:
+            check_score(score)
+        except ArgumentError as error:
+            raise ArgumentError(name, f"{error.field}: {error.description}") from error
     if reasons := list(_reasons(first, second)):
         wrong = "these scores cannot be compared: " + "; ".join(reasons)
         raise ArgumentError("b", f"{wrong}. Score both checkpoints in the same way, then compare")
     for needed in ("scipy.special", "jaxtyping"):
         load_lab(needed)
+    options = replace(options, population=_population(options, first))
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)
     trajectories, notes = len(np.unique(_sample(checkpoint).trajectory)), [*_notes(first, second)]
+    dataset = options.population is Population.DATASET
+    drawn = f"{checkpoint.anchors} windows" if dataset else f"{trajectories} trajectories"
     if math.isinf(numbers["ir_raw"].interval.upper):
         notes.append(
-            f"{trajectories} trajectories are too few for intervals: raw IR may lie above all of "
-            "them; measure more, or give a lower confidence"
+            f"{drawn} are too few for intervals: raw IR may lie above all of them; measure more, "
+            "or give a lower confidence"
         )
     return ScoreComparison(
         first=checkpoint.checkpoint.name,
@@ -157,10 +171,17 @@ def compare_scores(
         confidence=options.confidence,
         anchors=checkpoint.anchors,
         trajectories=trajectories,
+        population=options.population,
         eligible=checkpoint.eligible,
         notes=tuple(notes),
         **numbers,
     )
+
+
+def _population(options: EvidenceOptions, first: Score) -> Population:
+    """That of the options, or that of the first score."""
+    scored = first.evidence.population if first.evidence else Population.TRAJECTORIES
+    return options.population or scored or Population.TRAJECTORIES
 
 
 def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[str, Any]:
@@ -172,9 +193,9 @@ def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[
     common = None
     if first.reference is not None and second.reference is not None:
         common = _sample(first.reference).radius
-    found = paired_differences(
-        _sample(first.checkpoint), _sample(second.checkpoint), common, protocol, options
-    )
+    own = _sample(first.checkpoint)
+    own = replace(own, windows=first.evidence.windows if first.evidence else None)
+    found = paired_differences(own, _sample(second.checkpoint), common, protocol, options)
     sides = [{**vars(score.checkpoint), **vars(score.verdict)} for score in (first, second)]
     return {
         of: change

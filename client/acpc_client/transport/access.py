@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -19,6 +19,8 @@ Token = str | Path | Callable[[], str]
 LAST_PORT = 65535
 # Longest path of a Unix socket.
 SOCKET_PATH_BYTES = 107
+# Variables that gRPC reads, the first before the others.
+_PROXIES, _NO_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy"), ("no_grpc_proxy", "no_proxy")
 _TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://([^/]*)/)?(.*)")
 
 
@@ -207,6 +209,26 @@ def is_local(target: str) -> bool:
     _, names_by, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
     # Another host's name server may call any address localhost.
     return not names_by and all(_is_loopback(_host(address)) for address in rest.split(","))
+
+
+def by_proxy(target: str, variables: Mapping[str, str]) -> str:
+    """Words which variable makes gRPC go to a target by a proxy, and what undoes it; else ''."""
+    name = next((name for name in _PROXIES if variables.get(name)), "")
+    if not name or is_local(target):
+        return ""
+    rest = _TARGET.fullmatch(target).group(3)  # type: ignore[union-attr]
+    hosts = [_host(address) for address in rest.split(",")]
+    excluded = next((variables[one] for one in _NO_PROXIES if variables.get(one)), "")
+    ends = tuple(end.strip().lower() for end in excluded.split(",") if end.strip())
+    hosts = [host for host in hosts if not host.lower().endswith(ends)]
+    if not hosts:
+        return ""
+    proxy = variables[name].rpartition("@")[2]  # without a password
+    proxy = proxy.rpartition("://")[2].strip("/")
+    return (
+        f"{name} sends calls to it by the proxy {proxy}: if it is reached without one, add "
+        f"{','.join(hosts)} to no_proxy; else "
+    )
 
 
 def _host(address: str) -> str:

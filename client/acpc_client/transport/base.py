@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -26,7 +27,14 @@ from acpc_client.errors import (
 )
 from acpc_client.inputs import unsigned
 from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
-from acpc_client.transport.access import ClientOptions, bearer, is_local, is_socket, resolved
+from acpc_client.transport.access import (
+    ClientOptions,
+    bearer,
+    by_proxy,
+    is_local,
+    is_socket,
+    resolved,
+)
 from acpc_client.transport.channel import (
     CHANNEL_OPTIONS,
     Channel,
@@ -80,7 +88,7 @@ class Transport(ABC):
         self._bearer = bearer(self.target, options)
         self._patience = check_patience(options.get("patience"))
         self._on_away = options.get("on_away")
-        self.contact = Contact(self.target)
+        self.contact = Contact(self.target, proxy=by_proxy(self.target, os.environ))
         self._closed = False
         self._connections = Connections(
             lambda: self._open(self.channel_options),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from acpc.contract import cell, ends
 from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
@@ -29,6 +30,7 @@ def diff(
     confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None,
     resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
     evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
+    population: Annotated[Any, sets(EvidenceOptions, "population")] = None,  # noqa: ANN401
     server: Server,
     form: AnswerOptions,
 ) -> None:
@@ -52,9 +54,16 @@ def diff(
     score; 2 they cannot be compared, or wrong usage.
     """
     with server.connect() as client:
-        asked = given(confidence=confidence, resamples=resamples, seed=evidence_seed)
+        asked = given(
+            confidence=confidence, resamples=resamples, seed=evidence_seed, population=population
+        )
         held = [_read(name, client) for name in (first, second)]
-        found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+        try:
+            found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+        except ArgumentError as error:  # names a file as it was given
+            of = {"a": first, "b": second}.get(error.field, "")
+            wrong = f"{of}: {error.description}" if ": found" in error.description else ""
+            raise ArgumentError(error.field, wrong or error.description) from error
     form.answer(found, lambda: _show(found))
 
 

@@ -7,12 +7,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import typer
-from acpc_client import AcpcClient, Operation, Outcome, Progress, Score, StudyResult, save_result
+from acpc_client import (
+    AcpcClient,
+    Doubt,
+    Operation,
+    Outcome,
+    Progress,
+    Score,
+    StudyResult,
+    save_result,
+)
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.gates import Case, case_of, publish, reason
-from acpc_lab.cli.options import AnswerOptions, Exit, Gate, interruptible
+from acpc_lab.cli.gates import Case, by_gate, case_of, publish, reason
+from acpc_lab.cli.options import Exit, FollowOptions, Gate, interruptible
 from acpc_lab.cli.progress import counted
 
 
@@ -57,7 +66,7 @@ def follow(
 
 
 def finish(
-    operation: Operation, form: AnswerOptions, gate: Gate, junit: Path | None = None, name: str = ""
+    operation: Operation, form: FollowOptions, gate: Gate, junit: Path | None = None, name: str = ""
 ) -> None:
     """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
 
@@ -78,8 +87,8 @@ def finish(
         raise typer.Exit(Exit.OK)
     score = operation.result()
     if not form.json:
-        render.score(score)
-    outcome = score.gated(gate)
+        render.score(score, wide=form.wide)
+    outcome = by_gate(score.gated(gate), gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
     if outcome is Outcome.UNDECIDED:
         render.note(f"undecided: {_advice(score)}")
@@ -97,9 +106,16 @@ _EXITS = {
 
 def _advice(score: Score) -> str:
     found = score.evidence
+    if found and found.confident_outcome is Outcome.INCONCLUSIVE:
+        return "nothing passes without a reference, so nothing was judged; name one: --reference"
     needed = found.needed(score.checkpoint.anchors) if found else ""
+    if found and found.doubt is Doubt.DRAWS:
+        return "all anchors share their draws; score each as a group of its own"
     if needed.startswith("more"):
-        return f"{needed} anchors would probably decide it, so near its threshold it lies"
+        unit = "" if found and found.trajectories_to_decide else " anchors"
+        return f"{needed}{unit} would probably decide it, so near its threshold it lies"
+    if found and found.trajectories_to_decide:
+        return f"more episodes, not more anchors: {needed} would probably decide it"
     if found and needed:
         return (
             f"score again with --anchors {found.anchors_to_decide}, which would probably decide it"

@@ -120,6 +120,12 @@ def _escaped(text: str, more: str = "") -> str:
     return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found[0]):02X}", text)
 
 
+def by_gate(outcome: Outcome, gate: str) -> Outcome:
+    """The outcome a gate goes by: the confident one has judged nothing without a reference."""
+    unjudged = gate == Gate.CONFIDENT and outcome is Outcome.INCONCLUSIVE
+    return Outcome.UNDECIDED if unjudged else outcome
+
+
 def case_of(name: str, outcome: Outcome, message: str) -> Case:
     """The case of what a gate decided."""
     states: dict[Outcome, State] = {

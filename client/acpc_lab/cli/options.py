@@ -140,7 +140,20 @@ class AnswerOptions(OutputOptions):
 class FollowOptions(AnswerOptions):
     """Output options of an answer that takes a while, and of its progress."""
 
+    printed: Annotated[
+        Literal["table", "wide", "json"],
+        typer.Option(
+            "--print",
+            "-o",
+            help="As tables and sentences; with the intervals of both populations (wide); as JSON.",
+        ),
+    ] = "table"  # type: ignore[assignment]
     quiet: Quiet = False
+
+    @property
+    def wide(self) -> bool:
+        """Whether the intervals of both populations are wanted."""
+        return self.format is Format.WIDE
 
 
 def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console
-from acpc.contract import Record, Tabular, cell
+from acpc.contract import Columns, Record, Tabular, cell
 from acpc_client import (
     AnchorContents,
     AnchorSet,
@@ -211,14 +211,17 @@ def receipt(proof: Receipt) -> None:
 
 def tabular(answer: Tabular) -> None:
     """Prints an answer's table, and what its names stand for."""
-    held = answer.shown()
+    _shown(answer.shown(), answer.meaning())
+
+
+def _shown(held: Columns, meaning: str) -> None:
     table(list(held), zip(*(map(cell, column) for column in held.values()), strict=True))
-    prose(answer.meaning())
+    prose(meaning)
 
 
-def score(answer: Score) -> None:
+def score(answer: Score, *, wide: bool = False) -> None:
     """The checkpoint beside its reference with intervals, then the verdict in words."""
-    tabular(answer)
+    _shown(answer.shown(wide=wide), answer.meaning())
     receipt(answer.receipt)
     prose(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
     if answer.certainty:

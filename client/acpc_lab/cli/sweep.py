@@ -171,7 +171,8 @@ def run(
 
     **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
     is its own reference is there for comparison and does not count); 3 a cell failed the screen
-    (0 with `--no-gate`); 5 with `--gate confident` where none surely fails and one is undecided;
+    (0 with `--no-gate`); 5 nothing was judged, or, with `--gate confident`, none surely fails and
+    one is undecided or has no reference;
     4 a cell has no score, or its inputs changed at the server meanwhile; 1 the server rejected a
     call, was away for too long, or the time was over; 2 wrong usage or a wrong sweep file;
     130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted, 4 some rejected.
@@ -209,6 +210,9 @@ def _finish(
     if results.failed or results.unfinished or results.inconsistencies:
         render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
+    if gate and all(item.is_reference for item in results):
+        render.note("every checkpoint is its own reference, so nothing was judged")
+        raise typer.Exit(Exit.UNDECIDED)
     if gate is Gate.CONFIDENT:
         raise typer.Exit(sweep_tables.confident_exit(results))
     if results.rejected:

@@ -27,7 +27,9 @@ def confident_exit(results: SweepResults) -> Exit:
         return Exit.SCREEN_FAILED
     if outcome is Outcome.UNDECIDED:
         undecided = f"{len(results.undecided)} of {len(results)} cells"
-        render.note(f"{undecided} are undecided: score more anchors")
+        unjudged = any(x.among.alone is Outcome.INCONCLUSIVE for x in results if x.among)
+        remedy = "name a reference, without which none passes" if unjudged else "score more anchors"
+        render.note(f"{undecided} are undecided: {remedy}")
         return Exit.UNDECIDED
     return Exit.OK
 

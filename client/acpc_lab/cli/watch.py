@@ -110,7 +110,8 @@ class _Reporter:
         self.cases: list[Case] = []
 
     def __call__(self, scored: ScoredCheckpoint) -> None:
-        self.outcomes.append(scored.outcome)
+        if scored.verdict != "reference":
+            self.outcomes.append(scored.outcome)
         ref, epoch = scored.arrival.ref, scored.arrival.epoch
         known = [reason(item.score, self.gate) for item in scored.results if item.score is not None]
         message = "; ".join(known) or "no score"
@@ -166,9 +167,17 @@ class _Reporter:
 
     @contextlib.contextmanager
     def published(self, watching: Watch, junit: Path | None, sweep: Path) -> Iterator[None]:
-        """Adds in the end what appeared and was not scored, and gives a CI system all of it."""
+        """Adds in the end what appeared and was not scored, and gives a CI system all of it.
+
+        A run that judged nothing is undecided.
+        """
         try:
             yield
+            if not (self.outcomes or watching.unplanned):
+                words = "nothing was judged: no checkpoint here is new and meant by the sweep file"
+                render.note(f"undecided: {words}")
+                self.outcomes.append(Outcome.UNDECIDED)
+                self.cases.append(case_of(str(watching.finder.root), Outcome.UNDECIDED, words))
         finally:
             for arrival in watching.unplanned:
                 name = f"{arrival.ref.name} {arrival.ref.weights}"
@@ -216,9 +225,10 @@ def watch(
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
     The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
-    A checkpoint is a `.pt` or `.safetensors` file beside a `config.json`, and is scored when it is
-    whole: a file that is still being written is not read. Those that come together are scored by
-    epoch. One that is overwritten with other content is scored again.
+    A checkpoint is a `.pt`, `.safetensors` or `.ckpt` file beside a `config.json`, and is scored
+    when it is whole: a file that is still being written is not read. What looks like weights and is
+    left out is named on stderr. Those that come together are scored by epoch. One that is
+    overwritten with other content is scored again.
 
     What is known lies in `NAME.watch` beside the sweep file, which `acpc report` and
     `acpc sweep results` read. Stop the watch in any way and start it again: it goes on where it
@@ -229,15 +239,15 @@ def watch(
         acpc watch /data/checkpoints --sweep gate.yaml
         acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
-        acpc watch /data/checkpoints --sweep gate.yaml --once || mail -s "it fails" me
+        acpc watch /data/checkpoints --sweep gate.yaml --once
 
     `--junit` is written when the watch ends.
 
     **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
-    reference; 3 one failed; 5 with `--gate confident`: none surely fails, and one is undecided;
-    4 one has no score; 1 the folder or the journal cannot be used, or the server was away for too
-    long; 2 wrong usage or a wrong sweep file; 130 interrupted, and the jobs go on. Without
-    `--once` a watch goes on until it is stopped.
+    reference; 3 one failed; 5 nothing was judged, as nothing was new, or with `--gate confident`
+    none surely fails, and one is undecided or has no reference; 4 one has no score; 1 the folder or
+    the journal cannot be used, or the server was away for too long; 2 wrong usage or a wrong sweep
+    file; 130 interrupted, and the jobs go on. Without `--once` a watch goes on until it is stopped.
     """
     with reported():
         spec = load_spec(sweep)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.datasets import Dataset, TaskPreset, WindowIndex, draw_windows, parse_task
+from acpc.datasets import MAKES_FRAMES, Dataset, TaskPreset, WindowIndex, draw_windows, parse_task
 from acpc_client import DatasetAnchors
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
@@ -59,7 +59,7 @@ def columns_of(dataset: Dataset) -> list[FoundColumn]:
         try:
             found.append(FoundColumn(name, "numbers", dataset.numeric_column(name).shape))
         except FailedPrecondition as error:
-            framed = "must" in why and "numbers" in error.message
+            framed = "must" in why and "numbers" in error.message and MAKES_FRAMES not in why
             found.append(FoundColumn(name, "unusable", why=error.message if framed else why))
     return found
 
@@ -73,6 +73,11 @@ def proposed(
     FailedPrecondition: The dataset cannot be read as the task says.
     """
     frames = [one.name for one in columns if one.kind == "frames"]
+    for one in columns if chosen.pixels or not frames else ():
+        if one.why and (
+            one.name == chosen.pixels or (not chosen.pixels and MAKES_FRAMES in one.why)
+        ):
+            raise ArgumentError("pixels", one.why)
     widths = {one.name: int(np.prod(one.shape[1:])) for one in columns if one.kind == "numbers"}
     pixels, pixels_note = _pick("pixels", chosen.pixels, frames)
     action, action_note = _pick("action", chosen.action, list(widths))

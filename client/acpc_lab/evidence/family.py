@@ -213,7 +213,11 @@ def _p_values(cell: Evidence) -> tuple[float, float]:
 _INTERVALS = (
     "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score"
 )  # fmt: skip
-_PLAIN = ("anchors_to_decide", "trajectories", "unseen", "p_passed", "p_failed")
+_PLAIN = (
+    "anchors_to_decide", "trajectories_to_decide", "trajectories", "windows", "unseen", "p_passed",
+    "p_failed",
+)  # fmt: skip
+_OTHER = ("ir_raw", "ir_relative", "sr", "score")
 
 
 def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[str, Any]:
@@ -225,6 +229,15 @@ def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[
     for name in _INTERVALS:
         found = evidence and getattr(evidence, name)
         row |= {f"{name}_lower": found and found.lower, f"{name}_upper": found and found.upper}
+    row["population"] = evidence and str(evidence.population)
+    other = evidence and evidence.other
+    for name in _OTHER:
+        found = other and getattr(other, name)
+        row |= {
+            f"other_{name}_lower": found and found.lower,
+            f"other_{name}_upper": found and found.upper,
+        }
+    row["other_outcome"] = other and str(other.confident_outcome)
     row["confident_outcome"] = evidence and evidence.confident_outcome.name.lower()
     row["doubt"] = evidence and evidence.doubt.name.lower()
     row |= {name: evidence and getattr(evidence, name) for name in _PLAIN}

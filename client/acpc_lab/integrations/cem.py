@@ -72,6 +72,37 @@ class IterationCertificate(Record):
     error: AcpcError | None
 
 
+@dataclass(frozen=True)
+class _Chosen:
+    """What a solver selected; candidates of equal actions are one choice, whichever it took."""
+
+    choices: Integers  # of each candidate
+    winner: int
+    elites: Integers  # best first
+    kept: int
+
+    @staticmethod
+    def of(pool: Floats, costs: Floats, elites: Integers, kept: int) -> _Chosen:
+        rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
+        _, choices = np.unique(rows, axis=0, return_inverse=True)
+        return _Chosen(choices.reshape(-1), int(costs.argmin()), elites, kept)
+
+    def winner_is(self, candidate: int) -> bool:
+        return bool(self.choices[self.winner] == self.choices[candidate])
+
+    def elites_are(self, elites: Sequence[int]) -> bool:
+        """Whether both have the same choices, copies counted; of the kept ones too."""
+        return all(
+            sorted(self.choices[self.elites[:count]]) == sorted(self.choices[[*elites[:count]]])
+            for count in (len(self.elites), self.kept)
+        )
+
+
+def _ends(error: AcpcError) -> bool:
+    """Whether a session ends with an error: not where nothing was sent."""
+    return error.reason != SPENT and not isinstance(error, ArgumentError)
+
+
 class CemCertificates(SolverHook):
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
@@ -79,9 +110,10 @@ class CemCertificates(SolverHook):
         open_session: Makes the session of an environment, by its number among the solver's
             ``n_envs``; called once per environment and solve. ``client.plan(...)`` as it is.
         select: Certify the winner or the elite set; CEM moves with the elite set.
-        on_error: ``"raise"`` errors of the server out of ``solve``, or ``"deny"``: go on planning,
-            with that iteration and the later ones of the environment uncertified. A server that
-            was away twice in a row is then asked again only every ten seconds.
+        on_error: ``"raise"`` errors of an iteration out of ``solve``, or ``"deny"``: go on
+            planning, with that iteration uncertified, and where the server ended the session the
+            later ones of the environment. A server that was away twice in a row is then asked again
+            only every ten seconds.
         step_seconds: How long one iteration may wait for its answers; None: as long as the
             sessions may. What is not answered by then is an error, as above.
         name: Key of ``history`` among the solver's outputs.
@@ -196,9 +228,9 @@ class CemCertificates(SolverHook):
             costs: (environments, candidates).
             topk_inds: Indices of the elite set, (environments, k), best first.
 
-        Raises ArgumentError: The session's elite count is not k, its kept elites are not the
-        attached solver's, or the candidates cannot be sent; AcpcError: The server rejected or could
-        not do it, where ``on_error`` is "raise".
+        Raises ArgumentError: The session's elite count is not k, or its kept elites are not the
+        attached solver's; AcpcError: Where ``on_error`` is "raise", the candidates cannot be sent,
+        as after a single elite, whose spread is NaN, or the server rejected or could not do it.
         """
         self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
         pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)
@@ -228,6 +260,8 @@ class CemCertificates(SolverHook):
             if self._on_error == "deny" and (known := self._breaker.error):
                 return known
             return session.enter(timeout=self._left())
+        except ArgumentError:  # of every iteration
+            raise
         except AcpcError as error:
             return self._denied(error)
 
@@ -240,9 +274,9 @@ class CemCertificates(SolverHook):
         return left if math.isfinite(left) else None
 
     def _denied(self, error: AcpcError) -> AcpcError:
-        if self._on_error == "raise" or isinstance(error, ArgumentError):
+        if self._on_error == "raise":
             raise error
-        if error.reason != SPENT:
+        if _ends(error):
             self._breaker.noted(error)
         return error
 
@@ -258,10 +292,11 @@ class CemCertificates(SolverHook):
                 answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
                 self._breaker.noted(None)
                 seconds = time.perf_counter() - begun
-                return self._judge(step, answer, costs, elites, session.kept_elites, seconds)
+                chosen = _Chosen.of(pool, costs, elites, session.kept_elites)
+                return self._judge(step, answer, costs, chosen, seconds)
             except AcpcError as error:
                 denied = self._denied(error)
-                if denied.reason != SPENT:
+                if _ends(denied):
                     self._sessions[row] = denied
                 session = denied
         seconds = time.perf_counter() - begun
@@ -281,20 +316,16 @@ class CemCertificates(SolverHook):
         step: int,
         answer: PoolCertificate,
         costs: Floats,
-        elites: Integers,
-        kept: int,
+        solver: _Chosen,
         took: float,
     ) -> IterationCertificate:
         chosen = [view.top1 for view in answer.views]
-        same = int(costs.argmin()) == answer.clean_winner
+        same = solver.winner_is(answer.clean_winner)
         if self._select == "elite":
             winners = (chosen, same) if step == self._returns_best_of() else ([], True)
             sets = [view.kept or view.elite for view in answer.views]
             chosen = [certificate for certificate in sets if certificate is not None] + winners[0]
-            same = winners[1] and all(
-                {*elites[:count].tolist()} == {*answer.clean_elites[:count]}
-                for count in (len(elites), kept)
-            )
+            same = winners[1] and solver.elites_are(answer.clean_elites)
         proven = bool(chosen) and all(certificate.certified for certificate in chosen)
         feasible = np.isfinite(answer.clean_costs)
         ours = answer.clean_costs[feasible]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from acpc_client import Outcome
 
-from acpc_lab.evidence import FamilyWise, Sureness
+from acpc_lab.evidence import Sureness
 from acpc_lab.report.model import Measurement, ReportData, counted
 from acpc_lab.report.tables import NONE, PASSES, REFERENCE, Standing, standing, verdict_of
 
@@ -119,15 +119,18 @@ def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure
 def _needed(data: ReportData) -> list[str]:
     """Words how many anchors would probably decide what is undecided by itself."""
     found = [
-        (cell.evidence.anchors_to_decide, cell.evidence.needed(cell.score.checkpoint.anchors))
+        (wanted, cell.evidence.needed(cell.score.checkpoint.anchors))
         for cell in data.candidates
-        if cell.score and cell.evidence and cell.evidence.anchors_to_decide
+        if cell.score
+        and cell.evidence
+        and (wanted := cell.evidence.anchors_to_decide or cell.evidence.trajectories_to_decide)
     ]
     if not found:
         return []
     most = max(found)[1].removeprefix("about ")
+    most = most if most.endswith("s") else f"{most} anchors"
     them = "all that are undecided by themselves" if len(found) > 1 else "the one that is undecided"
-    return [f"{most[:1].upper()}{most[1:]} anchors would probably decide {them}."]
+    return [f"{most[:1].upper()}{most[1:]} would probably decide {them}."]
 
 
 def _verb(number: int, many: str, one: str) -> str:
@@ -140,12 +143,10 @@ class Onset:
 
     Attributes:
         seen: By the numbers as they are.
-        alone: Surely, of this onset by itself.
         sure: Surely, and not wrong about any other task or shift either.
     """
 
     seen: str = ""
-    alone: str = ""
     sure: str = ""
 
 
@@ -158,8 +159,7 @@ def onsets(data: ReportData) -> dict[Place, Onset]:
     downwards = {place: sorted(levels.items(), reverse=True) for place, levels in places.items()}
     sequences = [[found for _, found in levels] for levels in downwards.values()]
     seen = [_passing(data, sequence) for sequence in sequences]
-    alone = data.with_(family_wise=FamilyWise.NONE).family.onsets(sequences)
-    counts = zip(seen, alone, data.family.onsets(sequences), strict=True)
+    counts = zip(seen, data.family.onsets(sequences), strict=True)
     return {
         place: Onset(*(f"{levels[count - 1][0]:g}" if count else "" for count in found))
         for (place, levels), found in zip(downwards.items(), counts, strict=True)
@@ -182,7 +182,6 @@ class OutcomeCounts:
 
     Attributes:
         sure: How many surely pass.
-        alone: The same of each by itself.
     """
 
     task: str
@@ -192,7 +191,6 @@ class OutcomeCounts:
     pending: int
     onset: Onset
     sure: int
-    alone: int
 
 
 def tallies(data: ReportData) -> list[list[OutcomeCounts]]:
@@ -212,7 +210,6 @@ def tallies(data: ReportData) -> list[list[OutcomeCounts]]:
             pending=sum(cell.pending for cell in cells),
             onset=found.get((task, shift), Onset()),
             sure=sum(a.outcome is Outcome.PASSED for a in among),
-            alone=sum(a.alone is Outcome.PASSED for a in among),
         )
 
     return [[tally(task, shift) for shift in data.shifts] for task in data.tasks]

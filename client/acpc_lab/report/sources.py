@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from acpc.contract import check, from_plain
+from acpc.contract import check, check_score, from_plain
 from acpc_client import (
     Access,
-    AnchorValues,
     CheckpointRef,
     DatasetAnchors,
     Operation,
@@ -247,34 +245,11 @@ def _sound(score: Score, where: str) -> Score:
 
     Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
     """
-    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
     try:
-        check(score.verdict.thresholds, "answer.verdict.thresholds")
-        for name, side in sides.items():
-            if side and side.anchor_values:
-                _check_values(side.anchor_values, f"answer.{name}.anchor_values")
+        check_score(score)
     except ArgumentError as error:
         raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
     return score
-
-
-def _check_values(values: AnchorValues, path: str) -> None:
-    count = len(values.anchor_ids)
-    for name, found in vars(values).items():
-        if not isinstance(found, np.ndarray):
-            continue
-        if len(found) != count:
-            wanted = f"wanted {count}, as many as anchor_ids"
-            raise ArgumentError(f"{path}.{name}", f"found {len(found)} entries, {wanted}")
-        wrong, wanted = ~np.isfinite(found), "a finite number"
-        if name == "partner":
-            wrong, wanted = (found < -1) | (found >= count), "an index of an anchor, or -1"
-        elif name == "different_state_distance":
-            wrong, wanted = np.isinf(found), "a finite number, or NaN where skipped"
-        for place in np.argwhere(wrong)[:1].tolist():
-            at = "".join(f"[{index}]" for index in place)
-            bad = found[tuple(place)]
-            raise ArgumentError(f"{path}.{name}{at}", f"found {bad}, wanted {wanted}")
 
 
 def _measured(
@@ -301,7 +276,9 @@ def _protocol(score: Score, where: str) -> ScoreProtocol:
     asked = score.receipt.parameters.get("protocol") or {}
     known = {f.name for f in dataclasses.fields(ScoreProtocol)} & asked.keys()
     path = f"{where}: answer.receipt.parameters.protocol"
-    return from_plain(ScoreProtocol, {name: asked[name] for name in known}, path)
+    protocol = from_plain(ScoreProtocol, {name: asked[name] for name in known}, path)
+    check(protocol, path)
+    return protocol
 
 
 def _title(checkpoint: CheckpointRef) -> str:

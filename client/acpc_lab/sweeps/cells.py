@@ -88,7 +88,10 @@ class Cell:
     def asked(self) -> dict[str, Any]:
         """Returns the arguments of ``AcpcClient.score_checkpoint``, without a request id."""
         names = {item.name for item in dataclasses.fields(ScoreRequest)}
-        return {name: value for name, value in vars(self).items() if name in names}
+        asked = {name: value for name, value in vars(self).items() if name in names}
+        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
+            asked["anchors"] = self.anchors.resolved_count()
+        return asked
 
     def request(self) -> ScoreRequest:
         """Returns what a server is asked for; the request id is the attempt's."""

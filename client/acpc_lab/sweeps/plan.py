@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import nearest
+from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
@@ -24,6 +24,8 @@ from acpc_lab.sweeps.spec import Group, SweepSpec
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
 _MAX_CHANGES = 5
+_FEW_CELLS = 12  # whose p-values the default resamples show
+_RESAMPLES = (8_000, 32_000)
 Listing = Mapping[str, Sequence[str]]
 GroupNames = Callable[[AnchorPlace], Iterable[str]]
 """The groups of views that anchors have."""
@@ -78,6 +80,7 @@ def make_plan(
                 )
             owners[checkpoint] = group.node.path
             cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
+    cells = _resampled(cells)
     return SweepPlan(spec.name, spec.description, spec.document, tuple(cells))
 
 
@@ -103,6 +106,26 @@ def cells_of(
         return ()
     group, texts = found
     return tuple(_cells_of(spec, group, checkpoint, texts, _by_name(listed), store, groups))
+
+
+def _resampled(cells: Sequence[Cell]) -> list[Cell]:
+    """Returns cells whose resamples can show that each is sure among all of them.
+
+    The first of Holm's steps takes a p-value of the error over the number of cells; resamples have
+    four beyond it. In few steps, so that a sweep that grows keeps the cells that it has.
+    """
+    judged = sum(not cell.of_reference for cell in cells)
+
+    def enough(cell: Cell) -> Cell:
+        error = 1 - cell.evidence.confidence
+        wanted = [n for n in _RESAMPLES if n >= 8 * judged / error] or [MAX_RESAMPLES]
+        if wanted[0] <= cell.evidence.resamples:
+            return cell
+        return dataclasses.replace(
+            cell, evidence=dataclasses.replace(cell.evidence, resamples=wanted[0])
+        )
+
+    return [enough(cell) for cell in cells] if judged > _FEW_CELLS else list(cells)
 
 
 def _item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:

@@ -156,8 +156,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
                 "a score has no evidence, so nothing says how sure it is: score again",
                 reason="NO_EVIDENCE",
             )
-        passing = (Outcome.PASSED, Outcome.INCONCLUSIVE)
-        return tuple(x for x in self.cells if x.among and x.among.alone not in passing)
+        return tuple(x for x in self.cells if x.among and x.among.alone is not Outcome.PASSED)
 
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.

@@ -17,6 +17,7 @@ from acpc_client import (
     NumericMode,
     PartnerPast,
     Perturbation,
+    Population,
     Reading,
     ScoreProtocol,
     Thresholds,
@@ -38,6 +39,7 @@ KEYS = (
 )  # fmt: skip
 _OF_FILE = ("source_digest", "family")
 READINGS = ("paper", "released")
+POPULATIONS = ("dataset", "trajectories")
 _GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
 
 
@@ -263,12 +265,15 @@ def _neighbourhoods(node: Node) -> tuple[float, ...]:
 
 def _evidence(node: Node) -> tuple[EvidenceOptions, int | None]:
     """Reads the options, and the epochs over which a watch spends half of the error."""
-    section = node.section(("confidence", "resamples", "seed", "error_halflife"))
+    section = node.section(("confidence", "resamples", "seed", "population", "error_halflife"))
     halflife = section.pop("error_halflife", Node(ERROR_HALFLIFE))
+    population = section.pop("population", None)
     given: dict[str, Any] = {
         key: item.number() if key == "confidence" else item.integer(0, SEED_LIMIT)
         for key, item in section.items()
     }
+    if population is not None:
+        given["population"] = Population[population.choice(POPULATIONS).upper()]
     options = EvidenceOptions(**given)
     try:
         check(options)

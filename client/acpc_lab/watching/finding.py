@@ -13,10 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
 from acpc_client import CheckpointRef
 
 CONFIG, OPTIONS = "config.json", "acpc.json"
-SUFFIXES = (".pt", ".safetensors")
+# Of files that hold weights, loaded by the server or not.
+_LOOKS = (*WEIGHTS_SUFFIXES, ".pth")
+_NO_CONFIG = f"no {CONFIG} beside it; the server loads what acpc-server import makes of it"
+_NOT_LOADED = "no server loads such a file; acpc-server import makes a checkpoint of it"
+_LINK = "it, or what is beside it, is a symbolic link or no regular file; the server follows none"
 _ZIP_END = 22  # bytes of the record that ends a zip file without a comment
 _LONGEST_HEADER = 1 << 27
 _DIGITS = 18
@@ -44,10 +49,11 @@ class WeightsFile:
     def epoch(self) -> int | None:
         """The last number in the file's name, or else in its folder's; None: there is none.
 
-        Longer digits than a step can have are no number.
+        Numbers behind ``epoch`` or ``step`` go before those of a metric. Longer digits than a step
+        can have are no number.
         """
         for text in (self.path.stem, self.path.parent.name):
-            numbers = re.findall(r"\d+", text)
+            numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
             if numbers:
                 return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
         return None
@@ -81,28 +87,45 @@ class Finder:
         self._since: dict[Path, tuple[Stamp, float]] = {}
         self.unsettled = False
         self.torn: set[Path] = set()
+        self.skipped: dict[Path, str] = {}
 
     def look(self) -> list[WeightsFile]:
         """The whole ones by epoch and name.
 
         ``unsettled`` says whether others may be whole soon, ``torn`` which have no end and have not
-        changed for a while. Raises OSError: The folder cannot be read.
+        changed for a while, ``skipped`` what looks like weights and cannot be scored, and why.
+        Raises OSError: The folder cannot be read.
         """
         self.unsettled = False
         self.torn.clear()
+        self.skipped.clear()
         return sorted(filter(self._is_whole, self._below()), key=_by_epoch)
 
     def _below(self) -> Iterator[WeightsFile]:
         """Yields every weights file below the root, whole or not."""
         os.scandir(self.root).close()  # of the root an error is raised, of folders in it it is not
-        for place, folders, files in os.walk(self.root):
+
+        def unread(error: OSError) -> None:
+            self.skipped[Path(error.filename)] = f"cannot be read: {error.strerror}"
+
+        for place, folders, files in os.walk(self.root, onerror=unread):
             folders[:] = sorted(filter(_is_looked_at, folders))
+            links = (path for folder in folders if (path := Path(place, folder)).is_symlink())
+            self.skipped |= dict.fromkeys(links, _LINK)
             inner = Path(place).relative_to(self.root).as_posix()
             name = "/".join(filter(None, (self._prefix, "" if inner == "." else inner)))
-            for weights in sorted(filter(_is_looked_at, files)) if CONFIG in files else ():
+            for weights in sorted(filter(_is_looked_at, files)):
                 path = Path(place, weights)
-                if path.suffix in SUFFIXES and (stamp := stamp_of(path)) is not None:
+                if not weights.endswith(_LOOKS):
+                    continue
+                if CONFIG not in files:
+                    self.skipped[path] = _NO_CONFIG
+                elif not is_weights_name(weights):
+                    self.skipped[path] = _NOT_LOADED
+                elif (stamp := stamp_of(path)) is not None:
                     yield WeightsFile(CheckpointRef(name, weights), path, stamp)
+                elif os.path.lexists(path):
+                    self.skipped[path] = _LINK
 
     def find(self, ref: CheckpointRef) -> WeightsFile | None:
         """The weights file that the server calls so; None: there is none."""

@@ -36,6 +36,8 @@ from acpc_lab.watching.arrivals import GONE, Arrival, Listener, ScoredCheckpoint
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
 
 _POLL_S, _RETRY_S = 0.5, 5.0
+# Files that a line names.
+_NAMED = 4
 _log = logging.getLogger("acpc_lab")
 
 
@@ -94,6 +96,7 @@ class Watch:
         self._on_trouble = on_trouble
         self._disk = SweepFolder(folder)
         self._reported: set[str] = set()
+        self._skipped: set[Path] = set()
         self._forget()
 
     def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
@@ -252,6 +255,7 @@ class Watch:
             return
         for path in self.finder.torn:
             self._tell(f"{path} is not whole, and has not changed for a while; left out")
+        self._tell_of_skipped(found)
         for item in found:
             if not item.ref.name:
                 raise ArgumentError(
@@ -262,6 +266,19 @@ class Watch:
             key = self._arrived(item) if is_named(self.spec, item.ref) else ""
             if key and key not in self._cells:
                 yield key
+
+    def _tell_of_skipped(self, found: Sequence[WeightsFile]) -> None:
+        """Names what is there and will not be scored: each once, a few of those that are alike."""
+        reasons: dict[str, list[Path]] = {}
+        unnamed = [x.path for x in found if x.ref.name and not is_named(self.spec, x.ref)]
+        why_not = dict.fromkeys(unnamed, f"no item of checkpoints in {self.spec.name} means it")
+        for path, why in (why_not | self.finder.skipped).items():
+            if path not in self._skipped:
+                reasons.setdefault(why, []).append(path)
+        for why, paths in reasons.items():
+            self._skipped.update(paths)
+            more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+            self._tell(f"{', '.join(map(str, paths[:_NAMED]))}{more}: left out: {why}")
 
     def _arrived(self, found: WeightsFile) -> str:
         """Returns the id of a checkpoint that is new by its name or content; else nothing."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         SoftmaxBounds,
         ViewCertificate,
     )
+    from acpc.contract.checkpoint_files import WEIGHTS_SUFFIXES, is_weights_name
     from acpc.contract.compositions import (
         KINDS,
         Composition,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         CemReturn,
         CostReduction,
         DestroyedActions,
+        JobState,
         Norm,
         NumericMode,
         Outcome,
@@ -90,6 +92,8 @@ if TYPE_CHECKING:
         Interval,
         Look,
         LookStop,
+        Population,
+        PopulationEvidence,
         SequentialLooks,
         UntilDecided,
     )
@@ -199,10 +203,10 @@ if TYPE_CHECKING:
         severity_range,
         strongest_of,
     )
+    from acpc.contract.sound import check_score
     from acpc.contract.studies import (
         DriftStudy,
         GeometryStudy,
-        JobState,
         PlannerStudy,
         Progress,
         ScoreMetadata,

@@ -129,6 +129,8 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
         endpoints_digest: sha256 of the states and labels at every future frame; with them, scores
             take the set at shorter horizons too. Empty: at its own horizon alone.
         extras: Arrays beside those that every set has, by name.
+        windows: Windows of the dataset that the server drew the anchors from; None for an upload,
+            and where they are no simple random sample.
     """
 
     digest: str
@@ -146,6 +148,7 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
     source: DatasetAnchors | None
     endpoints_digest: str = ""
     extras: tuple[AnchorArray, ...] = ()
+    windows: int | None = None
 
     @property
     def groups(self) -> dict[str, int]:

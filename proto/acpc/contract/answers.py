@@ -115,9 +115,8 @@ class CleanGaps(Record, Wire[pb.CleanGaps]):
     """How far the clean costs of what was chosen lie from those of what was not.
 
     Attributes:
-        top1: The second lowest cost minus the lowest; infinite for a pool of one.
-        elite: The lowest cost outside the elite set minus the highest inside; None without an
-            elite count.
+        top1: The lowest cost of another choice minus the winner's; infinite for a pool of one.
+        elite: The least lead of an elite over another choice outside; None without an elite count.
     """
 
     top1: float
@@ -228,6 +227,8 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         top1_may_change: For each perturbation that is random, how often its draws may change the
             winner, with 95 % confidence.
         elite_may_change: The same for the elite set; empty without an elite count.
+        distinct_candidates: How many choices there are: candidates of equal actions, offsets and
+            infeasible marks are one. None from a server that does not tell.
     """
 
     request_id: str = field(default="", kw_only=True)
@@ -244,6 +245,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     softmax_mean: Values | None = None
     top1_may_change: tuple[DrawsBound, ...] = ()
     elite_may_change: tuple[DrawsBound, ...] = ()
+    distinct_candidates: int | None = None
 
     def table(self) -> Columns:
         """A row per view: certificates, and what the view would have chosen."""

@@ -102,3 +102,19 @@ class Outcome(WireEnum):
     FAILED = 2
     INCONCLUSIVE = 3
     UNDECIDED = 4
+
+
+class JobState(WireEnum):
+    """State of a job."""
+
+    UNSPECIFIED = 0
+    QUEUED = 1
+    RUNNING = 2
+    SUCCEEDED = 3
+    FAILED = 4
+    CANCELLED = 5
+
+    @property
+    def done(self) -> bool:
+        """Whether the state is final."""
+        return self >= JobState.SUCCEEDED

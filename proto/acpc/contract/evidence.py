@@ -25,6 +25,24 @@ class Doubt(WireEnum):
     IR = 1
     SR = 2
     BOTH = 3
+    DRAWS = 4
+
+
+class Population(WireEnum):
+    """What a score is an estimate of.
+
+    ``DATASET``: all windows that its anchors could have been drawn from; ``TRAJECTORIES``: new
+    trajectories like theirs.
+    """
+
+    SERVER_DEFAULT = 0
+    DATASET = 1
+    TRAJECTORIES = 2
+
+    @property
+    def words(self) -> str:
+        """What a statement about it is about."""
+        return "this dataset" if self is Population.DATASET else "new trajectories like these"
 
 
 @dataclass(frozen=True)
@@ -36,11 +54,14 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
         resamples: Resamples of the bootstrap, at least 2 / (1 - confidence); 200 to 100,000, and
             at most 10^9 / anchors.
         seed: Seed of the resamples.
+        population: What "sure" is said of: the dataset, all windows that could have been drawn, or
+            new trajectories like these; default: the dataset, and trajectories of an upload.
     """
 
     confidence: float = bounded(0.95, gt=0.5, lt=1)
     resamples: int = bounded(2000, ge=200, le=MAX_RESAMPLES)
     seed: int = seed_field()
+    population: Population = Population.SERVER_DEFAULT
 
     def check_rules(self) -> None:
         """There are resamples in the tails."""
@@ -163,8 +184,21 @@ class Interval(Record, Wire[pb.Interval]):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
+    """What the same anchors say of the other population; numbers as in ``Evidence``."""
+
+    population: Population
+    ir_raw: Interval
+    ir_relative: Interval | None
+    sr: Interval
+    score: Interval | None
+    confident_outcome: Outcome
+    doubt: Doubt
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Evidence(Record, Wire[pb.Evidence]):
-    """Confidence in a score's numbers, over the anchors that could have been drawn.
+    """Confidence in a score's numbers as estimates of its population.
 
     Numbers about a reference are None without one.
 
@@ -181,7 +215,7 @@ class Evidence(Record, Wire[pb.Evidence]):
             inconclusive where only a reference is missing.
         doubt: What leaves it undecided.
         anchors_to_decide: Anchors in all that would probably decide it; None when it is decided,
-            or when a number lies on its threshold.
+            when a number lies on its threshold, or where trajectories count.
         trajectories: Trajectories that the anchors were cut from: the independent samples.
         resamples: Of the bootstrap.
         seed: Of the resamples.
@@ -190,8 +224,13 @@ class Evidence(Record, Wire[pb.Evidence]):
         p_failed: p-value against "passes": the smallest 1 - confidence at which it is failed.
         notes: Warnings in words.
         looks: Those of a job that measured until it was decided, whose last one this is; else None.
-        unseen: Share of episodes that may be of a kind that no trajectory is of: the exact bound 1
-            - (1 - confidence)^(1 / trajectories); None from servers that do not say.
+        unseen: Share of the population's windows that may be of a kind that none of the sample is
+            of; None from servers that do not say.
+        population: Of what all this is said.
+        windows: Windows that the anchors were drawn from; None where it is not known.
+        trajectories_to_decide: Trajectories in all that would probably decide it, where these
+            count: more anchors of the same ones would not.
+        other: What the anchors say of the other population; None from servers before there was one.
     """
 
     confidence: float
@@ -213,25 +252,38 @@ class Evidence(Record, Wire[pb.Evidence]):
     notes: tuple[str, ...] = ()
     looks: SequentialLooks | None = None
     unseen: float | None = None
+    population: Population = Population.SERVER_DEFAULT
+    windows: int | None = None
+    trajectories_to_decide: int | None = None
+    other: PopulationEvidence | None = None
+
+    @property
+    def of_what(self) -> str:
+        """What a "sure" is about, in words."""
+        if self.population is Population.DATASET and self.windows:
+            return f"the {self.windows:,} windows of this dataset"
+        return self.population.words
 
     @property
     def blind_spot(self) -> str:
-        """How rare episodes may be that the sample missed, in words; empty where not known."""
-        if self.unseen is None:
+        """How rare windows may be that the sample missed, in words; empty where not known."""
+        if not self.unseen:
             return ""
-        what = "trajectory" if self.trajectories == 1 else "trajectories"
-        share = percent(self.unseen)
-        return f"{self.trajectories} {what}: up to {share} of episodes may be of a kind not here"
+        return f"up to {percent(self.unseen)} of them may be of a kind not measured"
 
     def needed(self, measured: int) -> str:
         """Words how many anchors would probably decide it; empty where that is not known.
 
-        The guess says little far beyond the anchors that were measured, where it ends.
+        Where trajectories count: how many of these. The guess says little far beyond what was
+        measured, where it ends.
         """
-        wanted, most = self.anchors_to_decide, max(1000, 10 * measured)
+        wanted, unit = self.anchors_to_decide, ""
+        if self.trajectories_to_decide:
+            wanted, unit, measured = self.trajectories_to_decide, " trajectories", self.trajectories
+        most = max(1000, 10 * measured)
         if not wanted:
             return ""
-        return f"about {wanted}" if wanted <= most else f"more than {most:,}"
+        return f"about {wanted}{unit}" if wanted <= most else f"more than {most:,}{unit}"
 
     @property
     def sure(self) -> float:

@@ -25,6 +25,9 @@ from acpc.v1 import (
 MAX_NAME = 1024
 MAX_REQUEST_ID = 128
 MAX_ANCHORS = 100_000
+PAPER_ANCHORS = 100
+USUAL_ANCHORS = 400
+"""Of a score that names neither their number nor a protocol: at most, measured until decided."""
 MAX_SPECS = 256
 MAX_VIEWS = 4096
 """Views of one history; with the longest horizon their answer still fits a message."""
@@ -87,7 +90,8 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     Attributes:
         dataset: File path relative to the root, for example ``"tworoom.h5"``; 1 to 1024 characters.
         task: Name of a task preset, or of a task file below the dataset root; as long.
-        count: Anchors n, 1 (a job: 2) to 100,000; None: 100, or 128 for a geometry study.
+        count: Anchors n, 1 (a job: 2) to 100,000; None: 100, or 128 for a geometry study; of a
+            score without a protocol named 400 at most, measured until it is decided.
         seed: Seed of the anchor permutation, below 2^63.
         frameskip: Environment steps between kept frames, at least 1; None: the preset's.
         one_per_episode: At most one window per episode; None: for drift and planner studies.
@@ -107,7 +111,11 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     window_future_frames: int | None = bounded(None, ge=1, le=MAX_LOGGED)
     sample: AnchorSample = AnchorSample.SERVER_DEFAULT
 
-    def resolved(self, count: int = 100, one_per_episode: bool = False) -> AnchorSource:
+    def resolved_count(self) -> DatasetAnchors:
+        """The same anchors, with the paper's number of them where it is open."""
+        return replace(self, count=self.count or PAPER_ANCHORS)
+
+    def resolved(self, count: int = PAPER_ANCHORS, one_per_episode: bool = False) -> AnchorSource:
         """The same anchors, with what the request left open decided, but for the windows."""
         chosen = one_per_episode if self.one_per_episode is None else self.one_per_episode
         decided = {"count": self.count or count, "one_per_episode": chosen}
@@ -118,7 +126,7 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
 class AnchorSource(DatasetAnchors):
     """Anchors of a dataset with nothing left open but the preset's frameskip and the windows."""
 
-    count: int = bounded(100, ge=1, le=MAX_ANCHORS)
+    count: int = bounded(PAPER_ANCHORS, ge=1, le=MAX_ANCHORS)
     one_per_episode: bool = False
 
     @property

@@ -260,7 +260,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         if found is None:
             return ""
         blind = f"; {found.blind_spot}" if found.blind_spot else ""
-        sure = f"{100 * found.sure:g} % sure{blind}"
+        sure = f"{100 * found.sure:g} % sure of {found.of_what}{blind}"
         match found.confident_outcome:
             case Outcome.PASSED:
                 return f"passes; {sure}"
@@ -268,20 +268,28 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 return f"fails; {sure}"
             case Outcome.INCONCLUSIVE:
                 return "inconclusive: without a reference relative IR is unknown"
+        if found.doubt is Doubt.DRAWS:
+            return "undecided: all anchors share their draws, which are too few to be sure"
         doubt = {Doubt.IR: "relative IR", Doubt.SR: "SR", Doubt.BOTH: "both relative IR and SR"}
         count = self.checkpoint.anchors
         needed = found.needed(count)
         about = f", {needed} would probably decide it" if needed else ""
         where = doubt.get(found.doubt, "both requirements")
-        return f"undecided: {count} anchors are too few{about}; the doubt is in {where}{blind}"
+        few = f"{count} anchors are too few"
+        if found.trajectories_to_decide:
+            few = f"{found.trajectories} trajectories are too few: more episodes, not more anchors"
+        return f"undecided: {few}{about}; the doubt is in {where} of {found.of_what}{blind}"
 
     def headline(self) -> str:
         """The verdict in words."""
         sure = f" ({self.certainty})" if self.certainty else ""
         return f"{self.verdict.outcome.name}: {self.verdict.summary}{sure}"
 
-    def shown(self) -> Columns:
-        """The checkpoint beside its reference, its intervals, and what was wanted."""
+    def shown(self, *, wide: bool = False) -> Columns:
+        """The checkpoint beside its reference, its intervals, and what was wanted.
+
+        ``wide``: the intervals of the other population, too.
+        """
         verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
 
@@ -319,6 +327,9 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         if found is not None:
             held = [getattr(found, field, None) for _, field, _ in rows.values()]
             columns[f"{100 * found.confidence:g} % interval"] = held
+            if wide and found.other is not None:
+                other = [getattr(found.other, field, None) for _, field, _ in rows.values()]
+                columns[f"of {found.other.population.words}"] = other
         return {"": list(rows), **columns, "wanted": [wanted for *_, wanted in rows.values()]}
 
     def plot(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -12,9 +12,9 @@ from acpc.contract.enums import (
     CemReturn,
     CostReduction,
     DestroyedActions,
+    JobState,
     NumericMode,
     Reading,
-    WireEnum,
 )
 from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
@@ -29,6 +29,7 @@ from acpc.contract.requests import (
     MAX_LOGGED,
     MAX_REQUEST_ID,
     MAX_SPECS,
+    USUAL_ANCHORS,
     CemBudget,
     CheckpointRef,
     DatasetAnchors,
@@ -218,7 +219,8 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
         request_id: The same id gives the same operation; at most 128 characters.
         evidence: How sure the numbers are made to be.
-        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors.
+        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors,
+            where the dataset's have a count or the protocol a reading.
     """
 
     checkpoint: CheckpointRef
@@ -236,7 +238,21 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         """Anchors are needed, 2 at least, and as many as a batch has."""
         _check_anchors(self.anchors)
         if isinstance(self.anchors, DatasetAnchors):
-            self.check_looks(self.anchors.resolved().count)
+            count = USUAL_ANCHORS if self.open_count else self.anchors.resolved().count
+            self.check_looks(count)
+
+    @property
+    def open_count(self) -> bool:
+        """Whether neither the anchors have a number nor the protocol a name that has one."""
+        drawn = isinstance(self.anchors, DatasetAnchors) and self.anchors.count is None
+        return drawn and self.protocol.reading is Reading.SERVER_DEFAULT
+
+    def decided(self) -> ScoreRequest:
+        """The same request, measured until it is decided where the number of anchors is open."""
+        if not self.open_count or not isinstance(self.anchors, DatasetAnchors):
+            return self
+        anchors = replace(self.anchors, count=USUAL_ANCHORS)
+        return replace(self, anchors=anchors, until_decided=self.until_decided or UntilDecided())
 
     def check_looks(self, count: int) -> None:
         """Checks that ``count`` anchors can be resampled, and measured until it is decided."""
@@ -286,22 +302,6 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
         )
     if isinstance(anchors, DatasetAnchors) and anchors.count == 1:
         raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
-
-
-class JobState(WireEnum):
-    """State of a job."""
-
-    UNSPECIFIED = 0
-    QUEUED = 1
-    RUNNING = 2
-    SUCCEEDED = 3
-    FAILED = 4
-    CANCELLED = 5
-
-    @property
-    def done(self) -> bool:
-        """Whether the state is final."""
-        return self >= JobState.SUCCEEDED
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,7 +4,7 @@ NumPy and no torch. Of the formats only ``hdf5`` is read here, by a module of it
 h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetColumn``.
 """
 
-from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.columns import MAKES_FRAMES, MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
 from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,

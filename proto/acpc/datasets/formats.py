@@ -46,19 +46,19 @@ OTHERS = {
     "folder": Other("a folder of images of stable-worldmodel (ep_len.npz)", _SWM),
     "video": Other("a folder of videos of stable-worldmodel (ep_len.npz, *.mp4)", _SWM),
     "lerobot": Other("a LeRobot dataset (meta/info.json)", _HUB),
-    "dino-wm": Other("a dataset of DINO-WM (states.pth, obses/)", _WRITE),
+    "dino-wm": Other("a dataset of DINO-WM (states.pth)", _WRITE),
     "zarr": Other("a zarr store, as of Diffusion Policy (meta/episode_ends)", _WRITE),
-    "robomimic": Other("an HDF5 file of robomimic or LIBERO (data/demo_0)", _WRITE),
+    "robomimic": Other("an HDF5 file of robomimic or LIBERO (data/demo_*)", _WRITE),
     "npz": Other("NPZ without the arrays of anchors", _WRITE),
     "videos": Other("video without an index of episodes", _WRITE),
     "frames": Other("images without an index of episodes", _WRITE),
 }
 _NAMES = {"hdf5": HDF5_SUFFIXES, "lance": (LANCE_SUFFIX,), "zarr": (".zarr", ".zarr.zip")}
-# What lies in a folder of a format.
+# Of what lies in a folder of a format, one.
 _MARKS = {
     "lerobot": ("meta/info.json",),
     "folder": ("ep_len.npz",),
-    "dino-wm": ("states.pth", "obses"),
+    "dino-wm": ("states.pth", "train/states.pth"),
     "zarr": ("meta/episode_ends",),
 }
 _ENDS = {
@@ -88,7 +88,7 @@ def dataset_format(path: Path) -> str:
     if named:
         return named if named != "hdf5" or path.is_file() else ""
     try:
-        there = (f for f, marks in _MARKS.items() if all((path / m).exists() for m in marks))
+        there = (f for f, marks in _MARKS.items() if any((path / m).exists() for m in marks))
         found = next(there, "")
         filmed = found == "folder" and any(path.glob("*/*.mp4"))
     except OSError:

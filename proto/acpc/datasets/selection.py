@@ -39,6 +39,7 @@ class DrawnWindows:
             drawn from, (n, h + F, block width).
         proprio: Normalised proprioception of every frame, float32 (n, h + H, width); None where
             the task names no column of it.
+        windows: Windows that the anchors are a simple random sample of; None where they are not.
     """
 
     history: int
@@ -51,6 +52,7 @@ class DrawnWindows:
     trajectory_ids: Int64[np.ndarray, "n"]
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
+    windows: int | None = None
 
 
 class WindowIndex:
@@ -162,6 +164,7 @@ def draw_windows(
         trajectory_ids=episode,
         window_blocks=window_blocks,
         proprio=_proprio(dataset, task, frame_rows, known),
+        windows=None if source.by_episode else len(windows),
     )
 
 

@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from scipy import special
 
-from acpc.contract import EvidenceOptions, Interval, ScoreProtocol
+from acpc.contract import EvidenceOptions, Interval, Population, ScoreProtocol
 from acpc.evidence.estimates import Resampled, allowance
 from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
 from acpc.evidence.sample import CheckpointSample, groups
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
+_JUMP = 1.75
 PAIRED_SHARES = "adjusted Wald bounds of paired shares, effective sample size"
 
 
@@ -42,17 +43,27 @@ def paired_differences(
         protocol: The quantile of IR and the margin of SR.
         options: Confidence, resamples and seed.
     """
-    group, quantile = groups(first), protocol.quantile
+    group, quantile = groups(first, options.population), protocol.quantile
+    windows = first.windows if options.population is Population.DATASET else None
     worth = effective_groups(group)
     shape = (1 - 1 / worth) / allowance(worth, options.confidence)
     radii = [first.radius, second.radius, *([] if reference is None else [reference])]
     points = [float(np.quantile(radius, quantile)) for radius in radii]
-    values = resampled_quantiles(radii, group, quantile, options, shape)
+    values = resampled_quantiles(radii, group, quantile, options, shape, windows)
 
     def resampled(point: float, of: np.ndarray, least: float = -math.inf) -> Change:
         """Where both quantiles lie above all anchors, each may be far above the other."""
         low, high = (np.sort(np.where(np.isnan(of), end, of)) for end in (least, math.inf))
-        return point, Resampled(point, low, high, BOOTSTRAP, least).interval(options.confidence)
+        found = Resampled(point, low, high, BOOTSTRAP, least)
+        ends = [(found.lower(a), found.upper(a)) for a in _errors(options.confidence)]
+        if least == 0:  # a ratio, which is compared as its logarithm
+            at, usual, rare = (
+                (float(low), float(high)) for low, high in np.log([(point, point), *ends])
+            )
+            lower, upper = np.exp(_farther(at, usual, rare)).tolist()
+        else:
+            lower, upper = _farther((point, point), ends[0], ends[1])
+        return point, Interval(lower, upper, BOOTSTRAP)
 
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         change, moved = points[1] - points[0], values[1] - values[0]
@@ -106,10 +117,12 @@ def _sr(
     up, down = (moved * trials + 1) / (trials + 2)
     error = (up + down - (up - down) ** 2) / (trials + 2)
     error = np.sqrt(error * allowance(effective_groups(ends), confidence))
-    unseen, tail = int((~seen).sum()), (1 - confidence) / 2
+    unseen = int((~seen).sum())
 
-    def lower(middle: np.ndarray) -> float:
+    def lower(middle: np.ndarray, tail: float) -> float:
         """Where that share of the resamples, of which each is normally distributed, lies below."""
+        if unseen > tail * len(seen):
+            return -math.inf
         low, high = -1.0, 1.0
         for _ in range(40):
             at = (low + high) / 2
@@ -117,5 +130,38 @@ def _sr(
             low, high = (low, at) if below else (at, high)
         return low
 
-    interval = min(point, lower(up - down)), max(point, -lower(down - up))
-    return point, Interval(*interval, PAIRED_SHARES)
+    bounds = [
+        (min(point, lower(up - down, a / 2)), max(point, -lower(down - up, a / 2)))
+        for a in _errors(confidence)
+    ]
+    low, high = _farther((point, point), bounds[0], bounds[1], jump=1.0)
+    return point, Interval(max(-1.0, low), min(1.0, high), PAIRED_SHARES)
+
+
+def _errors(confidence: float) -> tuple[float, float]:
+    """The error, and the one at which two events of independent chances have it together.
+
+    Their chances multiply, and a product of two is at most c with chance c (1 - log c) (Fisher
+    1925).
+    """
+    tail = (1 - confidence) / 2
+    both = math.exp(1 + special.lambertw(-tail / math.e, -1).real)
+    return 1 - confidence, 2 * both
+
+
+def _farther(
+    point: tuple[float, float],
+    usual: tuple[float, float],
+    rare: tuple[float, float],
+    jump: float = _JUMP,
+) -> tuple[float, float]:
+    """The usual ends; a rare one where it lies farther than those of one distribution would.
+
+    A normal one's lie a third farther. Where either checkpoint's number jumps in some share of the
+    trajectories, both samples can err at once, and the usual end does not see it.
+    """
+    found = []
+    for at, near, far in zip(point, usual, rare, strict=True):
+        jumps = math.isfinite(far) and abs(far - at) > jump * abs(near - at)
+        found.append(far if jumps else near)
+    return found[0], found[1]

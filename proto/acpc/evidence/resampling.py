@@ -1,8 +1,9 @@
-"""Resamples raw IR over trajectories, the checkpoint and its reference together."""
+"""Resamples the anchors of a checkpoint and its reference together: trajectories, or windows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -11,6 +12,61 @@ from acpc.contract import EvidenceOptions
 
 _BLOCK_ENTRIES = 2**20
 """Weights held at once, 8 MiB."""
+FEW_OF_ALL = 100
+"""Of so many times more windows those drawn are as good as drawn with replacement."""
+
+
+class Weights(NamedTuple):
+    """Weights of a block of resamples.
+
+    Attributes:
+        rows: Which resamples they are.
+        own: Of every group.
+        unseen: Of one group more, that no sample holds.
+        rank: Of which member, in order of their groups' sizes, the unseen group has the size: a
+            share in [0, 1).
+    """
+
+    rows: slice
+    own: Float64[np.ndarray, "rows groups"]
+    unseen: Float64[np.ndarray, "rows"]
+    rank: Float64[np.ndarray, "rows"]
+
+
+def draw_weights(
+    group: Int64[np.ndarray, "n"],
+    options: EvidenceOptions,
+    shape: float = 1.0,
+    windows: int | None = None,
+) -> Iterator[Weights]:
+    """Weights of the groups, a block of resamples at a time.
+
+    Gamma distributed, exponential where ``shape`` is 1: the Bayesian bootstrap (Rubin 1981). Of a
+    sample of ``windows`` in all, how often each stands for one of them under the Polya posterior
+    (Ghosh and Meeden 1997): once, and as often as an urn of them and of one unseen gives it.
+    """
+    groups = int(group.max()) + 1
+    generator = np.random.default_rng(options.seed)
+    size = max(1, _BLOCK_ENTRIES // len(group))
+    for start in range(0, options.resamples, size):
+        rows = min(size, options.resamples - start)
+        weights = generator.standard_gamma(shape, (rows, groups + 1))
+        rank = generator.random(rows)
+        if windows is not None and windows <= FEW_OF_ALL * groups:
+            share = weights / weights.sum(axis=1, keepdims=True)
+            weights = generator.multinomial(max(0, windows - groups), share).astype(np.float64)
+            weights[:, :-1] += 1
+        yield Weights(slice(start, start + rows), weights[:, :-1], weights[:, -1], rank)
+
+
+def sizes_by_rank(
+    sizes: Int64[np.ndarray, "groups"], rank: Float64[np.ndarray, "rows"]
+) -> Float64[np.ndarray, "rows"]:
+    """The sizes of the groups of random members: a group that is larger comes more often."""
+    held = np.sort(sizes)
+    held = np.repeat(held, held).astype(np.float64)
+    found: np.ndarray = held[(rank * len(held)).astype(np.int64)]
+    return found
 
 
 def resampled_quantiles(
@@ -19,18 +75,18 @@ def resampled_quantiles(
     quantile: float,
     options: EvidenceOptions,
     shape: float,
+    windows: int | None = None,
 ) -> Float64[np.ndarray, "samples resamples"]:
     """Quantiles of several samples on the same anchors, under the same resamples.
 
-    The Bayesian bootstrap (Rubin 1981) over trajectories: each has a random weight, and one more,
-    of average length, lies above every anchor, so that without clusters the quantile is distributed
+    The unseen group lies above every anchor, so that without clusters the quantile is distributed
     as its order statistics are. Where the quantile lies above them all it is infinite.
     """
     orders = [np.argsort(radius, kind="stable") for radius in radii]
-    length = len(group) / len(np.unique(group))
+    sizes = np.bincount(group)
     found = np.empty((len(radii), options.resamples))
-    for rows, weights in draw_weights(group, options, shape):
-        above = weights[:, -1] * length
+    for rows, weights, unseen, rank in draw_weights(group, options, shape, windows):
+        above = unseen * sizes_by_rank(sizes, rank)
         for values, radius, order in zip(found, radii, orders, strict=True):
             own = weights[:, group[order]]  # (rows, n)
             values[rows] = _weighted_quantiles(radius[order], own, above, quantile)
@@ -41,21 +97,6 @@ def effective_groups(group: Int64[np.ndarray, "*shape"]) -> float:
     """Number of groups of one size that are worth as much as these (Kish 1965)."""
     sizes = np.bincount(group.ravel()).astype(np.float64)
     return float(sizes.sum() ** 2 / (sizes**2).sum())
-
-
-def draw_weights(
-    group: Int64[np.ndarray, "n"], options: EvidenceOptions, shape: float = 1.0
-) -> Iterator[tuple[slice, Float64[np.ndarray, "rows weights"]]]:
-    """Weights of the groups and of one more, a block of resamples at a time.
-
-    Gamma distributed; exponential where ``shape`` is 1.
-    """
-    groups = int(group.max()) + 1
-    generator = np.random.default_rng(options.seed)
-    size = max(1, _BLOCK_ENTRIES // len(group))
-    for start in range(0, options.resamples, size):
-        rows = min(size, options.resamples - start)
-        yield slice(start, start + rows), generator.standard_gamma(shape, (rows, groups + 1))
 
 
 def _weighted_quantiles(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from acpc.contract import Population
+
 
 @dataclass(frozen=True)
 class CheckpointSample:
@@ -18,6 +20,8 @@ class CheckpointSample:
         partner: Index of the partner, (n,); -1 where skipped.
         trajectory: Trajectory of each anchor, (n,): anchors of one belong together.
         rounding_floor: Raw IR below which rounding matters; None where it is not known.
+        windows: Windows that the anchors are a simple random sample of; None where it is not known.
+        shared_draws: Draws that all anchors share; 0: each has its own, or there is one.
     """
 
     radius: Float64[np.ndarray, "n"]
@@ -25,6 +29,8 @@ class CheckpointSample:
     partner: Int64[np.ndarray, "n"]
     trajectory: Int64[np.ndarray, "n"]
     rounding_floor: float | None = None
+    windows: int | None = None
+    shared_draws: int = 0
 
     @property
     def eligible(self) -> Bool[np.ndarray, "n"]:
@@ -32,6 +38,11 @@ class CheckpointSample:
         return self.partner >= 0
 
 
-def groups(sample: CheckpointSample) -> Int64[np.ndarray, "n"]:
-    """Number of each anchor's trajectory, from 0, whatever the order of the anchors."""
+def groups(sample: CheckpointSample, population: Population) -> Int64[np.ndarray, "n"]:
+    """Number of what each anchor is an independent draw of, from 0, whatever their order.
+
+    Of a dataset each anchor is drawn by itself; otherwise each trajectory.
+    """
+    if population is Population.DATASET:
+        return np.arange(len(sample.radius))
     return np.asarray(np.unique(sample.trajectory, return_inverse=True)[1], np.int64)

@@ -27,55 +27,55 @@ from acpc.v1 import tensor_pb2 as acpc_dot_v1_dot_tensor__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x63pc/v1/anchor_service.proto\x12\x07\x61\x63pc.v1\x1a\x15\x61\x63pc/v1/receipt.proto\x1a\x14\x61\x63pc/v1/tensor.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x02\n\x0e\x44\x61tasetAnchors\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x12\n\x05\x63ount\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tframeskip\x18\x05 \x01(\rH\x02\x88\x01\x01\x12\x1c\n\x0fone_per_episode\x18\x06 \x01(\x08H\x03\x88\x01\x01\x12!\n\x14window_future_frames\x18\x07 \x01(\rH\x04\x88\x01\x01\x12%\n\x06sample\x18\x08 \x01(\x0e\x32\x15.acpc.v1.AnchorSampleB\x08\n\x06_countB\x07\n\x05_seedB\x0c\n\n_frameskipB\x12\n\x10_one_per_episodeB\x17\n\x15_window_future_frames\"\x8e\x03\n\tAnchorSet\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x01(\r\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x18\n\x10\x61\x63tion_block_dim\x18\x05 \x01(\r\x12\x11\n\tstate_dim\x18\x06 \x01(\r\x12\x12\n\nsize_bytes\x18\x07 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65scription\x18\n \x01(\t\x12\x0e\n\x06height\x18\x0b \x01(\r\x12\r\n\x05width\x18\x0c \x01(\r\x12\'\n\x06source\x18\r \x01(\x0b\x32\x17.acpc.v1.DatasetAnchors\x12\x18\n\x10\x65ndpoints_digest\x18\x0e \x01(\t\x12$\n\x06\x65xtras\x18\x0f \x03(\x0b\x32\x14.acpc.v1.AnchorArray\"I\n\x0b\x41nchorArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"q\n\x14UploadAnchorsRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.acpc.v1.UploadHeaderH\x00\x12%\n\x05shard\x18\x02 \x01(\x0b\x32\x14.acpc.v1.AnchorShardH\x00\x42\t\n\x07message\"\x83\x01\n\x0cUploadHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x01(\r\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\x06 \x01(\t\"\xea\x02\n\x0b\x41nchorShard\x12\x0e\n\x06offset\x18\x01 \x01(\r\x12\x1f\n\x06\x66rames\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12/\n\x11\x66rame_compression\x18\x03 \x01(\x0e\x32\x14.acpc.v1.Compression\x12&\n\raction_blocks\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12(\n\x0f\x65ndpoint_states\x18\x05 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06labels\x18\x06 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\nanchor_ids\x18\x07 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x13\n\x0b\x66rame_crc32\x18\x08 \x01(\r\x12\'\n\x0etrajectory_ids\x18\t \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\x06\x65xtras\x18\n \x03(\x0b\x32\x13.acpc.v1.ShardArray\"u\n\nShardArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x06values\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12)\n\x0b\x63ompression\x18\x03 \x01(\x0e\x32\x14.acpc.v1.Compression\x12\r\n\x05\x63rc32\x18\x04 \x01(\r\"T\n\x15UploadAnchorsResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\x12\x13\n\x0bnext_offset\x18\x02 \x01(\r\"&\n\x10GetUploadRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"P\n\x11GetUploadResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\r\x12&\n\nanchor_set\x18\x02 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\"\xb7\x01\n\x16\x43reateAnchorSetRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x06source\x18\x02 \x01(\x0b\x32\x17.acpc.v1.DatasetAnchors\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12)\n\x07reading\x18\x06 \x01(\x0e\x32\x18.acpc.v1.ProtocolReading\"A\n\x17\x43reateAnchorSetResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\"e\n\x13GetAnchorSetRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x10\n\x08\x63ontents\x18\x02 \x01(\x08\x12\x1a\n\rneighbourhood\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x10\n\x0e_neighbourhood\"i\n\x14GetAnchorSetResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\x12)\n\x08\x63ontents\x18\x02 \x01(\x0b\x32\x17.acpc.v1.AnchorContents\"\xc9\x01\n\x0e\x41nchorContents\x12(\n\x0f\x65ndpoint_states\x18\x01 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06labels\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\nanchor_ids\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\'\n\x0etrajectory_ids\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x13\n\x06radius\x18\x05 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_radius\">\n\x15ListAnchorSetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x16ListAnchorSetsResponse\x12\'\n\x0b\x61nchor_sets\x18\x01 \x03(\x0b\x32\x12.acpc.v1.AnchorSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x16\x44\x65leteAnchorSetRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x19\n\x17\x44\x65leteAnchorSetResponse*d\n\x0c\x41nchorSample\x12\x1d\n\x19\x41NCHOR_SAMPLE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41NCHOR_SAMPLE_WINDOWS\x10\x01\x12\x1a\n\x16\x41NCHOR_SAMPLE_EPISODES\x10\x02*V\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x14\n\x10\x43OMPRESSION_ZLIB\x10\x02\x32\xf1\x03\n\rAnchorService\x12P\n\rUploadAnchors\x12\x1d.acpc.v1.UploadAnchorsRequest\x1a\x1e.acpc.v1.UploadAnchorsResponse(\x01\x12\x42\n\tGetUpload\x12\x19.acpc.v1.GetUploadRequest\x1a\x1a.acpc.v1.GetUploadResponse\x12T\n\x0f\x43reateAnchorSet\x12\x1f.acpc.v1.CreateAnchorSetRequest\x1a .acpc.v1.CreateAnchorSetResponse\x12K\n\x0cGetAnchorSet\x12\x1c.acpc.v1.GetAnchorSetRequest\x1a\x1d.acpc.v1.GetAnchorSetResponse\x12Q\n\x0eListAnchorSets\x12\x1e.acpc.v1.ListAnchorSetsRequest\x1a\x1f.acpc.v1.ListAnchorSetsResponse\x12T\n\x0f\x44\x65leteAnchorSet\x12\x1f.acpc.v1.DeleteAnchorSetRequest\x1a .acpc.v1.DeleteAnchorSetResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x61\x63pc/v1/anchor_service.proto\x12\x07\x61\x63pc.v1\x1a\x15\x61\x63pc/v1/receipt.proto\x1a\x14\x61\x63pc/v1/tensor.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa4\x02\n\x0e\x44\x61tasetAnchors\x12\x0f\n\x07\x64\x61taset\x18\x01 \x01(\t\x12\x0c\n\x04task\x18\x02 \x01(\t\x12\x12\n\x05\x63ount\x18\x03 \x01(\rH\x00\x88\x01\x01\x12\x11\n\x04seed\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x16\n\tframeskip\x18\x05 \x01(\rH\x02\x88\x01\x01\x12\x1c\n\x0fone_per_episode\x18\x06 \x01(\x08H\x03\x88\x01\x01\x12!\n\x14window_future_frames\x18\x07 \x01(\rH\x04\x88\x01\x01\x12%\n\x06sample\x18\x08 \x01(\x0e\x32\x15.acpc.v1.AnchorSampleB\x08\n\x06_countB\x07\n\x05_seedB\x0c\n\n_frameskipB\x12\n\x10_one_per_episodeB\x17\n\x15_window_future_frames\"\xb0\x03\n\tAnchorSet\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x01(\r\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x18\n\x10\x61\x63tion_block_dim\x18\x05 \x01(\r\x12\x11\n\tstate_dim\x18\x06 \x01(\r\x12\x12\n\nsize_bytes\x18\x07 \x01(\x03\x12/\n\x0b\x63reate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65scription\x18\n \x01(\t\x12\x0e\n\x06height\x18\x0b \x01(\r\x12\r\n\x05width\x18\x0c \x01(\r\x12\'\n\x06source\x18\r \x01(\x0b\x32\x17.acpc.v1.DatasetAnchors\x12\x18\n\x10\x65ndpoints_digest\x18\x0e \x01(\t\x12$\n\x06\x65xtras\x18\x0f \x03(\x0b\x32\x14.acpc.v1.AnchorArray\x12\x14\n\x07windows\x18\x10 \x01(\x04H\x00\x88\x01\x01\x42\n\n\x08_windows\"I\n\x0b\x41nchorArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\"q\n\x14UploadAnchorsRequest\x12\'\n\x06header\x18\x01 \x01(\x0b\x32\x15.acpc.v1.UploadHeaderH\x00\x12%\n\x05shard\x18\x02 \x01(\x0b\x32\x14.acpc.v1.AnchorShardH\x00\x42\t\n\x07message\"\x83\x01\n\x0cUploadHeader\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61nchors\x18\x02 \x01(\r\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12\x17\n\x0f\x65xpected_digest\x18\x06 \x01(\t\"\xea\x02\n\x0b\x41nchorShard\x12\x0e\n\x06offset\x18\x01 \x01(\r\x12\x1f\n\x06\x66rames\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12/\n\x11\x66rame_compression\x18\x03 \x01(\x0e\x32\x14.acpc.v1.Compression\x12&\n\raction_blocks\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12(\n\x0f\x65ndpoint_states\x18\x05 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06labels\x18\x06 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\nanchor_ids\x18\x07 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x13\n\x0b\x66rame_crc32\x18\x08 \x01(\r\x12\'\n\x0etrajectory_ids\x18\t \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\x06\x65xtras\x18\n \x03(\x0b\x32\x13.acpc.v1.ShardArray\"u\n\nShardArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x06values\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12)\n\x0b\x63ompression\x18\x03 \x01(\x0e\x32\x14.acpc.v1.Compression\x12\r\n\x05\x63rc32\x18\x04 \x01(\r\"T\n\x15UploadAnchorsResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\x12\x13\n\x0bnext_offset\x18\x02 \x01(\r\"&\n\x10GetUploadRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"P\n\x11GetUploadResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\r\x12&\n\nanchor_set\x18\x02 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\"\xb7\x01\n\x16\x43reateAnchorSetRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\'\n\x06source\x18\x02 \x01(\x0b\x32\x17.acpc.v1.DatasetAnchors\x12\x0f\n\x07history\x18\x03 \x01(\r\x12\x0f\n\x07horizon\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65scription\x18\x05 \x01(\t\x12)\n\x07reading\x18\x06 \x01(\x0e\x32\x18.acpc.v1.ProtocolReading\"A\n\x17\x43reateAnchorSetResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\"e\n\x13GetAnchorSetRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x10\n\x08\x63ontents\x18\x02 \x01(\x08\x12\x1a\n\rneighbourhood\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x10\n\x0e_neighbourhood\"i\n\x14GetAnchorSetResponse\x12&\n\nanchor_set\x18\x01 \x01(\x0b\x32\x12.acpc.v1.AnchorSet\x12)\n\x08\x63ontents\x18\x02 \x01(\x0b\x32\x17.acpc.v1.AnchorContents\"\xc9\x01\n\x0e\x41nchorContents\x12(\n\x0f\x65ndpoint_states\x18\x01 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x1f\n\x06labels\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12#\n\nanchor_ids\x18\x03 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\'\n\x0etrajectory_ids\x18\x04 \x01(\x0b\x32\x0f.acpc.v1.Tensor\x12\x13\n\x06radius\x18\x05 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_radius\">\n\x15ListAnchorSetsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x16ListAnchorSetsResponse\x12\'\n\x0b\x61nchor_sets\x18\x01 \x03(\x0b\x32\x12.acpc.v1.AnchorSet\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x16\x44\x65leteAnchorSetRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\x19\n\x17\x44\x65leteAnchorSetResponse*d\n\x0c\x41nchorSample\x12\x1d\n\x19\x41NCHOR_SAMPLE_UNSPECIFIED\x10\x00\x12\x19\n\x15\x41NCHOR_SAMPLE_WINDOWS\x10\x01\x12\x1a\n\x16\x41NCHOR_SAMPLE_EPISODES\x10\x02*V\n\x0b\x43ompression\x12\x1b\n\x17\x43OMPRESSION_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43OMPRESSION_NONE\x10\x01\x12\x14\n\x10\x43OMPRESSION_ZLIB\x10\x02\x32\xf1\x03\n\rAnchorService\x12P\n\rUploadAnchors\x12\x1d.acpc.v1.UploadAnchorsRequest\x1a\x1e.acpc.v1.UploadAnchorsResponse(\x01\x12\x42\n\tGetUpload\x12\x19.acpc.v1.GetUploadRequest\x1a\x1a.acpc.v1.GetUploadResponse\x12T\n\x0f\x43reateAnchorSet\x12\x1f.acpc.v1.CreateAnchorSetRequest\x1a .acpc.v1.CreateAnchorSetResponse\x12K\n\x0cGetAnchorSet\x12\x1c.acpc.v1.GetAnchorSetRequest\x1a\x1d.acpc.v1.GetAnchorSetResponse\x12Q\n\x0eListAnchorSets\x12\x1e.acpc.v1.ListAnchorSetsRequest\x1a\x1f.acpc.v1.ListAnchorSetsResponse\x12T\n\x0f\x44\x65leteAnchorSet\x12\x1f.acpc.v1.DeleteAnchorSetRequest\x1a .acpc.v1.DeleteAnchorSetResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acpc.v1.anchor_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ANCHORSAMPLE']._serialized_start=2723
-  _globals['_ANCHORSAMPLE']._serialized_end=2823
-  _globals['_COMPRESSION']._serialized_start=2825
-  _globals['_COMPRESSION']._serialized_end=2911
+  _globals['_ANCHORSAMPLE']._serialized_start=2757
+  _globals['_ANCHORSAMPLE']._serialized_end=2857
+  _globals['_COMPRESSION']._serialized_start=2859
+  _globals['_COMPRESSION']._serialized_end=2945
   _globals['_DATASETANCHORS']._serialized_start=120
   _globals['_DATASETANCHORS']._serialized_end=412
   _globals['_ANCHORSET']._serialized_start=415
-  _globals['_ANCHORSET']._serialized_end=813
-  _globals['_ANCHORARRAY']._serialized_start=815
-  _globals['_ANCHORARRAY']._serialized_end=888
-  _globals['_UPLOADANCHORSREQUEST']._serialized_start=890
-  _globals['_UPLOADANCHORSREQUEST']._serialized_end=1003
-  _globals['_UPLOADHEADER']._serialized_start=1006
-  _globals['_UPLOADHEADER']._serialized_end=1137
-  _globals['_ANCHORSHARD']._serialized_start=1140
-  _globals['_ANCHORSHARD']._serialized_end=1502
-  _globals['_SHARDARRAY']._serialized_start=1504
-  _globals['_SHARDARRAY']._serialized_end=1621
-  _globals['_UPLOADANCHORSRESPONSE']._serialized_start=1623
-  _globals['_UPLOADANCHORSRESPONSE']._serialized_end=1707
-  _globals['_GETUPLOADREQUEST']._serialized_start=1709
-  _globals['_GETUPLOADREQUEST']._serialized_end=1747
-  _globals['_GETUPLOADRESPONSE']._serialized_start=1749
-  _globals['_GETUPLOADRESPONSE']._serialized_end=1829
-  _globals['_CREATEANCHORSETREQUEST']._serialized_start=1832
-  _globals['_CREATEANCHORSETREQUEST']._serialized_end=2015
-  _globals['_CREATEANCHORSETRESPONSE']._serialized_start=2017
-  _globals['_CREATEANCHORSETRESPONSE']._serialized_end=2082
-  _globals['_GETANCHORSETREQUEST']._serialized_start=2084
-  _globals['_GETANCHORSETREQUEST']._serialized_end=2185
-  _globals['_GETANCHORSETRESPONSE']._serialized_start=2187
-  _globals['_GETANCHORSETRESPONSE']._serialized_end=2292
-  _globals['_ANCHORCONTENTS']._serialized_start=2295
-  _globals['_ANCHORCONTENTS']._serialized_end=2496
-  _globals['_LISTANCHORSETSREQUEST']._serialized_start=2498
-  _globals['_LISTANCHORSETSREQUEST']._serialized_end=2560
-  _globals['_LISTANCHORSETSRESPONSE']._serialized_start=2562
-  _globals['_LISTANCHORSETSRESPONSE']._serialized_end=2652
-  _globals['_DELETEANCHORSETREQUEST']._serialized_start=2654
-  _globals['_DELETEANCHORSETREQUEST']._serialized_end=2694
-  _globals['_DELETEANCHORSETRESPONSE']._serialized_start=2696
-  _globals['_DELETEANCHORSETRESPONSE']._serialized_end=2721
-  _globals['_ANCHORSERVICE']._serialized_start=2914
-  _globals['_ANCHORSERVICE']._serialized_end=3411
+  _globals['_ANCHORSET']._serialized_end=847
+  _globals['_ANCHORARRAY']._serialized_start=849
+  _globals['_ANCHORARRAY']._serialized_end=922
+  _globals['_UPLOADANCHORSREQUEST']._serialized_start=924
+  _globals['_UPLOADANCHORSREQUEST']._serialized_end=1037
+  _globals['_UPLOADHEADER']._serialized_start=1040
+  _globals['_UPLOADHEADER']._serialized_end=1171
+  _globals['_ANCHORSHARD']._serialized_start=1174
+  _globals['_ANCHORSHARD']._serialized_end=1536
+  _globals['_SHARDARRAY']._serialized_start=1538
+  _globals['_SHARDARRAY']._serialized_end=1655
+  _globals['_UPLOADANCHORSRESPONSE']._serialized_start=1657
+  _globals['_UPLOADANCHORSRESPONSE']._serialized_end=1741
+  _globals['_GETUPLOADREQUEST']._serialized_start=1743
+  _globals['_GETUPLOADREQUEST']._serialized_end=1781
+  _globals['_GETUPLOADRESPONSE']._serialized_start=1783
+  _globals['_GETUPLOADRESPONSE']._serialized_end=1863
+  _globals['_CREATEANCHORSETREQUEST']._serialized_start=1866
+  _globals['_CREATEANCHORSETREQUEST']._serialized_end=2049
+  _globals['_CREATEANCHORSETRESPONSE']._serialized_start=2051
+  _globals['_CREATEANCHORSETRESPONSE']._serialized_end=2116
+  _globals['_GETANCHORSETREQUEST']._serialized_start=2118
+  _globals['_GETANCHORSETREQUEST']._serialized_end=2219
+  _globals['_GETANCHORSETRESPONSE']._serialized_start=2221
+  _globals['_GETANCHORSETRESPONSE']._serialized_end=2326
+  _globals['_ANCHORCONTENTS']._serialized_start=2329
+  _globals['_ANCHORCONTENTS']._serialized_end=2530
+  _globals['_LISTANCHORSETSREQUEST']._serialized_start=2532
+  _globals['_LISTANCHORSETSREQUEST']._serialized_end=2594
+  _globals['_LISTANCHORSETSRESPONSE']._serialized_start=2596
+  _globals['_LISTANCHORSETSRESPONSE']._serialized_end=2686
+  _globals['_DELETEANCHORSETREQUEST']._serialized_start=2688
+  _globals['_DELETEANCHORSETREQUEST']._serialized_end=2728
+  _globals['_DELETEANCHORSETRESPONSE']._serialized_start=2730
+  _globals['_DELETEANCHORSETRESPONSE']._serialized_end=2755
+  _globals['_ANCHORSERVICE']._serialized_start=2948
+  _globals['_ANCHORSERVICE']._serialized_end=3445
 # @@protoc_insertion_point(module_scope)

@@ -92,7 +92,8 @@ class DatasetAnchors(_message.Message):
     Length: 1 to 1024.
     """
     count: _builtins.int
-    """Anchors n. Absent: 100.
+    """Anchors n. Absent: 100; of a score whose protocol names no reading 400 at
+    most, or all windows if they are fewer, measured until it is decided.
     Range: 1 to 100000.
     """
     seed: _builtins.int
@@ -177,6 +178,7 @@ class AnchorSet(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     ENDPOINTS_DIGEST_FIELD_NUMBER: _builtins.int
     EXTRAS_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """sha256 of the content; the set's name. Over the line
     "acpc/anchors/2 history=<h>", then, for each array in the order frames,
@@ -206,6 +208,10 @@ class AnchorSet(_message.Message):
     endpoints_digest: _builtins.str
     """sha256 of the states and labels at every future frame. With them scores can
     take the set at shorter horizons too. Empty: at its own horizon alone.
+    """
+    windows: _builtins.int
+    """Windows of the dataset that the server drew the anchors from; absent for an
+    upload, and where they are no simple random sample.
     """
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -244,12 +250,15 @@ class AnchorSet(_message.Message):
         source: Global___DatasetAnchors | None = ...,
         endpoints_digest: _builtins.str = ...,
         extras: _abc.Iterable[Global___AnchorArray] | None = ...,
+        windows: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_windows", b"_windows", "create_time", b"create_time", "expire_time", b"expire_time", "source", b"source", "windows", b"windows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "endpoints_digest", b"endpoints_digest", "expire_time", b"expire_time", "extras", b"extras", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_windows", b"_windows", "action_block_dim", b"action_block_dim", "anchors", b"anchors", "create_time", b"create_time", "description", b"description", "digest", b"digest", "endpoints_digest", b"endpoints_digest", "expire_time", b"expire_time", "extras", b"extras", "height", b"height", "history", b"history", "horizon", b"horizon", "size_bytes", b"size_bytes", "source", b"source", "state_dim", b"state_dim", "width", b"width", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__windows: _TypeAlias = _typing.Literal["windows"]  # noqa: Y015
+    _WhichOneofArgType__windows: _TypeAlias = _typing.Literal["_windows", b"_windows"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__windows) -> _WhichOneofReturnType__windows | None: ...
 
 Global___AnchorSet: _TypeAlias = AnchorSet  # noqa: Y015
 

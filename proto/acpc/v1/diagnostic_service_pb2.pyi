@@ -644,6 +644,7 @@ class CertifyPoolResponse(_message.Message):
     SOFTMAX_MEAN_FIELD_NUMBER: _builtins.int
     TOP1_MAY_CHANGE_FIELD_NUMBER: _builtins.int
     ELITE_MAY_CHANGE_FIELD_NUMBER: _builtins.int
+    DISTINCT_CANDIDATES_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The id of the request, or the one the server gave it."""
     clean_winner: _builtins.int
@@ -652,6 +653,10 @@ class CertifyPoolResponse(_message.Message):
     """Fraction of views whose winner (elite set) provably cannot change."""
     elite_certified_fraction: _builtins.float
     """The same for the elite set, in [0, 1]."""
+    distinct_candidates: _builtins.int
+    """How many choices the pool has: candidates whose actions, offsets and
+    infeasible marks are equal are one. Certificates and gaps are about choices.
+    """
     @_builtins.property
     def clean_costs(self) -> _tensor_pb2.Tensor:
         """C_j, float64 (candidates)."""
@@ -713,12 +718,15 @@ class CertifyPoolResponse(_message.Message):
         softmax_mean: _tensor_pb2.Tensor | None = ...,
         top1_may_change: _abc.Iterable[Global___DrawsBound] | None = ...,
         elite_may_change: _abc.Iterable[Global___DrawsBound] | None = ...,
+        distinct_candidates: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "receipt", b"receipt", "softmax_mean", b"softmax_mean", "timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_distinct_candidates", b"_distinct_candidates", "clean_costs", b"clean_costs", "clean_gaps", b"clean_gaps", "distinct_candidates", b"distinct_candidates", "receipt", b"receipt", "softmax_mean", b"softmax_mean", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "elite_certified_fraction", b"elite_certified_fraction", "elite_may_change", b"elite_may_change", "receipt", b"receipt", "request_id", b"request_id", "softmax_mean", b"softmax_mean", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "top1_may_change", b"top1_may_change", "views", b"views"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_distinct_candidates", b"_distinct_candidates", "certified_severities", b"certified_severities", "clean_costs", b"clean_costs", "clean_elites", b"clean_elites", "clean_gaps", b"clean_gaps", "clean_winner", b"clean_winner", "distinct_candidates", b"distinct_candidates", "elite_certified_fraction", b"elite_certified_fraction", "elite_may_change", b"elite_may_change", "receipt", b"receipt", "request_id", b"request_id", "softmax_mean", b"softmax_mean", "timing", b"timing", "top1_certified_fraction", b"top1_certified_fraction", "top1_may_change", b"top1_may_change", "views", b"views"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__distinct_candidates: _TypeAlias = _typing.Literal["distinct_candidates"]  # noqa: Y015
+    _WhichOneofArgType__distinct_candidates: _TypeAlias = _typing.Literal["_distinct_candidates", b"_distinct_candidates"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__distinct_candidates) -> _WhichOneofReturnType__distinct_candidates | None: ...
 
 Global___CertifyPoolResponse: _TypeAlias = CertifyPoolResponse  # noqa: Y015
 
@@ -775,10 +783,12 @@ class CleanGaps(_message.Message):
     TOP1_FIELD_NUMBER: _builtins.int
     ELITE_FIELD_NUMBER: _builtins.int
     top1: _builtins.float
-    """The second lowest cost minus the lowest; infinite for a pool of one."""
+    """The lowest cost of another choice minus the winner's; infinite for a pool
+    of one choice.
+    """
     elite: _builtins.float
-    """The lowest cost outside the elite set minus the highest inside; absent
-    without elite_count.
+    """The least lead of an elite over another choice outside the elite set;
+    absent without elite_count.
     """
     def __init__(
         self,

@@ -25,6 +25,32 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Population:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PopulationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Population.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POPULATION_UNSPECIFIED: _Population.ValueType  # 0
+    POPULATION_DATASET: _Population.ValueType  # 1
+    """All windows that could have been drawn: the anchors are a simple random
+    sample of them. Of SR with partners nearest among as many anchors.
+    """
+    POPULATION_TRAJECTORIES: _Population.ValueType  # 2
+    """New trajectories like those that the anchors were cut from."""
+
+class Population(_Population, metaclass=_PopulationEnumTypeWrapper):
+    """Of what the numbers are estimated; the numbers are the same."""
+
+POPULATION_UNSPECIFIED: Population.ValueType  # 0
+POPULATION_DATASET: Population.ValueType  # 1
+"""All windows that could have been drawn: the anchors are a simple random
+sample of them. Of SR with partners nearest among as many anchors.
+"""
+POPULATION_TRAJECTORIES: Population.ValueType  # 2
+"""New trajectories like those that the anchors were cut from."""
+Global___Population: _TypeAlias = Population  # noqa: Y015
+
 class _PartnerPast:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -112,6 +138,8 @@ class _DoubtEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Doubt.ValueType
     """The threshold lies within the interval of SR."""
     DOUBT_BOTH: _Doubt.ValueType  # 3
     """Both."""
+    DOUBT_DRAWS: _Doubt.ValueType  # 4
+    """All anchors share their draws, of which there are too few to be sure."""
 
 class Doubt(_Doubt, metaclass=_DoubtEnumTypeWrapper):
     """Which requirement leaves a confident outcome undecided."""
@@ -124,6 +152,8 @@ DOUBT_SR: Doubt.ValueType  # 2
 """The threshold lies within the interval of SR."""
 DOUBT_BOTH: Doubt.ValueType  # 3
 """Both."""
+DOUBT_DRAWS: Doubt.ValueType  # 4
+"""All anchors share their draws, of which there are too few to be sure."""
 Global___Doubt: _TypeAlias = Doubt  # noqa: Y015
 
 class _LookStop:
@@ -226,8 +256,8 @@ class ScoreCheckpointRequest(_message.Message):
     @_builtins.property
     def until_decided(self) -> Global___UntilDecided:
         """Measures more and more anchors and stops as soon as the confident outcome is
-        certain; the anchors that are asked for are the limit. Absent:
-        measures all of them.
+        certain; the anchors that are asked for are the limit. Absent: measures all
+        of them, if the dataset has a count or the protocol names a reading.
         """
 
     def __init__(
@@ -296,6 +326,7 @@ class EvidenceOptions(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     RESAMPLES_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    POPULATION_FIELD_NUMBER: _builtins.int
     confidence: _builtins.float
     """Confidence of every interval, and of the confident outcome. Absent: 0.95.
     Range: (0.5, 1); default 0.95.
@@ -308,16 +339,21 @@ class EvidenceOptions(_message.Message):
     """Seed of the resamples. Absent: 0.
     Range: 0 to 18446744073709551615; default 0.
     """
+    population: Global___Population.ValueType
+    """What "sure" is said of. Unspecified: the dataset that anchors were drawn
+    from; trajectories where they were uploaded.
+    """
     def __init__(
         self,
         *,
         confidence: _builtins.float | None = ...,
         resamples: _builtins.int | None = ...,
         seed: _builtins.int | None = ...,
+        population: Global___Population.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_resamples", b"_resamples", "_seed", b"_seed", "confidence", b"confidence", "resamples", b"resamples", "seed", b"seed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_resamples", b"_resamples", "_seed", b"_seed", "confidence", b"confidence", "resamples", b"resamples", "seed", b"seed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "_resamples", b"_resamples", "_seed", b"_seed", "confidence", b"confidence", "population", b"population", "resamples", b"resamples", "seed", b"seed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
@@ -838,6 +874,10 @@ class Evidence(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     LOOKS_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
+    POPULATION_FIELD_NUMBER: _builtins.int
+    WINDOWS_FIELD_NUMBER: _builtins.int
+    TRAJECTORIES_TO_DECIDE_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
     confidence: _builtins.float
     """Confidence of every interval, in (0.5, 1)."""
     confident_outcome: Global___Outcome.ValueType
@@ -848,7 +888,7 @@ class Evidence(_message.Message):
     """What leaves it undecided."""
     anchors_to_decide: _builtins.int
     """Anchors in all that would probably decide it; absent when it is decided, or
-    a number lies on its threshold.
+    a number lies on its threshold, or trajectories are what counts.
     """
     trajectories: _builtins.int
     """Trajectories that the anchors were cut from: the independent samples."""
@@ -863,9 +903,19 @@ class Evidence(_message.Message):
     p_failed: _builtins.float
     """p-value against "passes": the smallest 1 - confidence at which it is failed."""
     unseen: _builtins.float
-    """Share of episodes that may be of a kind that no trajectory is of:
-    1 - (1 - confidence)^(1 / trajectories), the exact bound.
+    """Share of the population's windows that may be of a kind that none of the
+    sample is of.
     """
+    population: Global___Population.ValueType
+    """Of what everything above is said. Unspecified by servers before there was a
+    choice: trajectories.
+    """
+    windows: _builtins.int
+    """Windows that the anchors were drawn from; absent where it is not known, as
+    of an upload.
+    """
+    trajectories_to_decide: _builtins.int
+    """Trajectories in all that would probably decide it, where these count."""
     @_builtins.property
     def ir_raw(self) -> Global___Interval:
         """Of the checkpoint's raw IR."""
@@ -904,6 +954,10 @@ class Evidence(_message.Message):
         evidence is; absent for other jobs.
         """
 
+    @_builtins.property
+    def other(self) -> Global___PopulationEvidence:
+        """What the same anchors say of the other population."""
+
     def __init__(
         self,
         *,
@@ -926,21 +980,87 @@ class Evidence(_message.Message):
         notes: _abc.Iterable[_builtins.str] | None = ...,
         looks: Global___SequentialLooks | None = ...,
         unseen: _builtins.float | None = ...,
+        population: Global___Population.ValueType = ...,
+        windows: _builtins.int | None = ...,
+        trajectories_to_decide: _builtins.int | None = ...,
+        other: Global___PopulationEvidence | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_unseen", b"_unseen", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr", "unseen", b"unseen"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_trajectories_to_decide", b"_trajectories_to_decide", "_unseen", b"_unseen", "_windows", b"_windows", "anchors_to_decide", b"anchors_to_decide", "delta_score", b"delta_score", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "other", b"other", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "score", b"score", "sr", b"sr", "trajectories_to_decide", b"trajectories_to_decide", "unseen", b"unseen", "windows", b"windows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_unseen", b"_unseen", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "notes", b"notes", "p_failed", b"p_failed", "p_passed", b"p_passed", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories", "unseen", b"unseen"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide", "_trajectories_to_decide", b"_trajectories_to_decide", "_unseen", b"_unseen", "_windows", b"_windows", "anchors_to_decide", b"anchors_to_decide", "confidence", b"confidence", "confident_outcome", b"confident_outcome", "delta_score", b"delta_score", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "looks", b"looks", "notes", b"notes", "other", b"other", "p_failed", b"p_failed", "p_passed", b"p_passed", "population", b"population", "reference_ir_raw", b"reference_ir_raw", "reference_sr", b"reference_sr", "resamples", b"resamples", "score", b"score", "seed", b"seed", "sr", b"sr", "trajectories", b"trajectories", "trajectories_to_decide", b"trajectories_to_decide", "unseen", b"unseen", "windows", b"windows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__anchors_to_decide: _TypeAlias = _typing.Literal["anchors_to_decide"]  # noqa: Y015
     _WhichOneofArgType__anchors_to_decide: _TypeAlias = _typing.Literal["_anchors_to_decide", b"_anchors_to_decide"]  # noqa: Y015
+    _WhichOneofReturnType__trajectories_to_decide: _TypeAlias = _typing.Literal["trajectories_to_decide"]  # noqa: Y015
+    _WhichOneofArgType__trajectories_to_decide: _TypeAlias = _typing.Literal["_trajectories_to_decide", b"_trajectories_to_decide"]  # noqa: Y015
     _WhichOneofReturnType__unseen: _TypeAlias = _typing.Literal["unseen"]  # noqa: Y015
     _WhichOneofArgType__unseen: _TypeAlias = _typing.Literal["_unseen", b"_unseen"]  # noqa: Y015
+    _WhichOneofReturnType__windows: _TypeAlias = _typing.Literal["windows"]  # noqa: Y015
+    _WhichOneofArgType__windows: _TypeAlias = _typing.Literal["_windows", b"_windows"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__anchors_to_decide) -> _WhichOneofReturnType__anchors_to_decide | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__trajectories_to_decide) -> _WhichOneofReturnType__trajectories_to_decide | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__unseen) -> _WhichOneofReturnType__unseen | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__windows) -> _WhichOneofReturnType__windows | None: ...
 
 Global___Evidence: _TypeAlias = Evidence  # noqa: Y015
+
+@_typing.final
+class PopulationEvidence(_message.Message):
+    """What the same anchors say of another population, at the same confidence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POPULATION_FIELD_NUMBER: _builtins.int
+    IR_RAW_FIELD_NUMBER: _builtins.int
+    IR_RELATIVE_FIELD_NUMBER: _builtins.int
+    SR_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    CONFIDENT_OUTCOME_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
+    population: Global___Population.ValueType
+    """Which one."""
+    confident_outcome: Global___Outcome.ValueType
+    """Passed, or failed, when these intervals say so."""
+    doubt: Global___Doubt.ValueType
+    """What leaves it undecided."""
+    @_builtins.property
+    def ir_raw(self) -> Global___Interval:
+        """Of the checkpoint's raw IR."""
+
+    @_builtins.property
+    def ir_relative(self) -> Global___Interval:
+        """Of relative IR; absent without a reference."""
+
+    @_builtins.property
+    def sr(self) -> Global___Interval:
+        """Of the checkpoint's SR."""
+
+    @_builtins.property
+    def score(self) -> Global___Interval:
+        """Of the screen score S; absent without a reference."""
+
+    def __init__(
+        self,
+        *,
+        population: Global___Population.ValueType = ...,
+        ir_raw: Global___Interval | None = ...,
+        ir_relative: Global___Interval | None = ...,
+        sr: Global___Interval | None = ...,
+        score: Global___Interval | None = ...,
+        confident_outcome: Global___Outcome.ValueType = ...,
+        doubt: Global___Doubt.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "score", b"score", "sr", b"sr"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confident_outcome", b"confident_outcome", "doubt", b"doubt", "ir_raw", b"ir_raw", "ir_relative", b"ir_relative", "population", b"population", "score", b"score", "sr", b"sr"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PopulationEvidence: _TypeAlias = PopulationEvidence  # noqa: Y015
 
 @_typing.final
 class SequentialLooks(_message.Message):

@@ -2,4 +2,4 @@
 
 from acpc_server.data.anchors import AnchorBatch, Anchors
 from acpc_server.data.dataset_anchors import DrawnAnchors, FileAnchors
-from acpc_server.data.store import DatasetFit, DatasetStore, load_task, open_below
+from acpc_server.data.store import DatasetFit, DatasetStore, load_task, open_dataset

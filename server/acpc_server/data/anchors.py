@@ -45,8 +45,10 @@ class Anchors(ABC):
             drawn from, (n, h + F, block width); None where the window is not known.
         proprio: Normalised proprioception of every frame of anchors drawn from a dataset, where
             their task names a column of it, (n, h + H, width).
+        windows: Windows that the anchors are a simple random sample of; None where not known.
     """
 
+    windows: int | None = None
     proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
@@ -148,6 +150,7 @@ class PartialAnchors(Anchors):
 
     def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
         self.history, self.frame_size = whole.history, whole.frame_size
+        self.windows = whole.windows
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)

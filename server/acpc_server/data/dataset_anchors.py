@@ -86,6 +86,7 @@ class FileAnchors(Anchors):
             setattr(self, name, getattr(drawn, name))
         self.window_blocks = drawn.window_blocks
         self.proprio = drawn.proprio
+        self.windows = drawn.windows
         self.frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name

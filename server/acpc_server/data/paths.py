@@ -1,13 +1,16 @@
-"""Resolves file names from callers below a root folder."""
+"""Opens files that callers name below a root folder."""
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from acpc.datasets import HDF5_SUFFIXES, compressed, dataset_format, recognise, unread
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
+from acpc_server.opening import FOLDER, open_below
 
 # How the names of files end that are listed.
 SUFFIXES = {"dataset": HDF5_SUFFIXES, "task": (".yaml", ".yml", ".json")}
@@ -49,8 +52,9 @@ def _is_regular(path: Path) -> bool:
         return False
 
 
-def resolve_below(root: Path, name: str, *, field: str) -> Path:
-    """Return the path of the regular file ``name`` below ``root``.
+@contextmanager
+def open_file(root: Path, name: str, *, field: str) -> Iterator[int]:
+    """Open the regular file ``name`` below ``root`` inside the ``with``; yield its descriptor.
 
     The root itself may be a link, for it is the operator's; nothing below it may be. Raises
     InvalidArgument: ``name`` is empty or holds a NUL or a backslash; PermissionDenied: ``name`` is
@@ -58,6 +62,20 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
     FailedPrecondition: It is not a regular file; of a dataset in another format, with reason
     DATASET_FORMAT and what to do.
     """
+    descriptor = _opened(root, name, field)
+    try:
+        if field == "dataset":
+            _check_format(root / name, name)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise FailedPrecondition(f"{field} {name!r} is not a regular file")
+        if field == "dataset" and (unpack := compressed(name)):
+            raise FailedPrecondition(f"dataset {unpack}", reason="DATASET_FORMAT")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _opened(root: Path, name: str, field: str) -> int:
     if not name or "\0" in name or "\\" in name:
         raise InvalidArgument(field, f"is {name!r}; give a file path relative to the server's root")
     parts = name.split("/")
@@ -65,25 +83,29 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
         raise PermissionDenied(
             f"{field} {name!r} must be a plain relative path, without '.', '..' or empty parts"
         )
-    path = root
-    for part in parts:
-        path = path / part
+    try:
+        folder = os.open(root, FOLDER)
         try:
-            mode = path.lstat().st_mode
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise UnknownName(
-                f"{field} {name!r} does not exist",
-                name,
-                lambda: files_below(root, field),
-                f"acpc {field}s",
-            ) from error
-        except OSError as error:
-            raise FailedPrecondition(
-                f"{field} {name!r} cannot be read: {error.strerror}"
-            ) from error
-        if stat.S_ISLNK(mode):
-            raise PermissionDenied(f"{field} {name!r} passes the symbolic link {part!r}")
-    other = recognise(path) if field == "dataset" else ""
+            return open_below(folder, parts)
+        finally:
+            os.close(folder)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise UnknownName(
+            f"{field} {name!r} does not exist",
+            name,
+            lambda: files_below(root, field),
+            f"acpc {field}s",
+        ) from error
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            link = f"{field} {name!r} passes the symbolic link {error.filename!r}"
+            raise PermissionDenied(link) from error
+        raise FailedPrecondition(f"{field} {name!r} cannot be read: {error.strerror}") from error
+
+
+def _check_format(path: Path, name: str) -> None:
+    """Raise FailedPrecondition for a dataset in another format, by names alone."""
+    other = recognise(path)
     if other == "lance":
         raise FailedPrecondition(
             f"dataset {name!r} is a Lance table, and a server reads HDF5 alone; where it lies, "
@@ -93,8 +115,3 @@ def resolve_below(root: Path, name: str, *, field: str) -> Path:
         )
     if other not in ("", "hdf5"):
         raise FailedPrecondition(f"dataset {unread(name, other)}", reason="DATASET_FORMAT")
-    if not stat.S_ISREG(mode):
-        raise FailedPrecondition(f"{field} {name!r} is not a regular file")
-    if field == "dataset" and (unpack := compressed(name)):
-        raise FailedPrecondition(f"dataset {unpack}", reason="DATASET_FORMAT")
-    return path

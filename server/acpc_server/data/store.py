@@ -1,7 +1,8 @@
 """The datasets and task files below one root folder, by name."""
 
+import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,24 +24,31 @@ from acpc.datasets import (
 from acpc.datasets.hdf5 import Hdf5Dataset
 
 from acpc_server.data.dataset_anchors import DrawnAnchors, FileAnchors
-from acpc_server.data.paths import SUFFIXES, files_below, resolve_below
+from acpc_server.data.paths import SUFFIXES, files_below, open_file
 from acpc_server.errors import FailedPrecondition, UnknownName
 from acpc_server.numerics import Check, go_on
+from acpc_server.opening import path_of
 
 
-def open_below(root: Path, name: str, check: Check = go_on) -> AbstractContextManager[Hdf5Dataset]:
+@contextmanager
+def open_dataset(root: Path, name: str, check: Check = go_on) -> Iterator[Hdf5Dataset]:
     """Open the dataset ``name`` below ``root`` for reading, inside the ``with``.
 
     ``check`` is called before every read of rows and may raise to end them. Raises as
-    ``resolve_below``, and FailedPrecondition for a file that is no HDF5 dataset of episodes.
+    ``open_file``, and FailedPrecondition for a file that is no HDF5 dataset of episodes.
     """
-    return Hdf5Dataset.open(resolve_below(root, name, field="dataset"), name, check)
+    with (
+        open_file(root, name, field="dataset") as file,
+        # The descriptor's file: the name may lead to another by now.
+        Hdf5Dataset.open(path_of(file), name, check) as dataset,
+    ):
+        yield dataset
 
 
 def load_task(name: str, root: Path) -> TaskPreset:
     """Read a shipped preset by its name, or a task file below the dataset root.
 
-    UnknownName: neither; otherwise raises as ``resolve_below``, field ``task``, and
+    UnknownName: neither; otherwise raises as ``open_file``, field ``task``, and
     FailedPrecondition, which names the key, for a file that is no task.
     """
     if name in preset_names():
@@ -53,7 +61,7 @@ def load_task(name: str, root: Path) -> TaskPreset:
             lambda: (*preset_names(), *files_below(root, "task")),
             "acpc tasks",
         )
-    with resolve_below(root, name, field="task").open("rb") as file:
+    with open_file(root, name, field="task") as opened, open(opened, "rb", closefd=False) as file:
         return parse_task(name, file.read(MAX_TASK_BYTES + 1))
 
 
@@ -66,6 +74,7 @@ class DatasetFit:
     frameskip: int
     action_dim: int
     proprio_dim: int = 0
+    frame_size: tuple[int, int] = (1, 1)  # height and width
 
 
 class DatasetStore:
@@ -85,20 +94,22 @@ class DatasetStore:
         """Check, without reading rows, that a dataset has what a task needs.
 
         ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window. Raises as
-        ``open_below``, its columns, ``load_task`` and ``WindowIndex``.
+        ``open_dataset``, its columns, ``load_task`` and ``WindowIndex``.
         """
         preset = load_task(task, self._root)
         skip = preset.frameskip if frameskip is None else frameskip
-        with open_below(self._root, dataset) as file:
+        with open_dataset(self._root, dataset) as file:
             width = self._action_width(file, preset, task)
             proprio = file.numeric_column(preset.proprio).width if preset.proprio else 0
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
+            frame_size = file.pixel_column(preset.pixels).shape[1:3]
         return DatasetFit(
             windows=len(windows),
             episodes=windows.episodes,
             frameskip=skip,
             action_dim=width,
             proprio_dim=proprio,
+            frame_size=(frame_size[0], frame_size[1]),
         )
 
     def datasets(self) -> list[DatasetFile]:
@@ -137,10 +148,10 @@ class DatasetStore:
         """Draw anchors as ``draw_windows`` does; their dataset is open inside the ``with``.
 
         ``check`` is called between reads of the dataset and may raise to end them. Raises as
-        ``open_below``, ``load_task`` and ``draw_windows``.
+        ``open_dataset``, ``load_task`` and ``draw_windows``.
         """
         preset = load_task(source.task, self._root)
-        with open_below(self._root, source.dataset, check) as file:
+        with open_dataset(self._root, source.dataset, check) as file:
             self._action_width(file, preset, source.task)
             windows = draw_windows(
                 file,
@@ -168,7 +179,7 @@ class DatasetStore:
         save reading their frames.
         """
         with self.drawn(source, history=history, horizon=horizon) as drawn:
-            reopen = partial(open_below, self._root, source.dataset)
+            reopen = partial(open_dataset, self._root, source.dataset)
             stamp = partial(self.stamp, source.dataset, source.task)
             return FileAnchors(drawn, reopen, stamp, frame_digests, check)
 
@@ -177,8 +188,9 @@ class DatasetStore:
 
         Unchanged when their volume is mounted again, so that a job can go on at another host.
         """
-        paths = [resolve_below(self._root, dataset, field="dataset")]
-        if task not in preset_names():
-            paths.append(resolve_below(self._root, task, field="task"))
-        states = [path.stat() for path in paths]
+        named = {"dataset": dataset} | ({} if task in preset_names() else {"task": task})
+        states = []
+        for field, name in named.items():
+            with open_file(self._root, name, field=field) as file:
+                states.append(os.fstat(file))
         return ",".join(f"{s.st_ino}-{s.st_size}-{s.st_mtime_ns}" for s in states)

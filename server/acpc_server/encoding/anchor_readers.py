@@ -48,6 +48,9 @@ class AnchorSetSource:
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
+# An anchor's frames as recorded, 256 MiB: they are read together, since their sha256 covers all. Of
+# 224 pixels eleven are 1.6 MiB.
+ANCHOR_BYTES = 2**28
 _OR_EVERY = ", or one with the states and labels of every future frame"
 
 
@@ -108,6 +111,18 @@ class AnchorReaders:
         with below("dataset"):
             self._check_dataset(source, card, history, horizon)
 
+    def offered(self, source: AnchorSource, *, history: int, horizon: int) -> int:
+        """Return how many anchors there are to draw.
+
+        Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be used.
+        """
+        with below("dataset"):
+            frames = window_future_frames(source, horizon)
+            fit = self._datasets.fit(
+                source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
+            )
+        return fit.episodes if source.by_episode else fit.windows
+
     def given_views(
         self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
     ) -> dict[str, str]:
@@ -167,6 +182,7 @@ class AnchorReaders:
         fit = self._datasets.fit(
             source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
         )
+        _check_anchor(history + horizon, fit.frame_size, "dataset")
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         if card.proprio_dim and fit.proprio_dim != card.proprio_dim:
             has = f"a column of width {fit.proprio_dim}" if fit.proprio_dim else "no column of it"
@@ -190,6 +206,7 @@ class AnchorReaders:
         self, source: AnchorSetSource, card: ModelCard, history: int, horizon: int, exact: bool
     ) -> None:
         info = self._sets.get(source.digest).info
+        _check_anchor(info.history + info.horizon, (info.height, info.width), "anchor_set")
         if info.action_block_dim != card.action_block_dim:
             raise InvalidArgument(
                 "anchor_set",
@@ -304,6 +321,17 @@ class AnchorReaders:
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_READERS:
                 self._kept.popitem(last=False)
+
+
+def _check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
+    """Raise InvalidArgument, ``field``, where one anchor's frames are more than a job may hold."""
+    if (needed := steps * 3 * size[0] * size[1]) > ANCHOR_BYTES:
+        raise InvalidArgument(
+            field,
+            f"the {steps} frames of an anchor, {size[0]} x {size[1]} pixels, are {needed} bytes, "
+            f"over the limit of {ANCHOR_BYTES}; store smaller frames, or ask for a shorter horizon",
+            reason="ANCHOR_TOO_LARGE",
+        )
 
 
 def _changed(source: AnySource) -> FailedPrecondition:

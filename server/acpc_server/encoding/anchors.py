@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import itertools
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,11 +17,11 @@ from acpc.contract import VIEWS, GivenViews, NumericMode, PerturbationSet
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
+from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_device, to_host
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, with_proprio
-from acpc_server.numerics import to_model_input
+from acpc_server.numerics import PIECE_BYTES, to_model_input
 from acpc_server.scheduling import Priority, RequestContext
 
 T = TypeVar("T")
@@ -87,7 +88,8 @@ class AnchorEncoder:
     def __post_init__(self) -> None:
         now = self.anchors.history
         self._kept = [*range(now - self.history, now), *(now + step for step in self.future)]
-        self._view_count = len(distinct_views(self.views))
+        self._distinct = distinct_views(self.views)
+        self._view_count = len(self._distinct)
 
     def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
         """Latents of anchors [start, stop).
@@ -98,9 +100,17 @@ class AnchorEncoder:
         """
         frames = len(self._kept) + self._view_count * self.history
         groups = anchor_groups(self.engine, self.model, start, stop, frames)
-        with closing(prepared_ahead(partial(self._prepare, context), groups)) as inputs:
-            parts = [self._encode_inputs(*one, context) for one in inputs]
-        clean, views = (torch.cat(each) for each in zip(*parts, strict=True))
+        pieces = [(group, cut) for group in groups for cut in self._cuts(len(group) * frames)]
+        made = self._pieces(pieces, context)
+        latents, same = [], []
+        with closing(prepared_ahead(lambda _: next(made), pieces)) as inputs:
+            for piece, alike in inputs:
+                latents.append(self.engine.encode(self.model, piece, context, self.mode))
+                same.append(to_host(alike))  # after the encoder: nothing more waits
+        each = torch.split(torch.cat(latents), [len(group) * frames for group in groups])
+        alike_each = torch.split(torch.cat(same), [len(x) * self._view_count for x in groups])
+        parts = [*map(self._sorted, groups, each, alike_each)]
+        clean, views = (torch.cat(part) for part in zip(*parts, strict=True))
         if self.model.card.proprio_dim:
             rows = self.anchors.read_extra("proprio", start, stop)[:, self._kept]
             given = torch.from_numpy(rows)
@@ -109,49 +119,70 @@ class AnchorEncoder:
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
-    def _prepare(self, context: RequestContext, group: range) -> tuple[Tensor, Tensor]:
-        """Make the frames of a group, and bool (n, views): which equal their history."""
-        dtype = latent_dtype(self.mode)
-        device = self.engine.device
-        clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
-        histories = clean[:, : self.history]
-        specs = range(len(self.views.specs))
-        with self.engine.drawing(0.0, context) as turn:
-            each = [self._views_of(spec, group, histories, turn) for spec in specs]
-        views = torch.cat(each, dim=1).flatten(0, 1)  # (n * views, h, 3, height, width)
-        draws = self._draws(group, distinct_views(self.views))
-        same = unchanged(views, histories, draws)
-        frames = torch.cat([clean.flatten(0, 1), views.flatten(0, 1)])
-        return frames, same.view(len(group), self._view_count)
+    def _cuts(self, frames: int) -> list[range]:
+        """Cut so many frames into runs of whole device calls, of which few are held at a time."""
+        size = self.model.card.image_size
+        card = self.model.card
+        call = frames_per_call(self.engine.device.type, Priority.JOB, card, size, size)
+        bytes_each = 3 * size * size * latent_dtype(self.mode).itemsize
+        step = call * max(1, PIECE_BYTES // (call * bytes_each))
+        return [range(s, min(s + step, frames)) for s in range(0, frames, step)]
 
-    def _draws(self, group: range, which: Sequence[View]) -> list[Draw]:
-        """Some views of every anchor of a group, anchor-major."""
-        return [
-            Draw(row, replace(self.views, anchor=anchor), view)
-            for row, anchor in enumerate(self.anchors.anchor_ids[list(group)].tolist())
-            for view in which
-        ]
+    def _pieces(
+        self, pieces: Sequence[tuple[range, range]], context: RequestContext
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Make pieces of the frames of groups: their kept ones, then those of their views.
 
-    def _views_of(
-        self, spec_index: int, group: range, histories: Tensor, between: Callable[[], None]
+        Yields with each, bool, which of the views that begin in it equal their history.
+        """
+        dtype, device, h = latent_dtype(self.mode), self.engine.device, self.history
+        for group, cut in pieces:
+            kept = len(group) * len(self._kept)
+            if not cut.start:
+                clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
+            first, last = (max(0, edge - kept) for edge in (cut.start, cut.stop))
+            # A view that a cut runs through is made for either piece.
+            places = range(first // h, -(-last // h))
+            draws = [self._draw(group, place) for place in places]
+            views = self._views(group, draws, clean[:, :h], context)
+            begun = -(-first // h) - places.start
+            same = unchanged(views[begun:], clean[:, :h], draws[begun:])
+            of_views = views.flatten(0, 1)[first - places.start * h : last - places.start * h]
+            yield torch.cat([clean.flatten(0, 1)[cut.start : cut.stop], of_views]), same
+
+    def _draw(self, group: range, place: int) -> Draw:
+        """Return a view of a group's anchors, by its place among all, anchor-major."""
+        row, view = divmod(place, self._view_count)
+        plan = replace(self.views, anchor=int(self.anchors.anchor_ids[group[row]]))
+        return Draw(row, plan, self._distinct[view])
+
+    def _views(
+        self, group: range, draws: Sequence[Draw], histories: Tensor, context: RequestContext
     ) -> Tensor:
-        """The distinct views of one spec, (n, views, h, 3, height, width)."""
-        spec = self.views.specs[spec_index]
-        if isinstance(spec, GivenViews):
-            size, draws = self.model.card.image_size, self.views.draws
-            return given_inputs(self.anchors, group, spec, draws, size, histories)
-        which = [view for view in distinct_views(self.views) if view.spec_index == spec_index]
-        views = draw_views(histories, self._draws(group, which), between)
-        return views.view(len(group), -1, *views.shape[1:])
+        """Draw or read views of histories (n, h, 3, height, width) of a group's anchors."""
+        views = histories.new_empty(len(draws), *histories.shape[1:])
+        drawn: list[int] = []
+        alike = itertools.groupby(
+            range(len(draws)), lambda place: (draws[place].history, draws[place].view.spec_index)
+        )
+        for (history, spec_index), run in alike:
+            spec, places = self.views.specs[spec_index], [*run]
+            if isinstance(spec, GivenViews):
+                which, row = [draws[place].view.draw for place in places], group[history]
+                views[places] = given_inputs(self.anchors, row, spec, which, histories[history])
+            else:
+                drawn += places
+        if drawn:
+            with self.engine.drawing(0.0, context) as turn:
+                views[drawn] = draw_views(histories, [draws[place] for place in drawn], turn)
+        return views
 
-    def _encode_inputs(
-        self, frames: Tensor, same: Tensor, context: RequestContext
-    ) -> tuple[Tensor, Tensor]:
-        n, kept = len(same), len(self._kept)
-        latents = self.engine.encode(self.model, frames, context, self.mode)
+    def _sorted(self, group: range, latents: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
+        """Sort a group's latents: kept frames (n, kept, dim), views (n, views, h, dim)."""
+        n, kept = len(group), len(self._kept)
         clean_latents = latents[: n * kept].reshape(n, kept, -1)
         view_latents = latents[n * kept :].reshape(n, self._view_count, self.history, -1)
-        alike = to_host(same)  # after the encoder: nothing more waits
+        alike = alike.view(n, self._view_count)
         if alike.any():
             history = clean_latents[:, None, : self.history].expand_as(view_latents)
             self._check_repeats(history[alike], view_latents[alike])
@@ -198,20 +229,31 @@ def read_inputs(
     dtype: torch.dtype = torch.float32,
     device: torch.device | None = None,
 ) -> Tensor:
-    """Read kept frames as model input, (n, kept, 3, height, width), normalised on the device."""
-    raw = anchors.read_frames(rows.start, rows.stop)[:, list(kept)]
-    return _inputs(raw, model.card.image_size, dtype, device)
+    """Read kept frames as model input, (n, kept, 3, height, width), normalised on the device.
+
+    Few are at their own size at a time, but all of one anchor, whose sha256 covers them.
+    """
+    run = range(kept[0], kept[-1] + 1)
+    which = slice(run.start, run.stop) if [*kept] == [*run] else [*kept]  # that copies nothing
+    one = (anchors.history + anchors.horizon) * 3 * math.prod(anchors.frame_size)
+    step, size = max(1, PIECE_BYTES // one), model.card.image_size
+    parts = [
+        _inputs(anchors.read_frames(at, min(at + step, rows.stop))[:, which], size, dtype, device)
+        for at in range(rows.start, rows.stop, step)
+    ]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def given_inputs(
-    anchors: Anchors, rows: range, spec: GivenViews, draws: int, size: int, like: Tensor
+    anchors: Anchors, row: int, spec: GivenViews, draws: Sequence[int], like: Tensor
 ) -> Tensor:
-    """Read the first given views as model input of side ``size``, (n, draws, h, 3, ...).
+    """Read given views of an anchor as model input, (draws, h, 3, height, width).
 
-    ``like`` are the histories (n, h, 3, height, width), whose device and dtype they get.
+    ``like`` is the history (h, 3, height, width), whose size, device and dtype they get.
     """
-    raw = anchors.read_extra(f"{VIEWS}{spec.group}", rows.start, rows.stop)
-    return _inputs(raw[:, :draws, -like.shape[1] :], size, like.dtype, like.device)
+    raw = anchors.read_extra(f"{VIEWS}{spec.group}", row, row + 1)[0]
+    size = min(like.shape[2:])
+    return _inputs(raw[list(draws), -len(like) :], size, like.dtype, like.device)
 
 
 def _inputs(
@@ -230,5 +272,6 @@ def anchor_groups(
 ) -> list[range]:
     """Cut anchors into runs whose frames, ``frames`` of each, fill about one device call."""
     size = model.card.image_size
-    group = max(1, frames_per_call(engine.device.type, Priority.JOB, size, size) // frames)
+    call = frames_per_call(engine.device.type, Priority.JOB, model.card, size, size)
+    group = max(1, call // frames)
     return [range(s, min(s + group, stop)) for s in range(start, stop, group)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from acpc_server.numerics import to_model_input
 from acpc_server.perturb import drawing_work, is_by_frame, is_stochastic
 
 KEY_BYTES = 16
+_Place: TypeAlias = "tuple[int, int | None, int | None]"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class FrameSource:
     def count(self) -> int:
         """Number of frames."""
         return len(self.pixels[self.rows])
+
+    @property
+    def place(self) -> _Place:
+        """Which frames of which array: those beside them are not made into input with them."""
+        return id(self.pixels), self.rows.start, self.rows.stop
 
     def drawing_work(self, pixels: int) -> float:
         """Price its drawing at so many pixels a frame, as ``perturb.drawing_work``."""
@@ -105,9 +112,9 @@ class FrameSources:
         which views are the history itself. Nothing waits for the device. Raises what ``between``
         does, which is called between pieces of work.
         """
-        inputs: dict[int, Tensor] = {}
+        inputs: dict[_Place, Tensor] = {}
         for dtype in (np.uint8, np.float32):
-            arrays = {id(s.pixels): s.pixels for s in sources if s.pixels.dtype == dtype}
+            arrays = {s.place: s.pixels[s.rows] for s in sources if s.pixels.dtype == dtype}
             if arrays:
                 inputs |= self._inputs(arrays)
         no = torch.zeros(1, dtype=torch.bool, device=self._device)
@@ -117,12 +124,10 @@ class FrameSources:
             if drawn:
                 views = _drawn(drawn, inputs, no, between)
                 found |= {source.key: view for source, view in zip(drawn, views, strict=True)}
-        made, same = zip(
-            *(found.get(s.key) or (inputs[id(s.pixels)][s.rows], no) for s in sources), strict=True
-        )
+        made, same = zip(*(found.get(s.key) or (inputs[s.place], no) for s in sources), strict=True)
         return [*made], torch.cat(same)
 
-    def _inputs(self, arrays: dict[int, np.ndarray]) -> dict[int, Tensor]:
+    def _inputs(self, arrays: dict[_Place, np.ndarray]) -> dict[_Place, Tensor]:
         """Make model input of arrays of one element type and size."""
         # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
         pixels = torch.from_numpy(np.concatenate([*arrays.values()]))
@@ -150,7 +155,7 @@ def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
 
 def _drawn(
     sources: Sequence[FrameSource],
-    inputs: Mapping[int, Tensor],
+    inputs: Mapping[_Place, Tensor],
     no: Tensor,
     between: Callable[[], None],
 ) -> list[tuple[Tensor | AcpcError, Tensor]]:
@@ -158,10 +163,10 @@ def _drawn(
 
     Returns with each bool (1,): whether it is the history; ``no`` for an error.
     """
-    seen = {(id(s.pixels), s.rows.start): inputs[id(s.pixels)][s.rows] for s in sources}
+    seen = {s.place: inputs[s.place] for s in sources}
     places = {key: place for place, key in enumerate(seen)}
     histories = torch.stack([*seen.values()])
-    draws = [Draw(places[id(s.pixels), s.rows.start], *s.drawn) for s in sources if s.drawn]
+    draws = [Draw(places[s.place], *s.drawn) for s in sources if s.drawn]
     try:
         views = draw_views(histories, draws, between)
     except (InvalidArgument, FailedPrecondition) as error:

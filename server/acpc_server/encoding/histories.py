@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.frame_sources import FrameSource, FrameSources
+from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources
 from acpc_server.encoding.views import distinct_views
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
@@ -42,6 +43,11 @@ class EncodedHistories:
     clean: Tensor
     views: Tensor
     extra: Tensor
+
+    @property
+    def joined(self) -> Tensor:
+        """All of them, (h + views * h + n, dim)."""
+        return torch.cat([self.clean, self.views.flatten(0, 1), self.extra])
 
     def with_slots(self, slots: Tensor) -> EncodedHistories:
         """Put in the proprioception (h + n, slot) of the frames."""
@@ -78,6 +84,19 @@ class HistorySources:
     def frames(self) -> int:
         """Number of frames of all sources."""
         return sum(source.count for source in self.all)
+
+    def key(self, text: str) -> bytes:
+        """Return a key of what is encoded, in which order; covers ``text`` too."""
+        parts = [self.clean, *self.views, self.extra]
+        found = hashlib.blake2b(f"{text}{[*map(len, parts)]}".encode(), digest_size=KEY_BYTES)
+        found.update(b"".join(source.key for source in self.all))
+        return found.digest()
+
+    def split(self, joined: Tensor) -> EncodedHistories:
+        """Take :attr:`EncodedHistories.joined` of these sources apart."""
+        h, n = (sum(x.count for x in part) for part in (self.clean, self.extra))
+        clean, views, extra = torch.split(joined, [h, h * len(self.views), n])
+        return EncodedHistories(clean, views.reshape(len(self.views), h, -1), extra)
 
 
 class HistoryEncoder:
@@ -127,7 +146,7 @@ class HistoryEncoder:
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
         """Return how many frames as large as ``pixels`` (n, height, width, 3) a call takes."""
         size = input_size(pixels.shape, model.card.image_size)
-        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, *size)
+        return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, model.card, *size)
 
     def work(self, model: FrozenWorldModel, sources: Iterable[FrameSource]) -> tuple[float, float]:
         """Price sources in device calls, pieces of drawing included; and the work of drawing."""
@@ -165,6 +184,34 @@ class HistoryEncoder:
             for found, own in zip(encoded, each, strict=True)
         ]
 
+    def encode_alone(
+        self,
+        model: FrozenWorldModel,
+        sources: HistorySources,
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> EncodedHistories:
+        """Encode a request whose answer's bits may not depend on others.
+
+        It shares no device call, and of what is kept only what the same calls gave: all of it.
+        Raises as :meth:`encode`, and what that returns.
+        """
+        cache, key = (
+            self._engine.latents,
+            sources.key(f"{type(context).__name__}{context.priority}"),
+        )
+        if (kept := cache.get([key]).get(key)) is None:
+            fresh = self._fresh(model, sources.all, context, mode, merge=False)
+            if isinstance(encoded := _encoded(sources, fresh), AcpcError):
+                raise encoded
+            cache.put({key: encoded.joined})
+        else:
+            encoded = sources.split(kept)
+        if sources.proprio is None:
+            return encoded
+        slots = self._engine.embed_proprio(model, sources.proprio, context, mode, merge=False)
+        return encoded.with_slots(slots)
+
     def _latents(
         self,
         model: FrozenWorldModel,
@@ -174,28 +221,42 @@ class HistoryEncoder:
     ) -> _Found:
         """Return latents of every source, from the cache where it has them."""
         cache = self._engine.latents
-        found: _Found = {**cache.get([source.key for source in sources])}
-        missing = {source.key: source for source in sources if source.key not in found}
+        kept = cache.get([source.key for source in sources])
+        missing = [source for source in sources if source.key not in kept]
+        fresh = self._fresh(model, missing, context, mode)
+        cache.put({key: x for key, x in fresh.items() if isinstance(x, Tensor)})
+        return {**kept, **fresh}
+
+    def _fresh(
+        self,
+        model: FrozenWorldModel,
+        sources: Iterable[FrameSource],
+        context: RequestContext,
+        mode: NumericMode,
+        *,
+        merge: bool = True,
+    ) -> _Found:
+        """Encode every source, each once; ``merge`` as :meth:`DeviceClient.encode`."""
+        found: _Found = {}
+        distinct = {source.key: source for source in sources}
         maker = FrameSources(model.card, mode, self._engine.device)
-        for group in self._grouped(model.card, missing.values(), context):
+        for group in self._grouped(model.card, distinct.values(), context):
             pixels = _pixels(model.card, group[0])
             with self._engine.drawing(sum(x.drawing_work(pixels) for x in group), context) as turn:
                 made, same = maker.make(group, turn)
             frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)
             if frames:
-                encoded = self._engine.encode(model, torch.cat(frames), context, mode)
+                given = model, torch.cat(frames), context, mode
+                encoded = self._engine.encode(*given, merge=merge)
             parts = iter(torch.split(encoded, [*map(len, frames)]))
             alike = to_host(same).tolist()  # after the encoder: nothing more waits
-            fresh: dict[bytes, Tensor] = {}
             for source, x, is_history in zip(group, made, alike, strict=True):
                 if isinstance(x, AcpcError):
                     found[source.key] = x
                 else:
                     latents = next(parts)
-                    fresh[source.key] = latents[:0] if source.drawn and is_history else latents
-            cache.put(fresh)
-            found |= fresh
+                    found[source.key] = latents[:0] if source.drawn and is_history else latents
         return found
 
     def _grouped(
@@ -208,7 +269,7 @@ class HistoryEncoder:
             group.append(source)
             count += source.count
             size = input_size(source.pixels.shape, card.image_size)
-            if count >= frames_per_call(self._engine.device.type, context.priority, *size):
+            if count >= frames_per_call(self._engine.device.type, context.priority, card, *size):
                 yield group
                 group, count = [], 0
         if group:
@@ -269,7 +330,7 @@ def check_latents(
         raise InvalidArgument(
             field,
             f"{what} need {count} latents of {width} numbers, {needed} bytes, over the limit of "
-            f"{engine.max_latents} (--max-latents-mib); ask for fewer",
+            f"{engine.max_latents}; ask for fewer",
             reason="TOO_MANY_LATENTS",
         )
 

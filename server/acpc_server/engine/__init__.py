@@ -4,6 +4,7 @@ from acpc_server.engine.accelerator import (
     choose_device,
     computes_float64,
     device_name,
+    software,
     to_device,
     to_host,
 )
@@ -12,9 +13,8 @@ from acpc_server.engine.arithmetic import latent_dtype, require_mode
 from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.device import DeviceContext
-from acpc_server.engine.examination import examine, examine_modes, turn_off_failing
 from acpc_server.engine.host import report_memory
-from acpc_server.engine.rates import UNTRIED, DeviceCheck
+from acpc_server.engine.self_test import self_test, turn_off_failing
 from acpc_server.engine.sizes import (
     frames_per_call,
     held_rows,

@@ -89,6 +89,12 @@ def computes_tf32(device: torch.device) -> bool:
     return device.type in _TF32
 
 
+def has_graphs(device: torch.device) -> bool:
+    """Return whether the device can capture a computation as a graph."""
+    name = _GRAPHS.get(device.type)
+    return name is not None and hasattr(_module(device), name)
+
+
 def held_memory(device: torch.device) -> dict[str, int]:
     """Bytes of an accelerator that are ``allocated`` to tensors and ``reserved`` for them."""
     module = _module(device)
@@ -97,15 +103,6 @@ def held_memory(device: torch.device) -> dict[str, int]:
     else:
         found = module.memory_allocated(device), module.memory_reserved(device)
     return dict(zip(("allocated", "reserved"), found, strict=True))
-
-
-def free_memory(device: torch.device) -> tuple[int, int] | None:
-    """Free and total bytes of an accelerator; None where its driver does not report them."""
-    if device.type == "mps":
-        total = int(_module(device).recommended_max_memory())
-        return total - held_memory(device)["reserved"], total
-    info = getattr(_module(device), "mem_get_info", None)
-    return info(device) if info else None
 
 
 def release_cache() -> None:

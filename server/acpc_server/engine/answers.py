@@ -1,4 +1,4 @@
-"""Answers of a device: computed by rows, equal where inputs are equal, checked where not finite.
+"""Answers of a device: computed by rows, equal where inputs are equal.
 
 The last bits of a float32 row depend on its place in a batch, on the batch's size and on the number
 of threads. Rows with equal inputs therefore share the first one's answer. They stay in the batch,
@@ -7,22 +7,16 @@ so that the bits of every other row are the same with and without equal rows.
 
 from __future__ import annotations
 
-import itertools
 import re
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import structlog
 import torch
-from jaxtyping import Bool
 from torch import Tensor
-from torch.nn import functional
 
-from acpc_server.engine.accelerator import release_cache, to_host
-from acpc_server.errors import DeviceFailed, Unavailable, shortage
-from acpc_server.observe import Metrics
-from acpc_server.scheduling import RETRY_SECONDS
+from acpc_server.engine.accelerator import release_cache
+from acpc_server.errors import shortage
 
 log = structlog.get_logger("acpc.engine")
 # Errors of torch after which every further call of the process fails too.
@@ -33,11 +27,6 @@ _ACCELERATOR = re.compile(
 )
 # A call that asked for the impossible leaves the accelerator as it was.
 _HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
-CHANNELS, KERNEL = 8, 3
-# A checkpoint that diverges costs at most one known product in so many seconds.
-PRODUCT_SECONDS = 1.0
-# oneDNN keeps what it has prepared for a shape; a shape that was not just used is prepared again.
-_sizes = itertools.cycle(range(8, 64))
 
 
 def by_rows(
@@ -89,72 +78,7 @@ def share_rows(answers: Tensor, *columns: Tensor) -> Tensor:
     return answers if first is None else answers[first]
 
 
-class FiniteCheck:
-    """Looks whether answers of a device are finite; for the device's thread only.
-
-    Attributes:
-        not_finite: Number of answers so far that were not.
-    """
-
-    def __init__(self, device: torch.device, metrics: Metrics) -> None:
-        self.device, self._metrics = device, metrics
-        self._product_due = 0.0
-        self.not_finite = 0
-
-    def compute(self, once: Callable[..., Tensor], primitive: str, *inputs: Tensor) -> Tensor:
-        """Compute on the CPU; again when finite inputs give a non-finite answer.
-
-        A product of known result then decides whether the device is at fault or the model, with
-        which a caller must not end the server. Answers that repeat ask for it once in a while.
-
-        Raises DeviceFailed: The device gets the known product wrong; Unavailable: The two answers
-        differ.
-        """
-        answer = once(*inputs)
-        finite = _finite(answer)
-        if finite.all():
-            return answer
-        self.not_finite += 1
-        if not all(_finite(x).all() for x in inputs):
-            return answer
-        again = once(*inputs)
-        outcome = "repeated" if torch.equal(_finite(again), finite) else "changed"
-        self._metrics.not_finite.labels(primitive, outcome).inc()
-        log.warning("answer_not_finite", primitive=primitive, rows=len(answer), again=outcome)
-        if outcome == "changed" or time.monotonic() >= self._product_due:
-            if wrong := wrong_answer(self.device):
-                raise DeviceFailed(wrong)
-            self._product_due = time.monotonic() + PRODUCT_SECONDS
-        if outcome == "changed":
-            raise Unavailable(
-                "an answer was not finite, and another when it was computed again; try again",
-                reason="ANSWER_CHANGED",
-                retry_after=RETRY_SECONDS,
-            )
-        return again
-
-
-def _finite(rows: Tensor) -> Bool[Tensor, "n"]:
-    return torch.isfinite(rows).flatten(1).all(dim=1)
-
-
 def accelerator_failed(error: BaseException) -> bool:
     """Return whether an error says that the accelerator itself has failed."""
     text = str(error)
     return _ACCELERATOR.search(text) is not None and _HARMLESS.search(text) is None
-
-
-def wrong_answer(device: torch.device) -> str:
-    """Convolve and multiply small whole numbers; return what is wrong with the result, or ''.
-
-    Raises whatever the device raises.
-    """
-    size = next(_sizes)
-    ones = torch.ones(1, CHANNELS, size, size, device=device)
-    folded = functional.conv2d(ones, torch.ones(CHANNELS, CHANNELS, KERNEL, KERNEL, device=device))
-    rows: Tensor = folded.flatten(2)[0] @ torch.ones((size - KERNEL + 1) ** 2, 2, device=device)
-    wanted = CHANNELS * KERNEL**2 * (size - KERNEL + 1) ** 2
-    found = to_host(rows)
-    if torch.allclose(found, torch.full_like(found, wanted), rtol=1e-3):
-        return ""
-    return f"a product of whole numbers came out as {found.flatten()[0]:g} instead of {wanted}"

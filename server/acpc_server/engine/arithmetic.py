@@ -16,7 +16,13 @@ from torch.nn import functional as F
 
 from acpc_server.engine.accelerator import computes_float64, computes_tf32
 from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
-from acpc_server.models import FrozenWorldModel, Widens, forward_derivatives, rollout
+from acpc_server.models import (
+    FrozenNetwork,
+    FrozenWorldModel,
+    Widens,
+    forward_derivatives,
+    rollout,
+)
 
 # Modes at which a device of this process has failed, and how.
 TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
@@ -55,6 +61,18 @@ def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldMode
 def latent_dtype(mode: NumericMode) -> torch.dtype:
     """Return the type of a network's frames and latents in ``mode``."""
     return torch.float64 if mode is NumericMode.FP64 else torch.float32
+
+
+def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
+    """Return the model, or its copy with weights in the type of a mode; in fp64 a new one.
+
+    A plug-in's model that hands what it lacks on to one of ours is no such network itself.
+    """
+    if mode is NumericMode.BF16 and isinstance(model, FrozenNetwork):
+        return model.in_bfloat16()
+    if mode is NumericMode.FP64 and isinstance(model, Widens):
+        return model.in_float64()
+    return model
 
 
 @contextmanager

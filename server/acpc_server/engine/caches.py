@@ -174,8 +174,6 @@ class CheckpointCache:
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
-        if isinstance(model, FrozenNetwork):
-            model.prepared(torch.float32)  # here, so that no device call waits for it
         self._metrics.checkpoint_load.observe(time.perf_counter() - started)
         loaded = CachedCheckpoint(stored.name, stored.weights, model, stored)
         with self._lock:
@@ -209,9 +207,9 @@ class CheckpointCache:
 
 
 def _held_bytes(model: FrozenWorldModel) -> int:
-    """Bytes of the parameters in float32, and prepared for the modes that were requested."""
-    prepared = model.prepared_bytes if isinstance(model, FrozenNetwork) else 0
-    return 4 * model.card.parameter_count + prepared
+    """Bytes of the parameters in float32, and of their copy in bfloat16."""
+    reduced = model.reduced_bytes if isinstance(model, FrozenNetwork) else 0
+    return 4 * model.card.parameter_count + reduced
 
 
 def _key(stored: CheckpointEntry) -> Key:

@@ -43,6 +43,7 @@ from acpc_server.scheduling import (
 )
 
 PROPRIO_ROWS = 4096
+MAX_LATENTS = 2**30
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -59,7 +60,6 @@ class DeviceClient:
         merge: Whether chunks may share a device call.
         latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
         threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
-        graph_after: Interactive pools of one shape before they get a captured graph; 0: never.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
     """
 
@@ -72,37 +72,29 @@ class DeviceClient:
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
-        graph_after: int = 0,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        self.limit_latents(2**30)
+        # Bytes of latents that a request or a step of a job holds; the pieces of predictions of all
+        # interactive requests take as much together, in float64 8 bytes a coordinate.
+        self.max_latents = MAX_LATENTS
+        self.places = Slots(MAX_LATENTS // (8 * HELD_LATENTS), "a piece of wide predictions")
         self.limiter = ConcurrencyLimiter()
         self._drawing = ConcurrencyLimiter()
         self.metrics = metrics
         self._merge = merge
         self._admission = admission = admission or AdmissionController()
         self._queue = BatchQueue(metrics, admission, self.limiter)
-        self._device = Device(device, metrics, graph_after=graph_after)
+        self._device = Device(device, metrics)
         self.owner = DeviceOwner(
-            self._device.check,
+            device,
             metrics,
             self._queue,
             admission.latency,
-            self._device.halves,
             threads=threads,
             on_failed=on_failed,
         )
-
-    def limit_latents(self, most: int) -> None:
-        """Limit the bytes of latents that a request or a step of a job holds, before any does.
-
-        The pieces of predictions that all interactive requests hold take as much together.
-        """
-        self.max_latents = most
-        # In float64 a piece takes 8 bytes a coordinate.
-        self.places = Slots(max(1, most // (8 * HELD_LATENTS)), "a piece of wide predictions")
 
     def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
         """Wait for a place to hold wide predictions; raises as :meth:`Slots.slot`.
@@ -126,11 +118,11 @@ class DeviceClient:
                 yield partial(self._drawing.take_turns, context)
 
     def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
-        """Pack a model's bf16 weights in this thread: in the device's, others would wait for it."""
+        """Cast a model's bf16 weights in this thread: in the device's, others would wait for it."""
         bf16 = mode is NumericMode.BF16 and self.device.type == "cpu"
         if bf16 and isinstance(model, FrozenNetwork):
             with own_threads(1):
-                model.prepared(torch.bfloat16)
+                model.in_bfloat16()
 
     def encode(
         self,
@@ -138,8 +130,13 @@ class DeviceClient:
         frames: Float[Tensor, "n 3 height width"],
         context: RequestContext,
         mode: NumericMode,
+        *,
+        merge: bool = True,
     ) -> Float[Tensor, "n dim"]:
         """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
+
+        With ``merge`` an interactive request may share its device calls, whose size decides over
+        the last bits.
 
         Raises Cancelled, DeadlineExceeded: As the context, checked before every chunk;
         ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
@@ -148,11 +145,12 @@ class DeviceClient:
         if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
             self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
-        size = frames_per_call(self.device.type, context.priority, *shape[1:])
+        size = frames_per_call(self.device.type, context.priority, model.card, *shape[1:])
         encode = partial(self._device.encode, model, mode)
         compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
-        return self._run("encode", mode, (id(model), shape), parts, compute, size, context)
+        kind = id(model), shape
+        return self._run("encode", mode, kind, parts, compute, size, context, merge=merge)
 
     def embed_proprio(
         self,
@@ -160,6 +158,8 @@ class DeviceClient:
         proprio: Float[Tensor, "*n width"],
         context: RequestContext,
         mode: NumericMode,
+        *,
+        merge: bool = True,
     ) -> Float[Tensor, "*n slot"]:
         """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
 
@@ -171,7 +171,8 @@ class DeviceClient:
         rows = proprio.reshape(-1, proprio.shape[-1])
         parts = [(part,) for part in torch.split(rows, PROPRIO_ROWS)]
         kind = (id(model), proprio.shape[-1])
-        found = self._run("proprio", mode, kind, parts, compute, PROPRIO_ROWS, context)
+        size = PROPRIO_ROWS
+        found = self._run("proprio", mode, kind, parts, compute, size, context, merge=merge)
         return found.reshape(*proprio.shape[:-1], -1)
 
     def rollout(
@@ -201,22 +202,16 @@ class DeviceClient:
         self,
         model: FrozenWorldModel,
         histories: Float[Tensor, "v history dim"],
-        past: Float[Tensor, "*pools past width"],
+        past: Float[Tensor, "past width"],
         pools: Float[Tensor, "p j horizon width"],
         context: RequestContext,
         mode: NumericMode,
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history rolled forward under every candidate of its pool, as :meth:`encode`.
 
-        There is a pool for each run of ``v / p`` histories. ``past`` are the blocks that leave the
-        earlier history frames, (past, width), or (p, past, width). Equal candidates of a pool get
-        equal predictions.
+        There is one pool, or one for each history. ``past`` are the blocks that leave the earlier
+        history frames. Equal candidates of a pool get equal predictions.
         """
-        if 1 < len(pools) < len(histories) and self._device.fast.wanted:
-            # A fast path is made for one shape: that of a pool alone comes again and again.
-            pasts = past.expand(len(pools), -1, -1)
-            each = zip(histories.chunk(len(pools)), pasts, torch.split(pools, 1), strict=True)
-            return torch.cat([self.rollout_pool(model, *one, context, mode) for one in each])
         horizon, dtype = pools.shape[2], latent_dtype(mode)
         size = pool_candidates_per_call(self.device.type, len(histories), model.card, horizon)
         by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
@@ -251,7 +246,7 @@ class DeviceClient:
         """
         load_derivatives()
         history, *_, height, width = histories.shape[1:]
-        frames = frames_per_call(self.device.type, context.priority, height, width)
+        frames = frames_per_call(self.device.type, context.priority, model.card, height, width)
         size = max(1, frames // (2 * history))  # a derivative travels with each frame
         columns = [torch.split(x, size) for x in (histories, directions, blocks)]
         compute = by_work(
@@ -273,7 +268,7 @@ class DeviceClient:
         max_rows: int,
         drawing: float = 0.0,
     ) -> U:
-        """Answer a request by one device call that it shares with others of its kind.
+        """Answer a request by one device call, which pairs share with others of their kind.
 
         ``compute`` is called in the device's thread with the payloads of all of them, of at most
         ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
@@ -294,14 +289,14 @@ class DeviceClient:
             return compute(payloads, DeviceContext())
 
         kind = (primitive, *kind)
-        chunk = Chunk(primitive, kind, payload, rows, together, context, self._merge, max_rows)
+        merge = self._merge and primitive == "pair"  # certificates follow from one request alone
+        chunk = Chunk(primitive, kind, payload, rows, together, context, merge, max_rows)
         answer: U = self._result(chunk)
         return answer
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
-        self._device.halves.close()
 
     def _run(
         self,

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
+import structlog
 import torch
 from acpc.contract import NumericMode
 from torch import Tensor
 
 from acpc_server.engine.accelerator import to_device, to_host
-from acpc_server.engine.answers import FiniteCheck, by_rows
-from acpc_server.engine.arithmetic import arithmetic, latent_dtype
-from acpc_server.engine.fast_paths import FastPaths, pool_computation
-from acpc_server.engine.host import HALVED_ROLLOUTS, HalfCalls, own_threads
+from acpc_server.engine.answers import by_rows
+from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
+from acpc_server.engine.graphs import PoolGraphs
+from acpc_server.engine.self_test import self_test
+from acpc_server.errors import DeviceFailed
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
-    Widens,
-    packs,
     rollout,
     rollout_pool,
-    wrong_products,
 )
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
-PREPARED = {NumericMode.FP32: torch.float32, NumericMode.BF16: torch.bfloat16}
+log = structlog.get_logger("acpc.engine")
+# A checkpoint that diverges costs at most one self-test in so many seconds.
+TEST_SECONDS = 1.0
 
 
 class DeviceContext(RequestContext):
@@ -39,24 +40,15 @@ class DeviceContext(RequestContext):
 
 
 class Device:
-    """Computes payloads at once; for the device's thread only.
+    """Computes payloads at once; for the device's thread only."""
 
-    ``graph_after`` interactive pools of one shape get a captured graph; 0: never.
-    """
-
-    def __init__(self, device: torch.device, metrics: Metrics, *, graph_after: int) -> None:
+    def __init__(self, device: torch.device, metrics: Metrics) -> None:
         self.device = device
-        self.fast = FastPaths(device, metrics, after=graph_after)
-        self.check = FiniteCheck(device, metrics)
-        self.halves = HalfCalls()
+        self.graphs = PoolGraphs(device, metrics)
+        self._metrics = metrics
+        self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
-        if device.type == "cpu":
-            for mode, kind in PREPARED.items():
-                with own_threads(1):  # or this thread had a team of its own, beside the device's
-                    packs(kind)  # tried before any work
-                off = partial(wrong_products, kind)
-                metrics.packed_off.labels(str(mode)).set_function(off)
 
     def compute(
         self,
@@ -67,7 +59,7 @@ class Device:
     ) -> Sequence[Tensor]:
         """Compute payloads as one batch in ``mode``; return each one's rows, on the CPU.
 
-        Raises DeviceFailed, Unavailable: As :meth:`FiniteCheck.compute`.
+        Raises DeviceFailed: An answer is not finite, and the device fails its self-test.
         """
         dtype = latent_dtype(mode)
 
@@ -75,18 +67,17 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        return by_rows(partial(self.check.compute, once, primitive), payloads)
+        return by_rows(partial(self._finite, once, primitive, mode), payloads)
 
     def encode(self, model: FrozenWorldModel, mode: NumericMode, frames: Tensor) -> Tensor:
         """Encode frames (n, 3, height, width) on the device."""
-        return self._in_halves(self.for_mode(model, mode).encode, model, frames)
+        return self.for_mode(model, mode).encode(frames)
 
     def rollout(
         self, model: FrozenWorldModel, mode: NumericMode, histories: Tensor, blocks: Tensor
     ) -> Tensor:
         """Roll out histories (n, h, dim) on the device."""
-        work = partial(rollout, self.for_mode(model, mode))
-        return self._in_halves(work, model, histories, blocks, fewest=HALVED_ROLLOUTS)
+        return rollout(self.for_mode(model, mode), histories, blocks)
 
     def pool(
         self,
@@ -98,37 +89,51 @@ class Device:
         candidates: Tensor,
     ) -> Tensor:
         """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
-        prepared = self.for_mode(model, mode)
-        # By a fast path where there are any; a job's bytes must not change.
-        fast = self.fast.wanted and priority is Priority.INTERACTIVE
-        if fast and (what := pool_computation(prepared, mode)) is not None:
-            rolled = self.fast.compute(what, histories, past, candidates.transpose(0, 1))
-            return rolled.transpose(0, 1)
-
-        def roll(part: Tensor) -> Tensor:
-            return rollout_pool(prepared, histories, past, part.transpose(0, 1)).transpose(0, 1)
-
-        fewest = math.ceil(HALVED_ROLLOUTS / len(histories))
-        # Copied before it is widened, which halves what a bfloat16 answer takes.
-        return to_host(self._in_halves(roll, model, candidates, fewest=fewest))
+        inputs = histories, past, candidates.transpose(0, 1)
+        roll = partial(rollout_pool, self.for_mode(model, mode))
+        # A job's bytes must not depend on what came before, and a plug-in's model may keep things
+        # from one call to the next.
+        if priority is Priority.INTERACTIVE and isinstance(model, FrozenNetwork):
+            rolled = self.graphs.compute(roll, model.card.digest, mode, *inputs)
+        else:
+            rolled = to_host(roll(*inputs))  # before it is widened, which halves what bf16 takes
+        return rolled.transpose(0, 1)
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
-        """Return the model, or its twin with weights prepared for a mode.
+        """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""
+        if mode is not NumericMode.FP64:
+            return in_mode(model, mode)
+        if model not in self._wide:
+            self._wide.clear()
+            self._wide[model] = in_mode(model, mode)
+        return self._wide[model]
 
-        A plug-in's model that hands what it lacks on to one of ours is no such network itself.
-        """
-        if mode in PREPARED and isinstance(model, FrozenNetwork):
-            return model.prepared(PREPARED[mode])
-        if mode is NumericMode.FP64 and isinstance(model, Widens):
-            if model not in self._wide:
-                self._wide.clear()
-                self._wide[model] = model.in_float64()
-            return self._wide[model]
-        return model
-
-    def _in_halves(
-        self, work: Callable[..., Tensor], model: FrozenWorldModel, *rows: Tensor, fewest: int = 2
+    def _finite(
+        self,
+        once: Callable[..., Tensor],
+        primitive: str,
+        mode: NumericMode,
+        *inputs: Tensor,
     ) -> Tensor:
-        if isinstance(model, FrozenNetwork):
-            return self.halves.compute(work, *rows, fewest=fewest)
-        return work(*rows)  # a plug-in's model may keep things from one call to the next
+        """Compute on the CPU; once more when finite inputs give a non-finite answer.
+
+        One that stays non-finite is the device's fault where it fails its self-test, and else the
+        model's: a checkpoint that diverges must not end the server. Raises DeviceFailed.
+        """
+        answer = once(*inputs)
+        if _is_finite(answer) or not all(map(_is_finite, inputs)):
+            return answer
+        again = once(*inputs)
+        repeated = not _is_finite(again)
+        outcome = "repeated" if repeated else "changed"
+        self._metrics.not_finite.labels(primitive, outcome).inc()
+        log.warning("answer_not_finite", primitive=primitive, rows=len(answer), again=outcome)
+        if repeated and time.monotonic() >= self._test_due:
+            if wrong := self_test(self.device, [mode]):
+                raise DeviceFailed(f"the device fails its self-test: {mode!s} {wrong[mode]}")
+            self._test_due = time.monotonic() + TEST_SECONDS
+        return again
+
+
+def _is_finite(rows: Tensor) -> bool:
+    return bool(torch.isfinite(rows).all())

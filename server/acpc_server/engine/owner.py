@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import closing, suppress
 
 import structlog
 import torch
+from acpc.contract import NumericMode
 
-from acpc_server.engine.answers import FiniteCheck, accelerator_failed, wrong_answer
-from acpc_server.engine.host import HalfCalls, Waits, own_threads
+from acpc_server.engine.answers import accelerator_failed
+from acpc_server.engine.self_test import self_test
 from acpc_server.errors import (
     AcpcError,
     Cancelled,
@@ -32,18 +31,12 @@ from acpc_server.scheduling import (
     BatchQueue,
     Chunk,
     LatencyModel,
-    Priority,
-    RequestContext,
     Work,
-    pausing,
 )
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
 CLOSE_SECONDS = 5.0
-CANARY = "canary"
-# Calls of a job that may be interrupted where its network says; not inside a derivative.
-INTERRUPTED = ("encode", "rollout", "pool")
 
 
 class DeviceOwner:
@@ -55,52 +48,28 @@ class DeviceOwner:
 
     def __init__(
         self,
-        check: FiniteCheck,
+        device: torch.device,
         metrics: Metrics,
         queue: BatchQueue,
         latency: LatencyModel,
-        halves: HalfCalls,
         *,
         threads: int,
         on_failed: Callable[[str], None],
     ) -> None:
-        self._check, self._device = check, check.device
+        self._device = device
         self._metrics = metrics
         self._queue = queue
         self._latency = latency
-        self._halves = halves
         self._on_failed = on_failed
         self._failing = threading.Lock()
         self._calls = 0
-        self._threads = 0
-        self._away = 0.0  # seconds spent so far on what interrupted a call
         self.call = ""  # the one under way, with another text for every call
-        self._canary: Future[None] | None = None
-        self._trouble = ""
-        self._last_success = self._last_canary = time.monotonic()
         self._thread = threading.Thread(
             target=self._own_device, args=(threads,), name="device", daemon=True
         )
         self._ready = threading.Event()
         self._thread.start()
         self._ready.wait()
-
-    def trouble(self, canary_seconds: float) -> str:
-        """Return what was wrong with the last product of known result, or ''; never waits.
-
-        Sends another one when the last right one is so long ago, whatever the device computes:
-        answers that are finite and wrong show nowhere else.
-        """
-        if self._canary is not None and self._canary.done():
-            error = self._canary.exception()
-            self._trouble = "" if error is None else f"the device does not compute: {error}"
-            self._canary = None
-        now = time.monotonic()
-        if now - self._last_success < canary_seconds:
-            self._trouble = ""
-        if self._canary is None and now - self._last_canary >= canary_seconds:
-            self._send_canary()
-        return self._trouble
 
     def fail(self, why: str) -> None:
         """Give the device up: callers get DeviceFailed, and ``on_failed`` is called, once."""
@@ -117,23 +86,14 @@ class DeviceOwner:
         if not self._failing.locked():
             self._thread.join(CLOSE_SECONDS)
 
-    def _send_canary(self) -> None:
-        context = RequestContext(Priority.INTERACTIVE)
-        chunk = Chunk(CANARY, CANARY, None, 1, self._run_canary, context, False, 1)
-        with suppress(AcpcError):  # a full queue is no fault
-            self._queue.put(chunk)
-            self._canary = chunk.future
-
     def _own_device(self, threads: int) -> None:
         try:
             if threads:
                 torch.set_num_threads(threads)
-            # Settles this thread's count, whatever others set later.
-            self._threads = torch.get_num_threads()
+            torch.get_num_threads()  # settles this thread's count, whatever others set later
             self._ready.set()
-            with closing(Waits(self._threads if self._device.type == "cpu" else 1)) as waiting:
-                while self._serve_next():
-                    waiting.look()
+            while self._serve_next():
+                pass
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")
@@ -141,45 +101,18 @@ class DeviceOwner:
     def _serve_next(self) -> bool:
         # One call a batch, so that an idle device holds on to no frames and to no model.
         batch = self._queue.take()
-        self._serve_wanted(batch)
-        return bool(batch)
-
-    def _serve_wanted(self, batch: list[Chunk]) -> None:
         if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
             self._serve(ready)
-
-    def _interrupt(self) -> None:
-        """Serve interactive chunks between two operations of a job's call, if any wait."""
-        if not (batch := self._queue.take_between()):
-            return
-        began, call = time.perf_counter(), self.call
-        try:
-            with (
-                self._halves.held(),
-                own_threads(self._threads),
-                # Not in the job's arithmetic, of which a plug-in's own products would be.
-                torch.inference_mode(False),
-                torch.autocast(self._device.type, enabled=False),
-            ):
-                self._serve_wanted(batch)
-        except DeviceFailed:
-            raise
-        except BaseException as error:  # the job is not to be blamed
-            raise DeviceFailed(f"{type(error).__name__}: {error}") from error
-        finally:
-            self.call = call
-            self._away += time.perf_counter() - began
+        return bool(batch)
 
     def _serve(self, batch: list[Chunk]) -> None:
         first = batch[0]
         rows = sum(chunk.rows for chunk in batch)
-        started, away = time.perf_counter(), self._away
-        not_finite = self._check.not_finite
+        started = time.perf_counter()
         self._calls += 1
         self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
-            with pausing(self._interrupt if self._yields(first) else None):
-                outcomes = first.compute([chunk.payload for chunk in batch])
+            outcomes = first.compute([chunk.payload for chunk in batch])
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
             error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
             error = error.with_traceback(raised.__traceback__)
@@ -194,20 +127,10 @@ class DeviceOwner:
             return
         finally:
             self.call = ""
-        seconds = time.perf_counter() - started - (self._away - away)
-        if self._check.not_finite == not_finite:
-            self._last_success = time.monotonic()
-        if first.primitive == CANARY:
-            self._last_canary = time.monotonic()
-        else:
-            self._observe(batch, rows, started, seconds)
+        seconds = time.perf_counter() - started
+        self._observe(batch, rows, started, seconds)
         for chunk, outcome in zip(batch, outcomes, strict=True):
             chunk.answer(outcome)
-
-    def _yields(self, chunk: Chunk) -> bool:
-        """Whether a chunk's call may be interrupted; an accelerator has queued its work by then."""
-        job = chunk.context.priority is Priority.JOB
-        return job and chunk.primitive in INTERRUPTED and self._device.type == "cpu"
 
     def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
         first = batch[0]
@@ -230,18 +153,11 @@ class DeviceOwner:
             return error
         if (short := shortage(error)) is not None:
             return short
-        # A plug-in family with a fault, or a device with one: a call that cannot fail tells.
+        # A plug-in family with a fault, or a device with one: a network without one tells.
         try:
-            self._run_canary([None])
+            return None if self_test(self._device, [NumericMode.FP32]) else error
         except Exception as another:  # noqa: BLE001
             return shortage(another)
-        return error
-
-    def _run_canary(self, nothing: list[None]) -> list[None]:
-        """Raise DeviceFailed when a product of known result is wrong."""
-        if wrong := wrong_answer(self._device):
-            raise DeviceFailed(wrong)
-        return nothing
 
 
 def _still_wanted(chunk: Chunk) -> bool:

@@ -1,7 +1,8 @@
 """Sizes of device calls.
 
-An interactive request may have to wait for one call of a job, so job calls are short. Sizes depend
-on shapes alone, never on load, so that a repeated job is cut alike and gives equal bytes.
+An interactive request may have to wait for one call of a job, so a job's takes about a tenth of a
+second, and never less than a row. Sizes depend on the model and on shapes alone, never on load or
+measured speed, so that a repeated job is cut alike and gives equal bytes.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ CPU, ACCELERATOR = "cpu", "accelerator"
 # Pixels and frames of one encoder call.
 PIXELS = {
     (CPU, INTERACTIVE): 8 * 224 * 224,
-    (CPU, JOB): 8 * 224 * 224,  # with fewer frames packed products are a sixth slower
+    (CPU, JOB): 8 * 224 * 224,
     (ACCELERATOR, INTERACTIVE): 256 * 224 * 224,
     (ACCELERATOR, JOB): 128 * 224 * 224,
 }
 FRAMES = {INTERACTIVE: 512, JOB: 52}
-# Parameters x predicted tokens of one rollout call; a model of 18 million parameters on a CPU
-# spends about a tenth of a second on 10^10. A job's call is interrupted there, but for a plug-in's.
+# Parameters x tokens of one encoder call of a job. Two cores take about a tenth of a second for
+# 1.8e10: four frames of 224 pixels in a model of 18 million parameters.
+ENCODING_WORK = {CPU: 2e10, ACCELERATOR: 2e12}
+# Parameters x predicted tokens of one rollout call; that model spends about a tenth of a second on
+# 1e10.
 ROLLOUT_WORK = {
     (CPU, INTERACTIVE): 4e10,
-    (CPU, JOB): 4e10,
+    (CPU, JOB): 1e10,
     (ACCELERATOR, INTERACTIVE): 4e12,
     (ACCELERATOR, JOB): 1e12,
 }
@@ -47,10 +51,16 @@ HELD_LATENTS = 2**24
 UNCOUNTED_LATENTS = 2**21
 
 
-def frames_per_call(device: str, priority: Priority, height: int, width: int) -> int:
-    """Count the frames of this size that one encoder call takes."""
-    pixels = PIXELS[_place(device), priority] // (height * width)
-    return max(1, min(FRAMES[priority], pixels))
+def frames_per_call(
+    device: str, priority: Priority, card: ModelCard, height: int, width: int
+) -> int:
+    """Count the frames of this size that one encoder call takes; at least 1."""
+    place = _place(device)
+    most = min(FRAMES[priority], PIXELS[place, priority] // (height * width))
+    if priority is JOB:
+        work = max(1.0, encoding_work(card, height, width))
+        most = min(most, int(ENCODING_WORK[place] // work))
+    return max(1, most)
 
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:

@@ -3,5 +3,12 @@
 from acpc.evidence import CheckpointSample
 
 from acpc_server.evidence.draws import most_uncertified
-from acpc_server.evidence.judging import SPENDING, LookResult, judge, take_look
-from acpc_server.evidence.numbers import METHOD
+from acpc_server.evidence.judging import (
+    SPENDING,
+    LookResult,
+    draws_are_shared,
+    judge,
+    other_population,
+    take_look,
+)
+from acpc_server.evidence.numbers import METHODS

@@ -9,22 +9,28 @@ add up to alpha, so nothing is assumed of how they depend on each other.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from acpc.contract import (
     MAX_RESAMPLES,
+    Doubt,
     Evidence,
     EvidenceOptions,
     Interval,
     Look,
     Outcome,
+    Population,
+    PopulationEvidence,
     ScoreProtocol,
     Thresholds,
 )
 from acpc.evidence import CheckpointSample, Resampled
+from jaxtyping import Float64
+from scipy import special
 
-from acpc_server.evidence.confident import ConfidentVerdict, least_trajectories
+from acpc_server.evidence.confident import ConfidentVerdict, least_drawn
+from acpc_server.evidence.exact import all_of, least_p
 from acpc_server.evidence.numbers import FEW_PAIRS, Numbers
 from acpc_server.numerics import Check, go_on
 
@@ -34,6 +40,8 @@ SPENDING = (
     f"Kim-DeMets, rho {FAILING_POWER} for failing and {PASSING_POWER} for passing, added over looks"
 )
 _IN_TAILS = 4
+_SHARED = 0.05
+"""Level of the test of draws that all anchors share."""
 
 
 def judge(
@@ -52,12 +60,14 @@ def judge(
     numbers = Numbers.of(checkpoint, reference, protocol, options, check)
     alpha = 1 - options.confidence
     verdict = ConfidentVerdict(numbers, thresholds, alpha, protocol.quantile)
-    outcome, doubt = verdict.outcome()
+    outcome, doubt, wanted = *verdict.outcome(), verdict.drawn_to_decide()
+    p_passed, p_failed = verdict.p_passed(), verdict.p_failed()
+    if checkpoint.shared_draws:
+        outcome, doubt, wanted, p_passed, p_failed = Outcome.UNDECIDED, Doubt.DRAWS, None, 1.0, 1.0
+    dataset = options.population is Population.DATASET
 
     def shown(found: Resampled | None) -> Interval | None:
         return None if found is None else found.interval(options.confidence)
-
-    trajectories = len(np.unique(checkpoint.trajectory))
 
     return Evidence(
         confidence=options.confidence,
@@ -70,35 +80,89 @@ def judge(
         delta_score=verdict.delta_score(),
         confident_outcome=outcome,
         doubt=doubt,
-        anchors_to_decide=verdict.anchors_to_decide(len(checkpoint.radius)),
-        trajectories=trajectories,
-        unseen=1 - alpha ** (1 / trajectories),
+        anchors_to_decide=wanted if dataset else None,
+        trajectories_to_decide=None if dataset else wanted,
+        trajectories=len(np.unique(checkpoint.trajectory)),
+        unseen=_unseen(numbers, checkpoint.windows, alpha, dataset=dataset),
+        population=options.population or Population.TRAJECTORIES,
+        windows=checkpoint.windows,
         resamples=options.resamples,
         seed=options.seed,
-        p_passed=verdict.p_passed(),
-        p_failed=verdict.p_failed(),
-        notes=tuple(_notes(checkpoint, numbers, protocol.quantile, options.confidence)),
+        p_passed=p_passed,
+        p_failed=p_failed,
+        notes=tuple(_notes(checkpoint, numbers, protocol.quantile, options)),
     )
 
 
+def other_population(
+    checkpoint: CheckpointSample,
+    reference: CheckpointSample | None,
+    protocol: ScoreProtocol,
+    thresholds: Thresholds,
+    options: EvidenceOptions,
+    check: Check = go_on,
+) -> PopulationEvidence:
+    """Judge the same samples as of the population that the options do not name."""
+    dataset = options.population is Population.DATASET
+    other = Population.TRAJECTORIES if dataset else Population.DATASET
+    options = replace(options, population=other)
+    found = judge(checkpoint, reference, protocol, thresholds, options, check)
+    return PopulationEvidence(
+        **{x.name: getattr(found, x.name) for x in fields(PopulationEvidence)}
+    )
+
+
+def draws_are_shared(draw_radius: Float64[np.ndarray, "n draws"]) -> bool:
+    """Return whether draws of one number do the same to all anchors: their F test, at 5 %."""
+    count, draws = draw_radius.shape
+    scale = draw_radius.mean(axis=1, keepdims=True)
+    if min(count, draws) < 2 or not scale.all():
+        return False
+    off = draw_radius / scale - 1
+    common = off.mean(axis=0)
+    left = float(((off - common) ** 2).sum())
+    among, within = draws - 1, (draws - 1) * (count - 1)
+    if not left:
+        return bool(common.any())
+    found = count * float((common**2).sum()) / among / (left / within)
+    return bool(special.fdtrc(among, within, found) <= _SHARED)
+
+
+def _unseen(numbers: Numbers, windows: int | None, alpha: float, *, dataset: bool) -> float:
+    """Return the upper end, at ``alpha``, of the share of windows that is like none drawn."""
+    share = numbers.unseen
+    if dataset:
+        share = 1 - all_of(numbers.count, numbers.count, windows, len(share))[::-1]
+    return float(share[-math.floor(alpha * (len(share) + 1))])
+
+
 def _notes(
-    sample: CheckpointSample, numbers: Numbers, quantile: float, confidence: float
+    sample: CheckpointSample, numbers: Numbers, quantile: float, options: EvidenceOptions
 ) -> list[str]:
-    eligible, found = int(sample.eligible.sum()), len(np.unique(sample.trajectory))
+    eligible, confidence = int(sample.eligible.sum()), options.confidence
+    dataset, found = options.population is Population.DATASET, numbers.count
     notes = []
+    if sample.shared_draws:
+        notes.append(
+            f"all anchors share their {sample.shared_draws} draws, as rendered views do: the "
+            "intervals are of these draws alone, and nothing is sure of others; give each draw as "
+            "a group of its own to judge it by itself"
+        )
     if eligible < FEW_PAIRS:
         notes.append(
             f"SR rests on {eligible} eligible anchors; with fewer than {FEW_PAIRS} its interval "
             "is wide: give more anchors"
         )
     if math.isinf(numbers.ir_raw.upper(1 - confidence)):
-        wanted = least_trajectories(quantile, 1 - confidence)
-        these = "one trajectory" if found == 1 else f"these {found} trajectories"
+        wanted = least_drawn(quantile, 1 - confidence, options.resamples)
+        what = "window" if dataset else "trajectory"
+        several = "windows" if dataset else "trajectories"
+        these = f"one {what}" if found == 1 else f"these {found} {several}"
+        more = "measure" if dataset else "draw anchors from"
         notes.append(
             "raw IR has no upper end, relative IR none, SR perhaps no lower one: at "
             f"{100 * confidence:g} % {these} cannot exclude that a share of {1 - quantile:.2g} of "
-            "all reacts more"
-            + (f"; draw anchors from {max(wanted, found + 1)} or more" if wanted else "")
+            "all reacts more" + (f"; {more} {max(wanted, found + 1)} or more" if wanted else "")
         )
     ir_raw = numbers.ir_raw.point
     if sample.rounding_floor and ir_raw <= _FLOORS_IN_DOUBT * sample.rounding_floor:
@@ -124,6 +188,7 @@ def take_look(
     *,
     anchors: int,
     eligible: int,
+    windows: int | None = None,
 ) -> LookResult:
     """Judge the anchors that are measured by now.
 
@@ -135,11 +200,13 @@ def take_look(
         limit: Anchors at the last look.
         anchors: Measured by now.
         eligible: Those that take part in SR, which follow from the states alone.
+        windows: Those that there are; None: not known, or the statement is of trajectories.
     """
     alpha, share = 1 - options.confidence, anchors / limit
     failing = alpha * share**FAILING_POWER - sum(look.failing for look in before)
     passing = alpha * share**PASSING_POWER - sum(look.passing for look in before)
-    if t_sr**eligible > passing:  # not even if all of them are separated
+    among = windows and round(eligible * (windows / anchors) ** 2)
+    if least_p(eligible, among, t_sr) > passing:  # not even if all of them are separated
         passing = 0.0
     if not eligible:
         return LookResult(Look(anchors, 0, 0.0, 0.0, 1.0, 1.0), options, decided=False)

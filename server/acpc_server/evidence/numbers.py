@@ -1,9 +1,10 @@
-"""Raw IR, relative IR and SR with bounds at any level, all from the same weights of trajectories.
+"""Raw IR, relative IR and SR with bounds at any level, all from the same weights.
 
-Each resample gives every trajectory an exponential weight, and one more to a trajectory that no
-sample holds: for one end its values are the worst there can be, for the other the best. Of values
+Each resample weighs what is drawn, and one more of it that no sample holds: for one end its values
+are the worst there can be, for the other the best. New trajectories weigh exponentially: of values
 between 0 and 1 that is Gaffke's bound of a mean, of a share that of Clopper and Pearson, and of a
-quantile the order statistics.
+quantile the order statistics. The windows of a dataset are counted by the Polya posterior: of a
+share that is the exact hypergeometric bound, and where all are measured nothing is left.
 """
 
 from __future__ import annotations
@@ -12,31 +13,51 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.contract import EvidenceOptions, ScoreProtocol
+from acpc.contract import EvidenceOptions, Population, ScoreProtocol
 from acpc.evidence import (
     CheckpointSample,
     Resampled,
+    Weights,
     draw_weights,
     dyadic_variance,
     effective_groups,
     groups,
+    sizes_by_rank,
 )
 from jaxtyping import Bool, Float64, Int64
 
+from acpc_server.evidence import exact
 from acpc_server.numerics import Check, go_on, verdict
 
-METHOD = "joint weights of trajectories, one of them unseen"
+_CLUSTERED = "joint weights of trajectories, one of them unseen"
+METHODS = {
+    Population.SERVER_DEFAULT: _CLUSTERED,
+    Population.DATASET: "joint counts of windows, one of them unseen; exact of raw IR",
+    Population.TRAJECTORIES: _CLUSTERED,
+}
 FEW_PAIRS = 30
 """Fewer pairs than these have a warning."""
 _FEW_PARTNERS = 5
 """So few effective partners are the sample; of four times as many each has half its weight."""
+_PARTNERS_MATTER = 1.645
+"""Standard errors by which pairs with a common partner agree where partners decide: 5 %."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of a checkpoint and its reference; None without one."""
+    """Numbers of a checkpoint and its reference; None without one.
 
-    trajectories: int
+    Attributes:
+        count: What was drawn: windows or trajectories.
+        pairs: Anchors that have a partner.
+        dataset: Whether windows were drawn.
+        unseen: Share of the population's windows that is like nothing drawn, a value a resample.
+    """
+
+    count: int
+    pairs: int
+    dataset: bool
+    unseen: Float64[np.ndarray, "resamples"]
     ir_raw: Resampled
     sr: Resampled
     ir_relative: Resampled | None = None
@@ -54,28 +75,34 @@ class Numbers:
     ) -> Numbers:
         """Compute the numbers of these samples, all resampled together.
 
+        Of the population that the options name; new trajectories where they name none.
         FailedPrecondition where the reference's raw IR is 0.
         """
-        group = groups(checkpoint)
-        own = _Side(checkpoint, group, protocol, options)
+        dataset = options.population is Population.DATASET
+        group = groups(checkpoint, options.population)
+        windows = checkpoint.windows if dataset else None
+        own = _Side(checkpoint, group, protocol, options, windows)
         other = own
         if reference is not None and reference is not checkpoint:
-            other = _Side(reference, group, protocol, options)
-        for rows, weights in draw_weights(group, options):
+            other = _Side(reference, group, protocol, options, windows)
+        unseen = np.empty(options.resamples)
+        for drawn in draw_weights(group, options, windows=windows):
             check()
             for side in {id(side): side for side in (own, other)}.values():
-                side.resample(rows, weights)
-        count = int(group.max()) + 1
+                unseen[drawn.rows] = side.resample(drawn)
+        count, pairs = int(group.max()) + 1, int(checkpoint.eligible.sum())
+        unseen.sort()
         if reference is None:
-            return cls(count, own.ir_raw(), own.sr())
+            return cls(count, pairs, dataset, unseen, own.ir_raw(), own.sr())
         ratio = verdict.relative_ir(own.radius_at, other.radius_at)
         low, high = np.ones((2, options.resamples))
         if other is not own:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 low = np.nan_to_num(own.ir_low / other.ir_high, nan=0.0, posinf=math.inf)
                 high = np.nan_to_num(own.ir_high / other.ir_low, nan=math.inf, posinf=math.inf)
-        relative = Resampled(ratio, np.sort(low), np.sort(high), METHOD)
-        return cls(count, own.ir_raw(), own.sr(), relative, other.ir_raw(), other.sr())
+        relative = own.resampled(ratio, low, high)
+        raw, sr = (own.ir_raw(), own.sr()), (other.ir_raw(), other.sr())
+        return cls(count, pairs, dataset, unseen, *raw, relative, *sr)
 
 
 class _Side:
@@ -87,58 +114,108 @@ class _Side:
         group: Int64[np.ndarray, "n"],
         protocol: ScoreProtocol,
         options: EvidenceOptions,
+        windows: int | None,
     ) -> None:
         self._quantile, self._margin = protocol.quantile, protocol.margin
-        self._alpha = 1 - options.confidence
+        self._alpha, self._resamples = 1 - options.confidence, options.resamples
+        self._dataset = options.population is Population.DATASET
+        self._windows, self._count = windows, len(group)
+        # A pair is drawn as often as both of its ends: less certain than an anchor by so much.
+        self._stretch = 1.0 if windows is None else math.sqrt(1 + len(group) / windows)
+        self._method = METHODS[options.population]
         order = np.argsort(sample.radius, kind="stable")
         self._radius, self._group = sample.radius[order], group[order]
-        self._unseen = len(group) / (int(group.max()) + 1)
+        self._sizes = np.bincount(group)
         self.radius_at = float(np.quantile(sample.radius, protocol.quantile))
         pairs = np.flatnonzero(sample.eligible)
         pairs = pairs[np.argsort(sample.distance[pairs], kind="stable")]
         self._distance = sample.distance[pairs]
         self._ends = np.stack([group[pairs], group[sample.partner[pairs]]])
-        samples, partners = len(np.unique(self._ends[0])), effective_groups(self._ends[1])
-        few = partners <= _FEW_PARTNERS
-        self._unseen_pairs = len(pairs) / (min(samples, partners) if few else samples)
+        self._begun, self._ended = (np.bincount(end) for end in self._ends)
         separated = self._distance > self.radius_at + self._margin
         self._separated = float(separated.mean())
         self._power = _partner_power(separated, self._ends)
         self.ir_low, self.ir_high, self._sr_low, self._sr_high = np.empty((4, options.resamples))
 
+    def resampled(
+        self,
+        point: float,
+        low: Float64[np.ndarray, "resamples"],
+        high: Float64[np.ndarray, "resamples"],
+        most: float = math.inf,
+        one_sided: bool = False,
+    ) -> Resampled:
+        """Return a number with its resamples; itself alone where all windows are measured."""
+        if self._windows is not None and self._windows <= self._count:
+            low = high = np.full(self._resamples, point)
+        low, high = np.sort(low), np.sort(high)
+        return Resampled(point, low, high, self._method, most=most, one_sided=one_sided)
+
     def ir_raw(self) -> Resampled:
-        return Resampled(self.radius_at, np.sort(self.ir_low), np.sort(self.ir_high), METHOD)
+        low, high = self.ir_low, self.ir_high
+        if self._dataset:
+            low, high = exact.quantile_bounds(
+                self._radius, self._quantile, self._windows, self._resamples
+            )
+        return self.resampled(self.radius_at, low, high)
 
     def sr(self) -> Resampled:
         """SR; all error is below where IR's upper end, of as much, leaves all pairs separated."""
-        low, high = np.sort(self._sr_low), np.sort(self._sr_high)
-        firm = bool(self._distance[0] > self.ir_raw().upper(2 * self._alpha) + self._margin)
-        return Resampled(self._separated, low, high, METHOD, most=1.0, one_sided=firm)
+        limit = self.ir_raw().upper(2 * self._alpha) + self._margin
+        firm, low = bool(self._distance[0] > limit), self._sr_low
+        if firm and self._dataset:
+            pairs = len(self._distance)
+            among = self._windows and round(pairs * (self._windows / self._count) ** 2)
+            plain, low = (
+                exact.all_of(pairs, worth, among, self._resamples) for worth in (pairs, self._worth)
+            )
+            low = np.minimum(plain, np.maximum(low, 1 - exact.reached(self._distance, limit)))
+        return self.resampled(self._separated, low, self._sr_high, most=1.0, one_sided=firm)
 
-    def resample(self, rows: slice, weights: Float64[np.ndarray, "rows weights"]) -> None:
-        """Fill in these rows: IR and, beyond it, SR, with the unseen trajectory at either end."""
-        unseen, q = weights[:, -1], self._quantile
+    @property
+    def _worth(self) -> float:
+        """As many pairs with partners of their own."""
+        pairs, partners = self._ends.shape[1], effective_groups(self._ends[1])
+        few = min(1.0, (_FEW_PARTNERS / partners) ** 2)
+        matter = max(few, _partners_matter(self._ends))
+        return float(pairs / (1 + matter * max(0.0, pairs / partners - 1)))
+
+    def resample(self, drawn: Weights) -> Float64[np.ndarray, "rows"]:
+        """Fill in these rows: IR and, beyond it, SR, with the unseen group at either end.
+
+        Returns its share of the anchors.
+        """
+        rows, weights, unseen, rank = drawn
+        q = self._quantile
         reached = np.cumsum(weights[:, self._group], axis=1)
-        total, mass = reached[:, -1], self._unseen * unseen
-        wanted = np.stack([q * total - (1 - q) * mass, q * (total + mass)])
+        total, extra = reached[:, -1], unseen * sizes_by_rank(self._sizes, rank)
+        wanted = np.stack([q * total - (1 - q) * extra, q * (total + extra)])
         low, high = ((reached < limit[:, None]).sum(axis=1) for limit in wanted)
-        self.ir_low[rows] = np.where(wanted[0] > 0, self._radius[np.minimum(low, len(total))], 0.0)
+        self.ir_low[rows] = np.where(
+            wanted[0] > 0, self._radius[np.minimum(low, len(self._radius) - 1)], 0.0
+        )
         self.ir_high[rows] = np.append(self._radius, math.inf)[high]
 
         first, second = self._ends
+        if self._windows is not None:
+            mean = self._windows / self._count
+            weights, unseen = mean + (weights - mean) * self._stretch, unseen * self._stretch
         own = weights[:, first]
         if self._power:
             partner = (weights**self._power / math.gamma(1 + self._power))[:, second]
             own = np.where(first == second, own, own * partner)
         beyond = np.cumsum(own[:, ::-1], axis=1)[:, ::-1]  # (rows, pairs): of this pair and above
         beyond = np.append(beyond, np.zeros((len(own), 1)), axis=1)
-        mass, each = self._unseen_pairs * unseen, np.arange(len(own))
+        mass = sizes_by_rank(self._begun, rank) + self._power * sizes_by_rank(self._ended, rank)
+        mass, each = mass * unseen, np.arange(len(own))
         for found, ir, hits in (
             (self._sr_low, self.ir_high[rows], 0.0),
             (self._sr_high, self.ir_low[rows], mass),
         ):
             at = np.searchsorted(self._distance, ir + self._margin, "right")
             found[rows] = (beyond[each, at] + hits) / (beyond[:, 0] + mass)
+        share: np.ndarray = extra / (total + extra)
+        return share
 
 
 def _partner_power(
@@ -166,3 +243,15 @@ def _partner_power(
     # The distances are in order.
     found = (power(separated) + power(np.arange(len(separated)) >= len(separated) / 2)) / 2
     return max(found, min(1.0, math.sqrt(_FEW_PARTNERS / effective_groups(ends[1]))))
+
+
+def _partners_matter(ends: Int64[np.ndarray, "2 pairs"]) -> float:
+    """How much pairs with a common partner agree, whose distances are in order; 0 if by chance."""
+    pairs = ends.shape[1]
+    off = np.where(np.arange(pairs) >= pairs / 2, 1.0, -1.0)
+    shared = np.bincount(ends[1])
+    among = float((shared * (shared - 1.0)).sum()) / 2
+    agree = (float((np.bincount(ends[1], off) ** 2).sum()) - pairs) / 2
+    if agree <= _PARTNERS_MATTER * math.sqrt(among):
+        return 0.0
+    return float(min(1.0, agree / among))

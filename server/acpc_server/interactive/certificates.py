@@ -1,21 +1,15 @@
-"""Certificates of pools that are rolled out, of many at once."""
+"""Certificates of a pool that is rolled out, under each of its views."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-from acpc.arrays import NDArray
 from acpc.contract import (
     CertifiedSeverity,
-    CleanGaps,
     DrawsBound,
     PerturbationSet,
     SelectionCertificate,
-    SoftmaxBounds,
     ViewCertificate,
     Views,
     grids,
@@ -33,107 +27,45 @@ from acpc_server.perturb import is_stochastic
 QUANTILE = 0.90
 
 
-def certify_pools(
+def certify_views(
     moment: Moment, measures: Measures, weights: Tensor, elites: int, pool: Tensor
-) -> list[list[ViewCertificate]]:
-    """Certify some pools under each of their views, with horizon weights (H,).
+) -> list[ViewCertificate]:
+    """Certify a pool (J, H, block width) under each of its views, with horizon weights (H,).
 
-    There is an elite set of ``elites``, 0 for none. With a softmax update there is one pool,
-    ``pool``, (J, H, block width). A certificate calls its view (0, row).
+    There is an elite set of ``elites``, 0 for none. A certificate calls its view (0, row).
     """
-    columns = _Columns.of(moment, measures, weights, elites, pool)
-    count, views = measures.steps.shape[:2]
-    rows = [columns.certificate(place, place % views) for place in range(count * views)]
-    return [rows[at * views : (at + 1) * views] for at in range(count)]
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """What is found of some pools under their views, pool by pool and view by view."""
-
-    perturbed_costs: NDArray[np.float64]  # these and the next five (pools x views, J)
-    displacements: NDArray[np.float64]
-    bounds: NDArray[np.float64]
-    chained_bounds: NDArray[np.float64]
-    acpc_one_step: NDArray[np.float64]
-    acpc: NDArray[np.float64]
-    perturbed_winner: list[int]
-    excess_cost: list[float]
-    excess_cost_bound: list[float]
-    top1: list[SelectionCertificate]
-    elite: list[SelectionCertificate] | None
-    kept: list[SelectionCertificate] | None
-    softmax: list[SoftmaxBounds] | None
-    acpc_one_step_q90: Sequence[float]
-    acpc_q90: Sequence[float]
-
-    @staticmethod
-    def of(
-        moment: Moment, measures: Measures, weights: Tensor, elites: int, pool: Tensor
-    ) -> _Columns:
-        """Certify what was measured."""
-        bounds, steps = measures
-        distances = consistency.acpc(steps, weights)  # (pools, views, J)
-        acpc, one_step = distances.flatten(0, 1), steps[..., 0].contiguous().flatten(0, 1)
-        excess = cost_bounds.excess_cost(bounds)
-        kept = moment.kept_elites
-        return _Columns(
-            perturbed_costs=_rows(bounds.perturbed_costs),
-            displacements=_rows(bounds.displacements),
-            bounds=_rows(bounds.bounds),
-            chained_bounds=_rows(chained(bounds, distances, weights)),
-            acpc_one_step=one_step.numpy(),
-            acpc=acpc.numpy(),
-            perturbed_winner=excess.perturbed_winner.flatten().tolist(),
-            excess_cost=excess.excess.flatten().tolist(),
-            excess_cost_bound=excess.bound.flatten().tolist(),
-            top1=_selections(cost_bounds.top1_certificate(bounds)),
-            elite=_selections(cost_bounds.elite_certificate(bounds, elites)) if elites else None,
-            kept=_selections(updates.kept_certificate(bounds, elites, kept)) if kept else None,
-            softmax=softmax_bounds(moment, bounds, pool, elites),
-            acpc_one_step_q90=linear_quantiles(one_step, QUANTILE) if len(acpc) else [],
-            acpc_q90=linear_quantiles(acpc, QUANTILE) if len(acpc) else [],
-        )
-
-    def certificate(self, at: int, view: int) -> ViewCertificate:
-        """Make the certificate of a place, which calls its view (0, ``view``)."""
-        return ViewCertificate(
+    bounds, steps = measures
+    acpc, one_step = consistency.acpc(steps, weights), steps[..., 0].contiguous()  # (views, J)
+    found, kept = cost_bounds.excess_cost(bounds), moment.kept_elites
+    excess = [x.tolist() for x in (found.perturbed_winner, found.excess, found.bound)]
+    one_steps, q90s = (linear_quantiles(x, QUANTILE) if len(x) else [] for x in (one_step, acpc))
+    top1 = _selections(cost_bounds.top1_certificate(bounds))
+    elite = _selections(cost_bounds.elite_certificate(bounds, elites)) if elites else None
+    stay = _selections(updates.kept_certificate(bounds, elites, kept)) if kept else None
+    softmax = softmax_bounds(moment, bounds, pool, elites)
+    through = chained(bounds, acpc, weights)
+    return [
+        ViewCertificate(
             spec_index=0,
-            draw=view,
-            perturbed_costs=self.perturbed_costs[at],
-            displacements=self.displacements[at],
-            bounds=self.bounds[at],
-            chained_bounds=self.chained_bounds[at],
-            acpc_one_step=self.acpc_one_step[at],
-            acpc=self.acpc[at],
-            perturbed_winner=self.perturbed_winner[at],
-            excess_cost=self.excess_cost[at],
-            excess_cost_bound=self.excess_cost_bound[at],
-            top1=self.top1[at],
-            elite=self.elite[at] if self.elite else None,
-            acpc_one_step_q90=self.acpc_one_step_q90[at],
-            acpc_q90=self.acpc_q90[at],
-            kept=self.kept[at] if self.kept else None,
-            softmax=self.softmax[at] if self.softmax else None,
+            draw=row,
+            perturbed_costs=bounds.perturbed_costs[row].numpy(),
+            displacements=bounds.displacements[row].numpy(),
+            bounds=bounds.bounds[row].numpy(),
+            chained_bounds=through[row].numpy(),
+            acpc_one_step=one_step[row].numpy(),
+            acpc=acpc[row].numpy(),
+            perturbed_winner=excess[0][row],
+            excess_cost=excess[1][row],
+            excess_cost_bound=excess[2][row],
+            top1=top1[row],
+            elite=elite[row] if elite else None,
+            acpc_one_step_q90=one_steps[row],
+            acpc_q90=q90s[row],
+            kept=stay[row] if stay else None,
+            softmax=softmax[row] if softmax else None,
         )
-
-
-def _rows(values: Tensor) -> NDArray[np.float64]:
-    """Put (pools, views, J) into rows, (pools x views, J)."""
-    found: NDArray[np.float64] = values.flatten(0, 1).numpy()
-    return found
-
-
-def ordered_gaps(ordered: Sequence[float], elites: int) -> CleanGaps:
-    """Return the gaps of clean costs in ascending order, of an elite set of ``elites`` too.
-
-    Of the costs the lowest ``elites + 1``, and two, suffice.
-    """
-    elite = None
-    if elites:  # 0 where both are infeasible: a tie
-        inside, outside = ordered[elites - 1], ordered[elites]
-        elite = outside - inside if inside < math.inf else 0.0
-    return CleanGaps(ordered[1] - ordered[0] if len(ordered) > 1 else math.inf, elite)
+        for row in range(len(acpc))
+    ]
 
 
 def broken_bounds(
@@ -155,11 +87,10 @@ def broken_bounds(
     target = goal.expand(1, horizon, dim)
     errors = consistency.prediction_error(clean, target, weights)  # (J,)
     changed = consistency.prediction_error(perturbed, target, weights)  # (views, J)
-    bounds, acpc = measures.bounds, consistency.acpc(measures.steps[0], weights)  # (views, J)
+    bounds, acpc = measures.bounds, consistency.acpc(measures.steps, weights)  # (views, J)
     bound = consistency.drift_bound(acpc, errors, changed, horizon=horizon, dim=dim)
     broken = consistency.error_drift(errors, changed) > bound
-    moved = (bounds.perturbed_costs - costs).abs()
-    broken |= (moved > bounds.bounds).reshape(broken.shape)
+    broken |= (bounds.perturbed_costs - costs).abs() > bounds.bounds
     return [int(count) for count in broken.sum(dim=-1)]
 
 
@@ -213,6 +144,5 @@ def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:
 
 
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:
-    columns = certificate.certified, certificate.margin
-    pairs = zip(*(column.flatten().tolist() for column in columns), strict=True)
-    return [SelectionCertificate(certified, margin) for certified, margin in pairs]
+    columns = certificate.certified.tolist(), certificate.margin.tolist()
+    return [*map(SelectionCertificate, *columns)]

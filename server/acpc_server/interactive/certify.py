@@ -10,29 +10,26 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from acpc.arrays import NDArray
-from acpc.contract import CandidatePool, CleanGaps, PoolCertificate, ViewCertificate
+from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
-from acpc_server.encoding import predictions_not_finite
 from acpc_server.engine import pool_rows_per_call
-from acpc_server.errors import AcpcError
-from acpc_server.interactive.certificates import (
-    certified_severities,
-    certify_pools,
-    may_change,
-    ordered_gaps,
-)
-from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
+from acpc_server.interactive.certificates import certified_severities, certify_views, may_change
+from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
-    Rolls,
+    Measures,
+    choices_of,
+    clean_gaps,
+    costs_of,
     group_size,
     join_costs,
     join_measures,
+    measure,
     pieces_of,
     pool_calls,
     pool_cost,
     room_for,
-    shared_rows,
+    share_clean,
 )
 from acpc_server.interactive.planning import check_pool
 from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
@@ -48,9 +45,8 @@ def certify_pool(
     """Bound and certify one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width). A moment without latents is
-    encoded first. Pools of one shape and rule of selection that wait together are encoded, rolled
-    out and certified together; an error is one request's alone. A pool of which something is
-    ``given`` beside its candidates, an objective and a softmax update are each computed alone.
+    encoded first. The pool shares no device call, so the bits of the answer follow from the request
+    alone. Equal candidates of equal offsets and marks are one choice.
     Raises InvalidArgument: The pool does not fit the moment or a limit; names the field;
     FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded, ResourceExhausted,
     Unavailable: From the engine.
@@ -58,26 +54,22 @@ def certify_pool(
     moment = opened.asked if isinstance(opened, EncodedMoment) else opened
     check_pool(moment, candidates.shape)
     horizon, engine = candidates.shape[1], moment.engine
-    weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
     pool = torch.from_numpy(candidates)
-    asked = _Request(opened, pool, weights, pool_cost(moment, pool, given))
-    alone = asked.cost is not None or moment.temperature is not None
+    weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
+    cost = pool_cost(moment, pool, given)
+    asked = _Request(opened, pool, weights, cost, choices_of(pool, given))
     rows = (1 + moment.view_count) * len(pool)
     most = pool_rows_per_call(engine.device.type, moment.card, horizon)
     most = min(most, group_size(moment, 1, horizon))
-    kind = (
-        moment.mode, id(moment.checkpoint.model), moment.request.history.shape,
-        candidates.shape, moment.reduction, moment.request.endpoint_tolerance,
-        moment.elite_count, moment.kept_elites, moment.weights, id(asked) if alone else None,
-    )  # fmt: skip
     calls, drawing = pool_calls(moment, rows, horizon), 0.0
     if isinstance(opened, Moment):
         drawing = opened.price(context, calls)
     else:
         context.price(calls)
+    shape = moment.request.history.shape, candidates.shape
     with room_for(moment, rows, horizon, context):
         measured = engine.share(
-            "pool", kind, asked, _measure, context,
+            "pool", (moment.mode, id(moment.checkpoint.model), *shape), asked, _measure, context,
             rows=asked.rows(most), max_rows=most, drawing=drawing,
         )  # fmt: skip
     encoded, order = measured.moment, measured.order
@@ -85,7 +77,7 @@ def certify_pool(
     top1 = [view.top1.certified for view in views]
     elite = [view.elite is not None and view.elite.certified for view in views]
     answer = PoolCertificate(
-        clean_costs=measured.costs,
+        clean_costs=measured.costs.numpy(),
         clean_winner=order[0],
         clean_elites=order[: moment.elite_count],
         views=views,
@@ -93,26 +85,30 @@ def certify_pool(
         elite_certified_fraction=sum(elite) / len(views),
         certified_severities=certified_severities(moment.asked_views, top1=top1, elite=elite),
         receipt=moment.receipt(moment.selection, candidates, given),
-        clean_gaps=measured.gaps,
+        clean_gaps=clean_gaps(measured.costs, moment.elite_count, asked.choices),
         softmax_mean=_softmax_mean(moment, measured, pool),
         top1_may_change=may_change(moment.asked_views, top1),
         elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
+        distinct_candidates=len(pool)
+        if asked.choices is None
+        else len(set(asked.choices.tolist())),
     )
     moment.tally.count_pool(answer, encoded.moved, encoded.motion, context)
     return answer
 
 
 class _Request(NamedTuple):
-    """One request of a device call that several share."""
+    """A pool to measure."""
 
-    moment: Moment | EncodedMoment
+    opened: Moment | EncodedMoment
     pool: Tensor  # candidates, float32 (J, H, block width)
     weights: Tensor  # of the horizon, float64 (H,)
-    cost: PoolCost | None  # of a request that shares no call
+    cost: PoolCost | None  # None: the squared distance of the last step
+    choices: Tensor | None  # of :func:`choices_of`
 
     def rows(self, most: int) -> int:
         """Return histories x candidates, and frames to encode as their share of ``most``."""
-        moment = self.moment
+        moment = self.opened
         if isinstance(moment, EncodedMoment):
             return (1 + len(moment.views)) * len(self.pool)
         assert moment.encoder is not None  # noqa: S101 - it is to be encoded
@@ -125,63 +121,45 @@ class _Pool(NamedTuple):
     """A measured pool."""
 
     moment: EncodedMoment
-    costs: np.ndarray  # clean, (J,)
-    order: tuple[int, ...]  # candidates of lowest clean cost, at least the elites
-    gaps: CleanGaps
+    costs: Tensor  # clean, float64 (J,)
+    order: tuple[int, ...]  # the elites, or the winner, of lowest clean cost first
     views: list[ViewCertificate]  # of the views that differ, each as view (0, row)
 
 
-def _measure(asked: Sequence[_Request], context: RequestContext) -> list[_Pool | AcpcError]:
-    """Measure pools of some moments, of one shape and one rule of selection."""
-    outcomes: dict[int, _Pool | AcpcError] = {}
-    alike: dict[int, list[int]] = {}  # by the number of views that differ
-    encoded = encode_all([one.moment for one in asked], context)
-    for place, one in enumerate(encoded):
-        if isinstance(one, AcpcError):
-            outcomes[place] = one
-        else:
-            alike.setdefault(len(one.views), []).append(place)
-    for places in alike.values():
-        moments = [one for one in (encoded[at] for at in places) if isinstance(one, EncodedMoment)]
-        found = _measure_alike(moments, [asked[place] for place in places], context)
-        outcomes.update(zip(places, found, strict=True))
-    return [outcomes[place] for place in range(len(asked))]
-
-
-def _measure_alike(
-    moments: Sequence[EncodedMoment], asked: Sequence[_Request], context: RequestContext
-) -> list[_Pool | AcpcError]:
-    """Measure pools under as many views each; there is one where it is not rolled out whole."""
-    first, k = moments[0].asked, moments[0].asked.elite_count
-    _, pool, weights, cost = asked[0]
-    rolls = Rolls.of(moments, [one.pool for one in asked])
-    pieces = pieces_of(first, len(asked) * rolls.group, len(pool), pool.shape[1])
-    rows = shared_rows(pieces, pool)
-    found = [rolls.piece(piece, cost and cost.of(piece), context) for piece in pieces]
-    certificates: list[list[ViewCertificate]] = [[] for _ in asked]
-    for parts in zip(*(piece.measures for piece in found), strict=True):  # group by group
-        each = certify_pools(first, join_measures(parts, rows), weights, k, pool)
-        certificates = [[*a, *b] for a, b in zip(certificates, each, strict=True)]
-    costs = join_costs([piece.costs for piece in found], rows)  # (pools, J)
-    lowest = min(max(2, k + 1), costs.shape[1])
-    order = cost_bounds.elite_indices(costs, lowest)
-    gaps = [ordered_gaps(row, k) for row in costs.gather(1, order).tolist()]
-    orders = map(tuple, order.tolist())
-    measured = map(_Pool, moments, costs.numpy(), orders, gaps, certificates)
-    good = torch.stack([piece.finite for piece in found]).all(dim=0).tolist()
-    return [
-        one if whole else predictions_not_finite()
-        for one, whole in zip(measured, good, strict=True)
+def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Pool]:
+    """Measure the pool of the one request, a piece of candidates and a group of views at a time."""
+    ((opened, pool, weights, cost, choices),) = requests
+    encoded = opened if isinstance(opened, EncodedMoment) else opened.encoded(context)
+    moment, k, (count, horizon) = encoded.asked, encoded.asked.elite_count, pool.shape[:2]
+    histories = torch.cat([encoded.clean[None], encoded.views])
+    group = min(group_size(moment, count, horizon), len(histories))
+    costs: list[Tensor] = []
+    groups: list[list[Measures]] = [[] for _ in range(0, len(histories), group)]
+    for piece in pieces_of(moment, group, count, horizon):
+        part, own = pool[None, piece], cost and cost.of(piece)
+        clean: Tensor | None = None
+        for found, starts in zip(groups, torch.split(histories, group), strict=True):
+            rollouts, others = encoded.rollout(starts, part, context), starts
+            if clean is None:  # the clean history is the first
+                clean, others, rollouts = rollouts[0], starts[1:], rollouts[1:]
+                costs.append(costs_of(moment, own, clean, encoded.goal))
+            rollouts = share_clean(others, encoded.clean, rollouts, clean)
+            found.append(measure(moment, (clean, rollouts, encoded.goal), own))
+    whole = join_costs(costs, choices)
+    views = [
+        view
+        for found in groups
+        for view in certify_views(moment, join_measures(found, choices), weights, k, pool)
     ]
+    order = cost_bounds.elite_indices(whole, max(1, k)).tolist()
+    return [_Pool(encoded, whole, tuple(order), views)]
 
 
 def _softmax_mean(moment: Moment, measured: _Pool, pool: Tensor) -> NDArray[np.float64] | None:
     """Compute the softmax mean of the clean costs, over any elite set, where it is asked for."""
     if moment.temperature is None:
         return None
-    k = moment.elite_count
-    elites = torch.tensor(measured.order[:k]) if k else None
-    costs = torch.from_numpy(measured.costs)
-    found = updates.softmax_mean(costs, pool, moment.temperature, elites)
+    elites = torch.tensor(measured.order) if moment.elite_count else None
+    found = updates.softmax_mean(measured.costs, pool, moment.temperature, elites)
     mean: NDArray[np.float64] = found.numpy()
     return mean

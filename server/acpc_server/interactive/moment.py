@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,7 +32,7 @@ from acpc_server.encoding import (
     views_digest,
 )
 from acpc_server.engine import CachedCheckpoint, DeviceClient, equal_rows
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import InvalidArgument
 from acpc_server.interactive.tally import Tally
 from acpc_server.models import ModelCard
 from acpc_server.numerics import Reduction, consistency, linear_quantile
@@ -145,6 +145,12 @@ class Moment:
         given = self.request.past_blocks
         none = np.empty((0, self.card.action_block_dim), np.float32)
         return torch.from_numpy(none if given is None else given)
+
+    def encoded(self, context: RequestContext) -> EncodedMoment:
+        """Encode history, views and goal; raises as :meth:`HistoryEncoder.encode_alone`."""
+        assert self.encoder is not None  # noqa: S101 - only where latents are not given
+        model = self.checkpoint.model
+        return self.with_latents(self.encoder.encode_alone(model, self.sources, context, self.mode))
 
     def with_latents(self, latents: EncodedHistories) -> EncodedMoment:
         """Take the latents of history, views and a goal's frame; FailedPrecondition: not finite."""
@@ -259,26 +265,3 @@ class EncodedMoment:
         )
         check_predictions(latents)
         return latents
-
-
-def encode_all(
-    moments: Sequence[Moment | EncodedMoment], context: RequestContext
-) -> list[EncodedMoment | AcpcError]:
-    """Encode moments of one checkpoint, mode and size of frames together, or return their errors.
-
-    Those that have latents stay as they are. Raises as :meth:`HistoryEncoder.encode`.
-    """
-    new = [moment for moment in moments if isinstance(moment, Moment)]
-    found: list[EncodedHistories | AcpcError] = []
-    if new and (encoder := new[0].encoder) is not None:
-        sources = [moment.sources for moment in new]
-        found = encoder.encode(new[0].checkpoint.model, sources, context, new[0].mode)
-    made = map(_encoded, new, found)
-    return [one if isinstance(one, EncodedMoment) else next(made) for one in moments]
-
-
-def _encoded(moment: Moment, latents: EncodedHistories | AcpcError) -> EncodedMoment | AcpcError:
-    try:
-        return latents if isinstance(latents, AcpcError) else moment.with_latents(latents)
-    except AcpcError as error:
-        return error

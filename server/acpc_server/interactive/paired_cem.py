@@ -31,14 +31,15 @@ from acpc_server.encoding import View
 from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
-    certify_pools,
+    certify_views,
     may_change,
-    ordered_gaps,
 )
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
     check_held,
+    choices_of,
+    clean_gaps,
     costs_of,
     group_size,
     join_costs,
@@ -49,7 +50,6 @@ from acpc_server.interactive.pieces import (
     pool_cost,
     room_for,
     share_clean,
-    shared_rows,
 )
 from acpc_server.numerics import (
     CemProposal,
@@ -66,7 +66,7 @@ from acpc_server.scheduling import RequestContext
 Returns = Literal["mean", "best"]
 RETURNS: dict[CemReturn, Returns] = {CemReturn.MEAN: "mean", CemReturn.BEST: "best"}
 LEADERS = 4
-"""Candidates of lowest clean cost that are kept of an iteration."""
+"""Choices of lowest clean cost that are kept of an iteration."""
 UNCERTIFIED = SelectionCertificate(certified=False, margin=float("-inf"))
 
 
@@ -158,7 +158,7 @@ class PairedCem:
         self._encoded = encoded
         self._seed = seed
         self._weights = horizon_weights((), budget.horizon)
-        self.leaders: list[Tensor] = []  # of the clean run's pools, (LEADERS or J, H, width) each
+        self.leaders: list[Tensor] = []  # of the clean run's pools, (LEADERS, H, width) each
 
     def run(self, context: RequestContext) -> PairedPlans:
         """Run the clean and every perturbed branch.
@@ -240,13 +240,13 @@ class PairedCem:
             costs.append(self._costs(rollouts, pool[piece]))
             for group, own, found in zip(groups, pools, seen, strict=True):
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
-        whole = join_costs(costs, shared_rows(pieces, pool))
+        choices = choices_of(pool)
+        whole = join_costs(costs, choices)
         elites = clean.advance(pool, whole)
-        self.leaders.append(pool[whole.argsort(stable=True)[:LEADERS]])
+        self.leaders.append(_leaders(pool, whole, choices))
         for group, own, found in zip(groups, pools, seen, strict=True):
-            rows = [shared_rows(pieces, each) for each in own[len(group.runs) - 1 :]]
-            self._advance(group, own[len(group.runs) - 1 :], rows, elites, found)
-        return ordered_gaps(whole.sort().values.tolist(), self.budget.elites), clean.choice
+            self._advance(group, own[len(group.runs) - 1 :], elites, found)
+        return clean_gaps(whole, self.budget.elites, choices), clean.choice
 
     def _look(
         self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
@@ -256,7 +256,7 @@ class PairedCem:
         histories = torch.cat([group.views, group.views[group.apart]])
         rollouts = encoded.rollout(histories, pools, context)
         shared = share_clean(group.views, encoded.clean, rollouts[:count], clean)
-        rolled = clean[None], shared[None], encoded.goal[None]
+        rolled = clean, shared, encoded.goal
         measures = measure(moment, rolled, pool_cost(moment, pools[0]))
         broken = broken_bounds(encoded.goal, clean, shared, self._weights, measures, costs)
         own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
@@ -266,26 +266,24 @@ class PairedCem:
         self,
         group: _Group,
         pools: Tensor,
-        rows: Sequence[Tensor | None],
         elites: Tensor,
         found: Sequence[_Costs],
     ) -> None:
         """End an iteration of a group's runs.
 
-        ``pools`` are the clean run's, with its ``elites``, and those of the runs apart; ``rows``
-        say which of their candidates are equal.
+        ``pools`` are the clean run's, with its ``elites``, and those of the runs apart.
         """
-        (pool, *own), (shared, *others) = pools, rows
-        measures = join_measures([one.measures for one in found], shared)
+        pool, *own = pools
+        measures = join_measures([one.measures for one in found], choices_of(pool))
         k = self.budget.elites
-        (certificates,) = certify_pools(self._moment, measures, self._weights, k, pool)
+        certificates = certify_views(self._moment, measures, self._weights, k, pool)
         broken = map(sum, zip(*(one.broken for one in found), strict=True))
         judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
         apart = [*group.apart]
         for place, row in enumerate(apart):
             run = group.runs[row]
             costs = [one.own[place] for one in found]
-            run.advance(own[place], join_costs(costs, others[place]))
+            run.advance(own[place], join_costs(costs, choices_of(own[place])))
             alone = replace(judged[row], elite=UNCERTIFIED, top1=UNCERTIFIED, same_elites=False)
             run.record.append(replace(alone, choice=run.choice))
         for row in sorted({*range(len(group.runs))} - {*apart}):
@@ -320,6 +318,14 @@ class PairedCem:
         ]
         costs = torch.cat(found)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
+
+
+def _leaders(pool: Tensor, costs: Tensor, choices: Tensor | None) -> Tensor:
+    """Return the choices of lowest cost, the last again where few, (LEADERS, H, width)."""
+    order = costs.argsort(stable=True)
+    if choices is not None:
+        order = order[choices[order] == order]  # the first of the copies of each
+    return pool[order[torch.arange(LEADERS).clamp(max=len(order) - 1)]]
 
 
 def _iteration(certificate: ViewCertificate, broken: int) -> PairedIteration:

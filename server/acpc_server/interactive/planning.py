@@ -15,8 +15,8 @@ from acpc_server.encoding import (
     check_history_frames,
 )
 from acpc_server.engine import CachedCheckpoint, DeviceClient, require_mode
-from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.interactive.moment import EncodedMoment, Moment, encode_all
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import check_held
 from acpc_server.models import check_proprio
 from acpc_server.scheduling import RequestContext
@@ -63,10 +63,7 @@ class Planner:
         """
         moment.price(context)
         with self._engine.limiter.slot(context):
-            (encoded,) = encode_all([moment], context)
-        if isinstance(encoded, AcpcError):
-            raise encoded
-        return encoded
+            return moment.encoded(context)
 
 
 def _check_fit(moment: Moment) -> None:

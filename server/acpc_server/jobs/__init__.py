@@ -15,5 +15,6 @@ from acpc_server.jobs.kind import (
     unpack,
 )
 from acpc_server.jobs.lease import LeaseTerms
+from acpc_server.jobs.mounts import network_file_system
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
 from acpc_server.jobs.service import JobOptions, JobService

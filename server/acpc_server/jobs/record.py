@@ -173,6 +173,15 @@ class Record:
         found = self._dbos.list_workflows(workflow_ids=[job_id])
         return _row(found[0]) if found else None
 
+    def owner(self, job_id: str, kinds: Collection[str]) -> str | None:
+        """Return who submitted a job of some kinds; None without one."""
+        jobs = self._jobs.c
+        caller = jobs.attributes["caller"].as_string()
+        found = self._ask(
+            sa.select(caller).where(jobs.workflow_uuid == job_id, jobs.name.in_(kinds))
+        )
+        return (found[0][0] or "") if found else None
+
     def rows(self, job_ids: Collection[str]) -> dict[str, JobRow]:
         """Return jobs by their ids, without their results."""
         found = self._dbos.list_workflows(workflow_ids=list(job_ids), load_output=False)

@@ -44,8 +44,16 @@ FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 
 
+# How often a job may find its host short of memory: what is still short then is the job's own size.
+SHORTAGES = 3
+
+
 class HostFailed(Withdrawn):
     """The run stops here because of this host; another one may do better."""
+
+    def __init__(self, why: str, *, short: bool) -> None:
+        super().__init__(why)
+        self.short = short
 
 
 class StepFailed(BaseException):
@@ -70,6 +78,7 @@ class JobRun:
         self._fresh_seconds = 0.0
         self._fresh_steps = 0
         self.failure: JobFailure | None = None  # once it has failed
+        self.shortages = 0  # earlier runs here that ended for want of memory
 
     def run(self, stamp: str) -> Json:
         """Take every step in order; return the result, or end as :func:`runner.fail` does.
@@ -77,7 +86,9 @@ class JobRun:
         Withdrawn: the context was cancelled, or the job is no longer this run's.
         """
         try:
-            return _value(_outcome(partial(self.kind.run, self._spec, stamp, self, self.context)))
+            return _value(
+                self._judged(partial(self.kind.run, self._spec, stamp, self, self.context))
+            )
         except StepFailed as failed:
             self.failure = failed.failure
             runner.fail(failed.failure)
@@ -108,10 +119,23 @@ class JobRun:
         step = self._done + 1
         log.info("job_step", step=step, steps=self._total, phase=phase)
         started = time.monotonic()
-        outcome = _outcome(work)
+        outcome = self._judged(work)
         self._fresh_seconds += time.monotonic() - started
         self._fresh_steps += 1
         return outcome
+
+    def _judged(self, work: Callable[[], Json]) -> Json:
+        """Return the outcome of work; that a job is too large for its host is a failure of its own.
+
+        Set aside for ever, it would keep the jobs behind it from running.
+        """
+        try:
+            return _outcome(work)
+        except HostFailed as failed:
+            if not failed.short or self.shortages + 1 < SHORTAGES:
+                raise
+            why = f"the host had too little memory, threads or disk for this job {SHORTAGES} times"
+            return {"failure": asdict(JobFailure("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why))}
 
     def _show(self, phase: str) -> None:
         fresh = self._fresh_steps
@@ -141,12 +165,12 @@ def _outcome(work: Callable[[], Json]) -> Json:
     except Cancelled:
         raise Withdrawn from None
     except (Unavailable, HostShortage) as error:  # the engine was closed, or its device has failed
-        raise HostFailed(error.message) from error
+        raise HostFailed(error.message, short=isinstance(error, HostShortage)) from error
     except AcpcError as error:
         return {"failure": asdict(JobFailure(error.code, error.reason, error.message))}
     except Exception as error:
         if shortage(error) is not None:
-            raise HostFailed(repr(error)) from error
+            raise HostFailed(repr(error), short=True) from error
         log.exception("job_step_failed")
         bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
         return {"failure": asdict(bug)}
@@ -167,6 +191,7 @@ class RunningJobs:
         self._release = release
         self._runs: dict[str, JobRun] = {}
         self._ended: dict[str, float] = {}
+        self._shortages: dict[str, int] = {}
         self._changed = threading.Condition()  # guards both, and the counts of ended jobs
         self.draining = threading.Event()
         self._closed = threading.Event()
@@ -185,6 +210,7 @@ class RunningJobs:
         jobs, kind = self._metrics.jobs, run.kind.name
         with self._changed:
             self._runs[job_id] = run
+            run.shortages = self._shortages.get(job_id, 0)
             jobs.labels("running").inc()
             if self.draining.is_set():
                 run.context.cancel()
@@ -195,6 +221,8 @@ class RunningJobs:
             return result
         except HostFailed as failed:
             host_failed = True
+            if failed.short:
+                self._shortages[job_id] = run.shortages + 1
             log.warning("job_set_aside", cause=str(failed))
             raise
         except Exception:
@@ -226,6 +254,8 @@ class RunningJobs:
             if self._runs.get(job_id) is run:  # and not a successor with the same request id
                 del self._runs[job_id]
             self._metrics.jobs.labels("running").dec()
+            if end != "withdrawn" or run.context.cancelled:
+                self._shortages.pop(job_id, None)
             if end != "withdrawn" and not run.context.cancelled:
                 now = time.monotonic()
                 lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}

@@ -229,6 +229,15 @@ class JobService:
         with self._reached():
             return self._reader.get(job_id)
 
+    def owner(self, name: str) -> tuple[str, str]:
+        """Return the id and the owner of a job, without reading what it was given or has found."""
+        job_id = self.find(name)
+        with self._reached():
+            owner = self._record.owner(job_id, list(self._kinds))
+        if owner is None:
+            raise NotFound(f"no operation is named operations/{job_id}")
+        return job_id, owner
+
     def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> list[Job]:
         """Return jobs, newest first, without results."""
         with self._reached():

@@ -34,13 +34,6 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.parts import VIT_SIZES
-from acpc_server.models.products import (
-    PACKED_TOLERANCES,
-    Linear,
-    packs,
-    tried_products,
-    wrong_products,
-)
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
 from acpc_server.models.weights import (
@@ -52,12 +45,11 @@ from acpc_server.models.weights import (
 )
 
 __all__ = [
-    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "PACKED_TOLERANCES", "SHARD",
+    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD",
     "VIT_SIZES", "WRAPPERS", "Archive", "CheckpointEntry", "CheckpointLimits", "FrozenJepa",
-    "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "Linear", "ModelCard", "Node",
+    "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard", "Node",
     "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
     "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
-    "list_others", "load_checkpoint", "new_folder", "packs", "read_config", "rollout",
-    "rollout_pool", "sample_model", "save_weights", "tried_products", "unsafe", "with_proprio",
-    "wrong_products",
+    "list_others", "load_checkpoint", "new_folder", "read_config", "rollout",
+    "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
 ]  # fmt: skip

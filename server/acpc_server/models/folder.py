@@ -1,7 +1,6 @@
 """Opens files below the checkpoint root so that no name or link can lead outside it.
 
-Every step opens one path component relative to the directory opened before it and follows no
-link. A file is read once; callers hash and parse those bytes.
+A file is read once; callers hash and parse those bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
+
 from acpc_server.errors import (
+    AcpcError,
     FailedPrecondition,
     InvalidArgument,
     NotFound,
@@ -26,11 +28,12 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
-from acpc_server.models.others import WEIGHTS_SUFFIXES, Hint, look_into
+from acpc_server.models.others import Hint, look_into
+from acpc_server.opening import FOLDER, open_below, open_part
 
 PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
-LIGHTNING_SUFFIX, OBJECT_SUFFIX = ".ckpt", "_object.ckpt"
+LIGHTNING_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
 # A part of a file that was split; the only part of one is whole.
 SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
@@ -42,7 +45,11 @@ class CheckpointLimits:
 
     config_bytes: int = 1 << 20
     weights_bytes: int = 4 << 30
-    parameters: int = 1_000_000_000
+
+    @property
+    def parameters(self) -> int:
+        """Largest network to make: its weights are in the file, in at least two bytes each."""
+        return self.weights_bytes // 2
 
 
 DEFAULT_LIMITS = CheckpointLimits()
@@ -82,15 +89,15 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
     parts = name.split("/")
     for part in parts:
         _check_part("checkpoint.name", name, part)
-    descriptor = _open_root(root)
+    opened = _open_root(root)
     try:
-        for part in parts:
-            try:
-                inner = _open_part(descriptor, part, os.O_DIRECTORY, f"checkpoint {name!r}")
-            except NotFound as error:
-                raise _unknown(root, name, error) from None
-            os.close(descriptor)
-            descriptor = inner
+        descriptor = open_below(opened, parts, os.O_DIRECTORY)
+    except OSError as raised:
+        error = _explained(raised, f"checkpoint {name!r}")
+        raise (_unknown(root, name, error) if isinstance(error, NotFound) else error) from None
+    finally:
+        os.close(opened)
+    try:
         yield descriptor
     finally:
         os.close(descriptor)
@@ -193,8 +200,7 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
             continue
         for filename in files:
             weights = _status(folder, filename)
-            known = filename.endswith(WEIGHTS_SUFFIXES) and not filename.endswith(OBJECT_SUFFIX)
-            if known and weights is not None:
+            if is_weights_name(filename) and weights is not None:
                 entries.append(_entry(folder, relative.as_posix(), filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
@@ -262,8 +268,10 @@ def _stat_file(folder: int, filename: str) -> os.stat_result:
 
 
 def _open_file(folder: int, filename: str) -> io.BufferedReader:
-    # Without O_NONBLOCK opening a named pipe would wait for a writer.
-    descriptor = _open_part(folder, filename, os.O_NONBLOCK, filename)
+    try:
+        descriptor = open_part(folder, filename)
+    except OSError as error:
+        raise _explained(error, filename) from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise UnsafeCheckpoint(f"{filename}: not a regular file")
@@ -272,7 +280,7 @@ def _open_file(folder: int, filename: str) -> io.BufferedReader:
 
 def _open_root(root: Path) -> int:
     try:
-        return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(root, FOLDER)
     except OSError as error:
         raise FailedPrecondition(
             f"the server's checkpoint root cannot be opened: {error.strerror}",
@@ -293,19 +301,16 @@ def _check_part(field: str, whole: str, part: str) -> None:
         raise InvalidArgument(field, "has a part longer than 255 bytes")
 
 
-def _open_part(folder: int, part: str, flags: int, label: str) -> int:
-    try:
-        return os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | flags, dir_fd=folder)
-    except FileNotFoundError:
-        raise NotFound(f"{label}: {part!r} does not exist") from None
-    except OSError as error:
-        if _status(folder, part, stat.S_ISLNK):
-            raise PermissionDenied(
-                f"{label}: {part!r} is a symbolic link, and links are not followed; put the files "
-                "below the checkpoint root"
-            ) from None
-        if error.errno == errno.ENOTDIR:
-            raise NotFound(f"{label}: {part!r} is not a folder") from None
-        if (short := shortage(error)) is not None:
-            raise short from None
-        raise UnsafeCheckpoint(f"{label}: {part!r} cannot be opened: {error.strerror}") from None
+def _explained(error: OSError, label: str) -> AcpcError:
+    part = error.filename
+    if error.errno == errno.ELOOP:
+        return PermissionDenied(
+            f"{label}: {part!r} is a symbolic link, and links are not followed; put the files "
+            "below the checkpoint root"
+        )
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"{label}: {part!r} does not exist")
+    if isinstance(error, NotADirectoryError):
+        return NotFound(f"{label}: {part!r} is not a folder")
+    problem = f"{label}: {part!r} cannot be opened: {error.strerror}"
+    return shortage(error) or UnsafeCheckpoint(problem)

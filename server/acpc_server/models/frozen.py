@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from acpc.contract import ModelCard
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.prejepa import PreJepaModel
-from acpc_server.models.products import pack
 
 Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
@@ -81,39 +80,25 @@ class FrozenNetwork(Generic[Network]):
         self._network = network.to(device).eval().requires_grad_(False)
         self.card = card
         self.device = device  # on which inputs must lie
-        self._prepared: dict[torch.dtype, FrozenNetwork[Network] | None] = {}
-        self._preparing = threading.Lock()
-        self.prepared_bytes = 0  # that prepared weights take now, beside the model's own
+        self._reduced: Any = None
+        self._reducing = threading.Lock()
+        self.reduced_bytes = 0  # that its copy in bfloat16 takes, beside the model's own
 
-    def prepared(self: Frozen, kind: torch.dtype) -> Frozen:
-        """This model for calls in float32, or in bfloat16 under autocast; without derivatives.
+    def in_bfloat16(self: Frozen) -> Frozen:
+        """This model with the weights of its products in bfloat16, for calls under autocast.
 
-        The weights of its products are packed on the CPU, and of that type in bfloat16. Made once,
-        then kept; the model itself where nothing is gained.
+        Made once, then kept; without derivatives.
         """
-        if kind not in self._prepared:  # once there, nobody waits for another kind
-            with self._preparing:
-                if kind not in self._prepared:
-                    self._prepared[kind] = self._prepare(kind)
-        return cast("Frozen", self._prepared[kind] or self)
-
-    def _prepare(self: Frozen, kind: torch.dtype) -> Frozen | None:
-        reduced = kind is torch.bfloat16
-        if not reduced and self.device.type != "cpu":
-            return None
-        own = [] if reduced else self._network.state_dict(keep_vars=True).values()
-        network = copy.deepcopy(self._network, {id(x): x for x in own})  # which shares its own
-        taken = 0
-        if reduced:
-            for module in network.modules():
-                if isinstance(module, PRODUCTS):
-                    module.to(kind)
-            taken = sum(x.nbytes for x in network.state_dict().values())
-        packed = pack(network) if self.device.type == "cpu" else 0
-        self.prepared_bytes += taken + packed
-        if not packed and not reduced:
-            return None
-        return type(self)(network, self.card, self.device)
+        with self._reducing:
+            if self._reduced is None:
+                network = copy.deepcopy(self._network)
+                for module in network.modules():
+                    if isinstance(module, PRODUCTS):
+                        module.to(torch.bfloat16)
+                self.reduced_bytes = sum(x.nbytes for x in network.state_dict().values())
+                self._reduced = type(self)(network, self.card, self.device)
+            reduced: Frozen = self._reduced
+            return reduced
 
     def in_float64(self: Frozen) -> Frozen:
         """A copy with every weight in float64."""

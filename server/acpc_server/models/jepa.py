@@ -5,12 +5,12 @@ Attribute names follow the public modules, so state dicts interchange.
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.parts import EmbedderConfig, MlpConfig, NormConfig, PredictorConfig
-from acpc_server.models.products import Linear
 from acpc_server.models.vit import normal_parameter, split_heads
 
 MODULATION_EPS = 1e-6
@@ -24,18 +24,16 @@ class FeedForward(nn.Module):
         super().__init__()
         self.net = nn.Sequential(
             nn.LayerNorm(width),
-            Linear(width, hidden),
+            nn.Linear(width, hidden),
             nn.GELU(),
             nn.Dropout(dropout),
-            Linear(hidden, width),
+            nn.Linear(hidden, width),
             nn.Dropout(dropout),
         )
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        norm, rise, _, drop, fall, last = self.net
-        assert isinstance(rise, Linear)  # noqa: S101 - whose GELU is part of its product
-        return last(fall(drop(rise.gelu(norm(tokens)))))
+        return self.net(tokens)
 
 
 class CausalAttention(nn.Module):
@@ -47,12 +45,12 @@ class CausalAttention(nn.Module):
         self.heads = heads
         self.dropout = dropout
         self.norm = nn.LayerNorm(width)
-        self.to_qkv = Linear(width, 3 * inner, bias=False)
+        self.to_qkv = nn.Linear(width, 3 * inner, bias=False)
         # With one head as wide as the tokens the public module has no output map, hence no keys.
         self.to_out: nn.Module = (
             nn.Identity()
             if heads == 1 and dim_head == width
-            else nn.Sequential(Linear(inner, width), nn.Dropout(dropout))
+            else nn.Sequential(nn.Linear(inner, width), nn.Dropout(dropout))
         )
 
     def forward(
@@ -70,14 +68,10 @@ class CausalAttention(nn.Module):
         is_causal: bool = False,
     ) -> Float[Tensor, "b queries width"]:
         """Outputs of the last ``queries`` tokens, which see all, or where ``mask`` says so."""
-        normed = self.norm(tokens)
-        weight_q, weight_kv = self.to_qkv.weight.tensor_split([self.to_qkv.out_features // 3])
-        k, v = F.linear(normed, weight_kv).chunk(2, dim=-1)
-        q = F.linear(normed[:, -queries:], weight_q)
-        q, k, v = (split_heads(x, self.heads) for x in (q, k, v))
+        q, k, v = (split_heads(x, self.heads) for x in self.to_qkv(self.norm(tokens)).chunk(3, -1))
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
+            q[:, :, -queries:], k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal
         )  # (b, heads, queries, dim_head)
         return self.to_out(mixed.transpose(1, 2).flatten(2))
 
@@ -94,7 +88,7 @@ class ConditionalBlock(nn.Module):
         self.mlp = FeedForward(width, hidden, dropout)
         self.norm1 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=False, eps=MODULATION_EPS)
-        modulation = Linear(width, 6 * width)
+        modulation = nn.Linear(width, 6 * width)
         nn.init.zeros_(modulation.weight)
         nn.init.zeros_(modulation.bias)
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), modulation)
@@ -106,14 +100,24 @@ class ConditionalBlock(nn.Module):
         last_only: bool,
     ) -> Float[Tensor, "b q width"]:
         """All output tokens, or the last alone."""
-        modulation = self.adaLN_modulation(condition)  # (b, t, 6 width)
-        shift, scale = modulation.chunk(6, dim=-1)[:2]
-        mixed = self.attn(self.norm1(tokens) * (1 + scale) + shift, last_only)
+        return self.modulated(tokens, self.adaLN_modulation(condition), last_only)
+
+    def modulated(
+        self,
+        tokens: Float[Tensor, "*rows t width"],
+        modulation: Float[Tensor, "*#rows t six"],
+        last_only: bool,
+    ) -> Float[Tensor, "*rows q width"]:
+        """As :meth:`forward`, with its shifts, scales and gates, whose rows may be broadcast."""
+        shift, scale, *rest = modulation.chunk(6, dim=-1)
+        normed = torch.addcmul(shift, self.norm1(tokens), 1 + scale)
+        mixed = self.attn(normed.flatten(0, -3), last_only)
         if last_only:
-            tokens, modulation = tokens[:, -1:], modulation[:, -1:]
-        gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, dim=-1)[2:]
-        tokens = tokens + gate * mixed
-        return tokens + mlp_gate * self.mlp(self.norm2(tokens) * (1 + mlp_scale) + mlp_shift)
+            tokens, rest = tokens[..., -1:, :], [x[..., -1:, :] for x in rest]
+        gate, mlp_shift, mlp_scale, mlp_gate = rest
+        tokens = torch.addcmul(tokens, gate, mixed.view(tokens.shape))
+        changed = self.mlp(torch.addcmul(mlp_shift, self.norm2(tokens), 1 + mlp_scale))
+        return torch.addcmul(tokens, mlp_gate, changed)
 
 
 class Transformer(nn.Module):
@@ -131,6 +135,11 @@ class Transformer(nn.Module):
             for _ in range(config.depth)
         )
 
+    @property
+    def blocks(self) -> list[ConditionalBlock]:
+        """The layers, in order."""
+        return list(self.layers)  # type: ignore[arg-type]
+
     def forward(
         self, tokens: Float[Tensor, "b t dim"], condition: Float[Tensor, "b t dim"], last_only: bool
     ) -> Float[Tensor, "b q out"]:
@@ -138,7 +147,7 @@ class Transformer(nn.Module):
         hidden = self.input_proj(tokens)
         condition = self.cond_proj(condition)
         last = len(self.layers) - 1
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.blocks):
             hidden = layer(hidden, condition, last_only and index == last)
         return self.output_proj(self.norm(hidden))
 
@@ -176,7 +185,7 @@ class Embedder(nn.Module):
         hidden = config.mlp_scale * config.emb_dim
         self.patch_embed = nn.Conv1d(config.input_dim, config.smoothed_dim, kernel_size=1)
         self.embed = nn.Sequential(
-            Linear(config.smoothed_dim, hidden), nn.SiLU(), Linear(hidden, config.emb_dim)
+            nn.Linear(config.smoothed_dim, hidden), nn.SiLU(), nn.Linear(hidden, config.emb_dim)
         )
 
     def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
@@ -191,10 +200,10 @@ class ProjectionMlp(nn.Module):
     def __init__(self, config: MlpConfig) -> None:
         super().__init__()
         self.net = nn.Sequential(
-            Linear(config.input_dim, config.hidden_dim),
+            nn.Linear(config.input_dim, config.hidden_dim),
             _normalisation(config.norm_fn, config.hidden_dim),
             ACTIVATIONS[config.act_fn.target.rsplit(".", 1)[-1]](),
-            Linear(config.hidden_dim, config.output_dim or config.input_dim),
+            nn.Linear(config.hidden_dim, config.output_dim or config.input_dim),
         )
 
     def forward(self, features: Float[Tensor, "n dim"]) -> Float[Tensor, "n out"]:
@@ -203,7 +212,7 @@ class ProjectionMlp(nn.Module):
 
 
 def _projection(from_dim: int, to_dim: int) -> nn.Module:
-    return nn.Identity() if from_dim == to_dim else Linear(from_dim, to_dim)
+    return nn.Identity() if from_dim == to_dim else nn.Linear(from_dim, to_dim)
 
 
 def _normalisation(norm: NormConfig | None, width: int) -> nn.Module:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
+from acpc.contract import WEIGHTS_SUFFIXES
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, bad_config, read_config
@@ -27,7 +28,6 @@ from acpc_server.models.folder import (
     read_file,
 )
 from acpc_server.models.frozen import FrozenWorldModel
-from acpc_server.models.others import WEIGHTS_SUFFIXES
 from acpc_server.models.weights import StateReader, check_container
 
 ENTRY_POINT_GROUP = "acpc.model_families"

@@ -8,9 +8,10 @@ import re
 from contextlib import suppress
 from typing import NamedTuple
 
+from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
+
 from acpc_server.models.config import CONFIG_NAME
 
-WEIGHTS_SUFFIXES = (".pt", ".safetensors", ".ckpt")
 PLDM_FILE = re.compile(r"epoch=\d+_sample_step=\d+\.ckpt")
 CACHE = re.compile(r"(?:.*/)?models--(.+?)--(.+)")
 FOREIGN = ("tdmpc2", "gcrl")
@@ -59,7 +60,7 @@ def _look_at_config(folder: int, weights: list[str], imports: str) -> Hint | Non
         return Hint(f"a {target[:80]}, which predicts no goal latents; no family reads it")
     if not weights:
         return Hint(f"{CONFIG_NAME} without a weights file")
-    plain = [x for x in weights if x.endswith(WEIGHTS_SUFFIXES) and not x.endswith("_object.ckpt")]
+    plain = [entry for entry in weights if is_weights_name(entry)]
     if not plain:
         return Hint(f"{weights[0]} alone, a pickled model", imports)
     if len(plain) > 1 and "weights.pt" not in plain:

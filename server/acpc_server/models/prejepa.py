@@ -21,7 +21,6 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa import CausalAttention, FeedForward
 from acpc_server.models.parts import ACTION, PROPRIO, CausalPredictorConfig, PreJepaOptions
 from acpc_server.models.vit import ViT, normal_parameter
-from acpc_server.scheduling import pause
 
 # Tokens of one pass through the predictor; each takes some tens of kilobytes at the published size.
 PASS_TOKENS = {"cpu": 2**14, "accelerator": 2**18}
@@ -58,7 +57,6 @@ class PatchPredictor(nn.Module):
         mask = frame_mask(t, p, x.device) if t > 1 else None
         layers = cast("list[tuple[CausalAttention, FeedForward]]", [*self.transformer.layers])
         for index, (attention, mlp) in enumerate(layers):
-            pause()
             last = index == len(layers) - 1
             mixed = attention.attend(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed

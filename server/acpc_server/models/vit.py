@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.models.parts import EncoderConfig
-from acpc_server.models.products import Linear
-from acpc_server.scheduling import pause
 
 RGB = 3
 INIT_STD = 0.02
@@ -94,10 +92,10 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.q_proj = Linear(width, width)
-        self.k_proj = Linear(width, width)
-        self.v_proj = Linear(width, width)
-        self.o_proj = Linear(width, width)
+        self.q_proj = nn.Linear(width, width)
+        self.k_proj = nn.Linear(width, width)
+        self.v_proj = nn.Linear(width, width)
+        self.o_proj = nn.Linear(width, width)
 
     def forward(
         self, tokens: Float[Tensor, "n t width"], queries: int
@@ -115,12 +113,12 @@ class Mlp(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = Linear(width, hidden)
-        self.fc2 = Linear(hidden, width)
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, tokens: Float[Tensor, "*tokens width"]) -> Float[Tensor, "*tokens width"]:
         """Each token on its own."""
-        return self.fc2(self.fc1.gelu(tokens))
+        return self.fc2(F.gelu(self.fc1(tokens)))
 
 
 class Layer(nn.Module):
@@ -140,9 +138,8 @@ class Layer(nn.Module):
     ) -> Float[Tensor, "n queries width"]:
         """The first ``queries`` output tokens; the others are not computed."""
         heads = self.attention(self.layernorm_before(tokens), queries)
-        mixed = _added(self.attention.o_proj, heads, tokens[:, :queries], self.layer_scale1)
-        risen = self.mlp.fc1.gelu(self.layernorm_after(mixed))
-        return _added(self.mlp.fc2, risen, mixed, self.layer_scale2)
+        mixed = _added(tokens[:, :queries], self.attention.o_proj(heads), self.layer_scale1)
+        return _added(mixed, self.mlp(self.layernorm_after(mixed)), self.layer_scale2)
 
 
 class ViT(nn.Module):
@@ -166,7 +163,6 @@ class ViT(nn.Module):
         """Patch tokens after the final norm, in row-major order."""
         tokens = self.embeddings(frames)
         for layer in self.layers:
-            pause()
             tokens = layer(tokens, tokens.shape[1])
         return self.layernorm(tokens[:, self.lead :])
 
@@ -179,7 +175,6 @@ class ViT(nn.Module):
         tokens = self.embeddings(frames)
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            pause()
             tokens = layer(tokens, 1 if index == last else tokens.shape[1])
         return self.layernorm(tokens[:, 0])
 
@@ -189,8 +184,8 @@ def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor,
     return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
 
 
-def _added(map_: Linear, x: Tensor, residual: Tensor, scale: Tensor | None) -> Tensor:
-    return map_.plus(x, residual) if scale is None else residual + map_(x) * scale
+def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
+    return residual + (x if scale is None else x * scale)
 
 
 def _init_linear(module: nn.Module) -> None:

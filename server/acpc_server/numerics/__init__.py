@@ -27,6 +27,7 @@ from acpc_server.numerics.pairing import Check, go_on
 from acpc_server.numerics.pixels import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    PIECE_BYTES,
     input_size,
     per_channel,
     to_model_input,

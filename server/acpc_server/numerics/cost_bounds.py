@@ -35,11 +35,29 @@ reported excess cost never exceeds its bound either: the proof of Eq. fixed-pool
 |C~ - C| <= b alone, and rounding keeps the order of sums and differences. ``lower_j`` > ``upper_i``
 also orders the *computed* costs under both inputs, because G leaves room for their errors, so a
 certified selection is what a planner in float64 sees.
+
+**Choices.** Candidates that are equal in all that a planner evaluates (actions, offset, infeasible
+mark) are one choice: ``choices`` names the first of its copies. A planner takes k candidates,
+copies counted, and what it goes on with (the winner, the mean and spread of the elites, a softmax
+mean) depends on the *multiset* of choices taken. So that is what a certificate is about: under the
+view, the k lowest costs belong to the same multiset of choices, however ties between copies are
+broken. Copies have equal endpoints, hence equal C and C~, so it suffices that C_j - C_i > b_j + b_i
+for each i inside and j outside the clean elite set that are *not copies of each other*. Proof: let
+the copies of a choice z lie on both sides. Every choice y that has a copy inside lies strictly
+below z under the view (y inside, z outside), every choice y that has a copy outside strictly above
+(z inside, y outside). No y != z is both, so z is the only such choice, the choices below z are
+inside with all their copies, and z fills the places that they leave with as many copies as before.
+Without such a z whole choices are inside or outside, and those inside lie strictly below the
+others. A tie of two choices violates the inequality, as b >= 0, and is never certified. Where there
+is no such pair, the pool is a single choice: nothing can change, the margin is infinite, whatever
+overflows. In a computed elite set more choices than the last elite's may have copies on both sides;
+their costs then equal its own. That set is denied: ``choice_gap`` leaves out pairs of copies of the
+last elite alone, a minimum over more pairs.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -67,6 +85,7 @@ class PoolBounds:
         reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
         tolerance: epsilon, l2 distance in latent units.
         divisor: 1 for the sum, the latent width for the mean.
+        choices: The first candidate that is the same choice as each; None: all differ.
     """
 
     clean_costs: Float64[Tensor, "*#views candidates"]
@@ -78,6 +97,7 @@ class PoolBounds:
     reach: Float64[Tensor, "*views candidates"]
     tolerance: float
     divisor: int
+    choices: Int64[Tensor, "candidates"] | None = field(default=None, kw_only=True)
 
 
 B = TypeVar("B", bound=PoolBounds)
@@ -107,7 +127,8 @@ class Certificate:
     Attributes:
         certified: True only if exact arithmetic on the same endpoints certifies too, (...).
         margin: Proven lower bound of min(C_j - C_i - b_j - b_i) over the selected i and the other
-            j, reduced like the costs; certified exactly when above 0, (...).
+            j that are no copies of them, reduced like the costs; infinite where there are none;
+            certified exactly when above 0, (...).
     """
 
     certified: Bool[Tensor, "*views"]
@@ -185,17 +206,17 @@ def check_tolerance(endpoint_tolerance: float) -> None:
         )
 
 
-def join_bounds(parts: Sequence[B], rows: Int64[Tensor, "candidates"] | None = None) -> B:
-    """Join the bounds of the parts of a pool; ``rows``: whose bounds each candidate has."""
-    if len(parts) == 1 and rows is None:
+def join_bounds(parts: Sequence[B], choices: Int64[Tensor, "candidates"] | None = None) -> B:
+    """Join the bounds of the parts of a pool; copies of a choice get the first one's numbers."""
+    if len(parts) == 1 and choices is None:
         return parts[0]
-    joined: dict[str, Any] = {}
-    for name in (field.name for field in fields(parts[0])):
+    joined: dict[str, Any] = {"choices": choices}
+    for name in (each.name for each in fields(parts[0])):
         columns = [getattr(part, name) for part in parts]
         if isinstance(columns[0], Tensor):
             axis = -2 if name == "slopes" else -1  # slopes have one for each step too
             whole = torch.cat(columns, dim=axis)
-            joined[name] = whole if rows is None else whole.index_select(axis, rows)
+            joined[name] = whole if choices is None else whole.index_select(axis, choices)
     return replace(parts[0], **joined)
 
 
@@ -248,7 +269,7 @@ def elite_indices(
 def top1_certificate(bounds: PoolBounds) -> Certificate:
     """Certify that the clean winner stays the winner, Eq. top1-certificate-main in the paper.
 
-    Ties are never certified. A pool of one candidate is, with an infinite margin.
+    Ties of two choices are never certified. A pool of one choice is, with an infinite margin.
     """
     return _certificate(bounds, 1)
 
@@ -256,8 +277,8 @@ def top1_certificate(bounds: PoolBounds) -> Certificate:
 def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     """Certify that the clean top-k set stays, Eq. elite-certificate-main in the paper.
 
-    Ties between an elite and a non-elite are never certified. InvalidArgument where no candidate,
-    or every one, is an elite.
+    The set is one of choices, copies counted. Ties between an elite and another choice outside are
+    never certified. InvalidArgument where no candidate, or every one, is an elite.
     """
     candidates = bounds.clean_costs.shape[-1]
     if not 1 <= elite_count < candidates:
@@ -269,19 +290,45 @@ def elite_certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     return _certificate(bounds, elite_count)
 
 
+def choice_gap(
+    lower: Float64[Tensor, "*views candidates"],
+    upper: Float64[Tensor, "*views candidates"],
+    elite: Int64[Tensor, "*#views elites"],
+    choices: Int64[Tensor, "candidates"] | None = None,
+) -> Float64[Tensor, "*views"]:
+    """Return min(lower_j - upper_i) over elites i and other candidates j that are no copies, (...).
+
+    ``elite`` are lowest first. Separates into minima and maxima: the copies of the last elite that
+    are outside count against the other elites alone. Infinite where there is no such pair.
+    """
+    if choices is None:
+        choices = torch.arange(lower.shape[-1])
+    inside = torch.zeros(*elite.shape[:-1], len(choices), dtype=torch.bool)
+    inside.scatter_(-1, elite, True)
+    copies = choices == choices[elite[..., -1:]]  # of the last elite, (..., J)
+    rival = lower.masked_fill(inside | copies, math.inf).amin(dim=-1)
+    copy = lower.masked_fill(inside | ~copies, math.inf).amin(dim=-1)
+    others = upper.masked_fill(~inside | copies, -math.inf).amax(dim=-1)
+    highest = upper.masked_fill(~inside, -math.inf).amax(dim=-1)
+    return torch.minimum(rival - highest, copy - others)
+
+
 def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
-    """Minimise (C_j - b_j) - (C_i + b_i) over pairs, which separates into one min and one max."""
+    """Minimise (C_j - b_j) - (C_i + b_i) over pairs of choices."""
+    lower, upper, choices = bounds.lower, bounds.upper, bounds.choices
+    if lower.shape[-1] == 1 or (choices is not None and not choices.any()):  # a single choice
+        margin = torch.full_like(lower[..., 0], math.inf)
+        return Certificate(certified=margin > 0, margin=margin)
     elite = elite_indices(bounds.clean_costs, elite_count)
-    elites = torch.zeros_like(bounds.clean_costs, dtype=torch.bool).scatter_(-1, elite, True)
-    lowest_rival = bounds.lower.masked_fill(elites, math.inf).amin(dim=-1)  # (...)
-    highest_elite = bounds.upper.masked_fill(~elites, -math.inf).amax(dim=-1)  # (...)
-    finite = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)
+    gap = choice_gap(lower, upper, elite, choices)
+    finite = torch.isfinite(lower) & torch.isfinite(upper)
     # An infeasible candidate costs infinity; what overflows has no such lower bound.
-    finite = (finite | torch.isposinf(bounds.lower)).all(dim=-1)
+    finite = (finite | torch.isposinf(lower)).all(dim=-1)
+    finite &= torch.isfinite(bounds.clean_costs.gather(-1, elite)).all(dim=-1)
     # Above 0 it also proves that the computed order put the true elites first.
-    margin = _below(_below(lowest_rival - highest_elite) / bounds.divisor)
-    margin = margin.masked_fill(torch.isposinf(lowest_rival), math.inf)  # no feasible rival
-    margin = margin.masked_fill(~finite | torch.isposinf(highest_elite), -math.inf)
+    margin = _below(_below(gap) / bounds.divisor)
+    margin = margin.masked_fill(torch.isposinf(gap), math.inf)  # no feasible rival
+    margin = margin.masked_fill(~finite, -math.inf)
     return Certificate(certified=margin > 0, margin=margin)
 
 

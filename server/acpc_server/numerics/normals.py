@@ -7,7 +7,7 @@ so that pieces get finer towards the tail, down to single values of m. There the
 
 Conversion, addition and multiplication round as IEEE 754 says, each an operation of its own that
 no compiler may fuse with the next, and the table is made without a logarithm of the platform. So
-much is by construction, not yet confirmed on a card: ``acpc-server doctor`` compares the bits.
+much is by construction, not yet confirmed on a card: ``test_device_agreement.py`` compares views.
 
 Values lie within 2.5e-7 + 1e-7 |z| of the exact inverse and at most 6.34 from 0 (a normal is
 beyond that once in 4e9). Around 0 they are multiples of 1.2e-7.

@@ -16,6 +16,10 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 """Channel standard deviations of the input normalisation, RGB in [0, 1]."""
 
 
+PIECE_BYTES = 2**25
+"""Numbers that frames are made of at a time, 32 MiB, or those of one frame."""
+
+
 def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
     """Make a number for each channel, typed and placed as ``like``; copies nothing."""
     out = like.new_empty(3, 1, 1)
@@ -34,20 +38,33 @@ def to_model_input(
     Frames are bytes, or real numbers in [0, 1], which are not divided. The order is the public
     training code's: divide by 255, subtract the ImageNet mean, divide by the ImageNet standard
     deviation, then resize (bilinear, antialiased). A frame that already has that shorter side is
-    not resampled. The longer side becomes ``int(image_size * longer / shorter)``. Raises
-    InvalidArgument: ``image_size`` is below 1, or a side of the frames is empty.
+    not resampled. The longer side becomes ``int(image_size * longer / shorter)``. However large
+    the frames are, few are real numbers at their own size at a time. Raises InvalidArgument:
+    ``image_size`` is below 1, or a side of the frames is empty.
     """
     height, width = frames.shape[1:3]
     if image_size < 1:
         raise InvalidArgument("image_size", f"is {image_size}; give at least 1 pixel")
     if min(height, width) < 1:
         raise InvalidArgument("frames", f"are {height} x {width} pixels; no side may be empty")
-    pixels = frames.permute(0, 3, 1, 2).to(dtype)  # (n, 3, height, width)
+    parts = torch.split(frames, max(1, PIECE_BYTES // (3 * height * width * dtype.itemsize)))
+    if len(parts) == 1:
+        return resize_shorter(_normalised(frames, dtype), image_size)
+    size = input_size(frames.shape, image_size)
+    made = torch.empty(len(frames), 3, *size, dtype=dtype, device=frames.device)
+    for part, out in zip(parts, torch.split(made, len(parts[0])), strict=True):
+        out.copy_(resize_shorter(_normalised(part, dtype), image_size))
+    return made
+
+
+def _normalised(frames: Tensor, dtype: torch.dtype) -> Float[Tensor, "n 3 height width"]:
+    pixels = frames.permute(0, 3, 1, 2).to(dtype, copy=True)
     # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
     if not frames.is_floating_point():
-        pixels = pixels / per_channel((255.0,) * 3, pixels)
-    mean, std = per_channel(IMAGENET_MEAN, pixels), per_channel(IMAGENET_STD, pixels)
-    return resize_shorter(((pixels - mean) / std).contiguous(), image_size)
+        pixels /= per_channel((255.0,) * 3, pixels)
+    pixels -= per_channel(IMAGENET_MEAN, pixels)
+    pixels /= per_channel(IMAGENET_STD, pixels)
+    return pixels.contiguous()
 
 
 def resize_shorter(

@@ -31,23 +31,17 @@ from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
 from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.record import ServedMethod
-from acpc_server.scheduling import CallerLimits, Pace, Resource, WorkerPool
+from acpc_server.scheduling import CallerLimits, Resource, WorkerPool
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")
-SWEEP_SECONDS = 0.25
-# Sweeps between two looks at whether the callers of long calls may still make them.
-READMIT_SWEEPS = 20
+# How often the callers of long calls are identified again.
+READMIT_SECONDS = 5.0
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
-# Waits of a caller that begin in a second, and at once; further ones begin up to so much later. One
-# that ends at once is made again at once, and would cost others a core.
-WAITS_PER_SECOND, WAITS_AT_ONCE, MAX_PAUSE_SECONDS = 50.0, 100, 30.0
 # How long the end of a stream waits for its last step; one on a sick device may never end.
 CLOSE_SECONDS = 5.0
-# Late reads that end in one pass of the event loop; what else has come waits for them.
-MAX_A_PASS = 4
 # Largest message of a method that is served on the event loop.
 MAX_LOOP_BYTES = 2**16
 
@@ -82,11 +76,8 @@ class Door(grpc.GenericRpcHandler):
         self.workers = workers
         self.admit = admit
         self.long_calls: set[Call] = set()
-        self.sending: dict[Call, float] = {}
-        self.waits = Pace(WAITS_PER_SECOND, WAITS_AT_ONCE, MAX_PAUSE_SECONDS)
         self._metrics = metrics
         self._ingress = ingress
-        self._receivers = {ingress.receiver}
         self._handlers: dict[str, Any] = {}
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
@@ -110,7 +101,6 @@ class Door(grpc.GenericRpcHandler):
         UNIMPLEMENTED. ``holds`` gives what else a call of a method counts as.
         """
         chosen = ingress or self._ingress
-        self._receivers.add(chosen.receiver)
         for descriptor in service.methods:
             method = ServedMethod(descriptor, self._metrics)
             if (behaviour := getattr(servicer, method.name, None)) is None:
@@ -138,7 +128,7 @@ class Door(grpc.GenericRpcHandler):
     def start(self) -> None:
         """Begin to take calls."""
         self._wait(self._server.start())
-        self._sweeping = asyncio.run_coroutine_threadsafe(self._sweep(), self._loop)
+        self._readmitting = asyncio.run_coroutine_threadsafe(self._readmit(), self._loop)
 
     def stop(self, grace: float) -> None:
         """Take no further calls; those under way get ``grace`` seconds. Ends the thread."""
@@ -157,27 +147,17 @@ class Door(grpc.GenericRpcHandler):
         server.add_generic_rpc_handlers((self,))
         return server
 
-    async def _sweep(self) -> None:
-        """End what lasts too long, again and again."""
-        sweeps = 0
+    async def _readmit(self) -> None:
+        """End long calls whose callers may no longer make them, again and again."""
         while True:
-            await asyncio.sleep(SWEEP_SECONDS)
-            sweeps += 1
-            try:
-                now = self._loop.time()
-                for receiver in self._receivers:
-                    for number, _ in enumerate(receiver.sweep(now), 1):
-                        if number % MAX_A_PASS == 0:
-                            await asyncio.sleep(0)
-                for call in [c for c, since in self.sending.items() if now - since > SEND_SECONDS]:
-                    call.life.interrupt(DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN"))
-                for call in tuple(self.long_calls) if sweeps % READMIT_SWEEPS == 0 else ():
-                    try:
-                        call.admit(self.admit)
-                    except AcpcError as error:
-                        call.life.interrupt(error)
-            except Exception:  # the next sweep may do better, and without any the door fills up
-                log.exception("sweep_failed")
+            await asyncio.sleep(READMIT_SECONDS)
+            for call in tuple(self.long_calls):
+                try:
+                    call.admit(self.admit)
+                except AcpcError as error:
+                    call.life.interrupt(error)
+                except Exception:  # the next time may do better
+                    log.exception("readmission_failed")
 
 
 @dataclass(frozen=True)
@@ -224,13 +204,13 @@ class _Handler(ABC):
     async def _answer(self, call: Call, context: Any) -> Any:  # noqa: ANN401
         """Serve an admitted call; returns the answer, unless it was sent."""
 
-    async def _send(self, call: Call, context: Any, answer: bytes) -> None:  # noqa: ANN401
+    async def _send(self, context: Any, answer: bytes) -> None:  # noqa: ANN401
         """Send an answer of a stream, which its caller must take within a time."""
-        self.door.sending[call] = asyncio.get_running_loop().time()
         try:
-            await context.write(answer)
-        finally:
-            del self.door.sending[call]
+            async with asyncio.timeout(SEND_SECONDS):
+                await context.write(answer)
+        except TimeoutError:
+            raise DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN") from None
 
 
 class _Unary(_Handler):
@@ -269,17 +249,14 @@ class _Coroutine(_Handler):
         data = await self.ingress.receiver.read(call, self.ingress.limit)
         if data is not None and len(data) > MAX_LOOP_BYTES:
             raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        if Resource.WAITS in self.counted and (pause := self.door.waits.pause(call.caller)):
-            await asyncio.sleep(pause)
-            call.admit(self.door.admit)  # its credentials may have been revoked meanwhile
         answers = self.behaviour(self.method.parse(data), call)
         self.door.long_calls.add(call)
         try:
             if isinstance(answers, AsyncIterator):
                 async for answer in answers:
-                    await self._send(call, context, answer.SerializeToString())
+                    await self._send(context, answer.SerializeToString())
             else:
-                await self._send(call, context, (await answers).SerializeToString())
+                await self._send(context, (await answers).SerializeToString())
         finally:
             self.door.long_calls.discard(call)
         call.record.end("OK")
@@ -305,7 +282,7 @@ class _Stream(_Handler):
                     if data is not None:
                         call.record.answered(began)
                 if answer is not None:
-                    await self._send(call, context, answer)
+                    await self._send(context, answer)
         finally:
             self.door.long_calls.discard(call)
             call.life.leave()

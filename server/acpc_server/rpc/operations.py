@@ -136,9 +136,9 @@ class OperationsServicer:
 
     def _own(self, name: str, context: Call) -> str:
         """Return the id of a job that the caller may end; PermissionDenied for one of others."""
-        job = self._jobs.get(read_name(name))
-        require_owner(context.principal, job.owner, f"{PREFIX}{job.job_id}")
-        return job.job_id
+        job_id, owner = self._jobs.owner(read_name(name))
+        require_owner(context.principal, owner, f"{PREFIX}{job_id}")
+        return job_id
 
     async def WaitOperation(
         self, request: operations_pb2.WaitOperationRequest, context: Call

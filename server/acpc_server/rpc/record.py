@@ -18,6 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from acpc_server.access import CHANGES, Principal, subject
 from acpc_server.errors import InvalidArgument
 from acpc_server.observe import CallSpan, Metrics, begin_span
+from acpc_server.rpc.removed import RemovedFields
 from acpc_server.scheduling import memory_short
 
 log = structlog.get_logger("acpc.rpc")
@@ -55,19 +56,27 @@ class ServedMethod:
         self.handling = metrics.rpc_handling.labels(*self.labels)
         self.messages = metrics.stream_message.labels(*self.labels) if self.streams else None
         self._request: Any = GetMessageClass(descriptor.input_type)
+        self._removed = RemovedFields(descriptor.input_type)
 
     def parse(self, data: bytes | None) -> Any:  # noqa: ANN401 - a message of any type
-        """Parse the message; InvalidArgument when there is none, or bytes of something else."""
+        """Parse the message.
+
+        InvalidArgument when there is none, or bytes of something else, or a field that is reserved:
+        what it meant would not be done.
+        """
         if data is None:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         try:
-            return self._request.FromString(data)
+            message = self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
             if memory_short(len(data)):  # the parser, too, says no more than that it failed
                 raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
+        if found := self._removed.find(data):
+            raise InvalidArgument(found, "was removed in this release; see CHANGELOG")
+        return message
 
 
 class CallRecord:

@@ -16,8 +16,10 @@ from acpc.contract import (
     MAX_REQUEST_ID,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     GivenViews,
     PerturbationSet,
+    Population,
     Study,
     Views,
     Wire,
@@ -27,7 +29,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
-from acpc_server.encoding import AnchorReaders, AnySource
+from acpc_server.encoding import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.engine import CachedCheckpoint, CheckpointCache
 from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.perturb import NOT_DRAWN, require_known
@@ -101,6 +103,12 @@ def read_anchors(
             "anchor_set", f"found {source.count} anchors, wanted 2 to {MAX_ANCHORS}"
         )
     return source
+
+
+def population_of(asked: EvidenceOptions, source: AnySource) -> Population:
+    """Return of what a score is an estimate: of the dataset, unless its anchors were uploaded."""
+    uploaded = isinstance(source, AnchorSetSource) and source.window_future_frames is None
+    return asked.population or (Population.TRAJECTORIES if uploaded else Population.DATASET)
 
 
 def load(

@@ -30,7 +30,7 @@ from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.operations import OperationWriter, follow, read_name
-from acpc_server.rpc.request import load, read, read_anchors
+from acpc_server.rpc.request import load, population_of, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
@@ -101,6 +101,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:
         readers = self._readers
+        open_count, asked = asked.open_count, asked.decided()
         source = read_anchors(asked.anchors, readers)
         asked.check_looks(source.count)
         protocol = resolved(asked.protocol, readers.reading(source))
@@ -114,20 +115,21 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             horizon_weights(protocol.weights, protocol.horizon)
         require_known([asked.shift], "perturbation")
         against = asked.reference
-        return ScoreSpec(
+        spec = ScoreSpec(
             checkpoint=self._pinned(asked.checkpoint),
             reference=against and self._pinned(against, "reference"),
             anchors=source,
             perturbation=asked.shift,
             protocol=protocol,
             thresholds=asked.thresholds,
-            evidence=asked.evidence,
+            evidence=replace(asked.evidence, population=population_of(asked.evidence, source)),
             until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             view_digests=readers.given_views(
                 source, [asked.shift], protocol.draws, ("perturbation", "protocol.draws")
             ),
         )
+        return self._kind.within(spec) if open_count else spec
 
 
 class StudyServicer(_JobServicer[StudyJobKind]):

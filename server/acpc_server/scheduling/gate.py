@@ -2,12 +2,11 @@
 
 In this order; those that do not wait reject at once with RESOURCE_EXHAUSTED and RetryInfo:
 
- 1. gRPC closes connections beyond ``max_connections`` (``options.channel_options``).
- 2. :class:`CallerLimits` counts what a caller holds; too many waits of one caller begin later
-    (:class:`Pace`).
+ 1. gRPC closes connections beyond a number (``options.channel_options``).
+ 2. :class:`CallerLimits` counts what a caller holds.
  3. :meth:`WorkerPool.check` and :meth:`AdmissionController.check` reject a unary call that would
     find no thread, or be late, before its message is read.
- 4. ``rpc.Receiver`` waits: so many messages are received at a time, few of one caller alone.
+ 4. ``rpc.Receiver`` waits: so many messages are received at a time.
  5. :class:`WorkerPool` waits: callers get its threads in turn.
  6. :meth:`AdmissionController.request` counts the request, and rejects one that would be late.
  7. :class:`Slots` of memory wait, for up to half of the request's time.

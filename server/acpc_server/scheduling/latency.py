@@ -16,8 +16,6 @@ SMOOTHING = 0.1
 # not measured, so one that is too high would otherwise never come down; and one that is measured
 # all the time does not come down because most is rejected.
 HALF_LIFE = 3.0
-# Of the margin: share of requests that take longer, its largest value, and how fast it moves.
-LATE_SHARE, MAX_MARGIN, MARGIN_STEP = 0.02, 4.0, 0.4
 # Kinds remembered; a chunk's kind is a model, a shape and a mode.
 MAX_KINDS = 512
 
@@ -67,27 +65,3 @@ class LatencyModel:
             seconds, moved_at = self._estimates.get(kind, (0.0, math.inf))
             if self.clock() - moved_at >= HALF_LIFE:
                 self._estimates[kind] = 0.5 * seconds, self.clock()
-
-
-class Margin:
-    """The factor by which requests may exceed their estimate; follows a quantile of past ones."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._moved_at = clock()
-        self.factor = 1.0
-
-    def learn(self, expected: float, seconds: float) -> None:
-        """Learn that a request took ``seconds``; nothing when nothing was expected."""
-        if expected:
-            above = seconds > self.factor * expected
-            self._move(self.factor * math.exp(MARGIN_STEP * (above - LATE_SHARE)))
-
-    def discount(self) -> None:
-        """Halve what it adds where it has rejected a request, if nothing was learned for long."""
-        if self._clock() - self._moved_at >= HALF_LIFE:
-            self._move(0.5 * (1.0 + self.factor))
-
-    def _move(self, factor: float) -> None:
-        self.factor = min(MAX_MARGIN, max(1.0, factor))
-        self._moved_at = self._clock()

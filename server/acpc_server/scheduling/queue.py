@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,9 +25,6 @@ MAX_JOB_WAIT = 0.5
 # for the first of these seconds, and never longer than the second.
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
 POLL_SECONDS = 0.001
-# Chunks of a caller over its share join others' device calls, and each other, up to this estimate,
-# and wait after a call of theirs for this many times as long while others have requests under way.
-MAX_YIELDING_CALL, YIELD_FACTOR = 0.005, 2.0
 
 
 @dataclass(eq=False)
@@ -79,12 +76,7 @@ class BatchQueue:
         self._waiting: dict[Priority, Turns[Chunk]] = {p: Turns() for p in Priority}
         self._changed = threading.Condition()
         self._closed = False
-        self._begun = 0.0  # of the latest call; and until when those over their share wait
-        self._yields = False
-        self._yield_until = 0.0
         self._taken: list[Chunk] = []  # of the device call under way
-        self._between: list[Chunk] = []  # of the latest that went between its operations
-        self._made_way = False  # whether any did
         self._failure = ""
 
     def put(self, chunk: Chunk) -> None:
@@ -112,51 +104,17 @@ class BatchQueue:
         """
         with self._changed:
             # So that an idle device holds on to no frames and to no model.
-            self._taken = self._between = []
-            self._made_way = False
-            now = time.perf_counter()
-            if self._yields:
-                self._yield_until = now + YIELD_FACTOR * (now - self._begun)
-            chosen = self._wait_for_work()
-            if chosen is None:
+            self._taken = []
+            waiting = self._wait_for_work()
+            if waiting is None:
                 return []
-            waiting, caller = chosen
-            first = waiting.take(caller)
+            first = waiting.take()
             self._taken = [first]
             if first.mergeable:
                 self._delay(first, waiting)
                 self._taken += self._take_alike(first, waiting)
             self._report(first.context.priority)
-            self._begun = time.perf_counter()
-            self._yields = first.context.caller in self._admission.shares().over
             return list(self._taken)
-
-    def take_between(self) -> list[Chunk]:
-        """Take interactive chunks that go now, in one call, amid the job's call under way.
-
-        None where others may soon come to share theirs: the job computes meanwhile. None either of
-        a caller over its share; and only once where a job's chunk has waited long enough.
-        """
-        waiting, jobs = self._waiting.values()
-        if not waiting:  # looked at without the lock, since nearly always so
-            self._between = []
-            return []
-        with self._changed:
-            self._between = []
-            over = self._admission.shares().over
-            first = next((one for one in waiting if one.context.caller not in over), None)
-            if first is None or (self._made_way and _overdue([*self._taken, *jobs])):
-                return []
-            under_way = self._limiter.busy or self._admission.under_way > len(waiting)
-            waited = time.perf_counter() - first.queued_at
-            if first.mergeable and under_way and waited < MAX_ARRIVAL_GAP:
-                return []
-            self._made_way = True
-            self._between = [waiting.take(first.context.caller)]
-            if first.mergeable:
-                self._between += self._take_alike(first, waiting)
-            self._report(first.context.priority)
-            return list(self._between)
 
     def close(self) -> None:
         """Reject further chunks; those that wait are still served."""
@@ -168,7 +126,7 @@ class BatchQueue:
         """Reject every chunk with DeviceFailed: those under way, those that wait, those to come."""
         with self._changed:
             self._closed, self._failure = True, why
-            rejected = [*self._taken, *self._between]
+            rejected = [*self._taken]
             for waiting in self._waiting.values():
                 for chunk in list(waiting):
                     waiting.remove(chunk.context.caller, chunk)
@@ -177,8 +135,8 @@ class BatchQueue:
         for chunk in rejected:
             chunk.reject(DeviceFailed(why))
 
-    def _wait_for_work(self) -> tuple[Turns[Chunk], str | None] | None:
-        """Wait until a chunk may start: from which line, and whose; None once closed and drained.
+    def _wait_for_work(self) -> Turns[Chunk] | None:
+        """Wait until a chunk may start, and return its line; None once closed and drained.
 
         A job's chunk starts a moment late while an interactive request is at work, which has
         perhaps just got its latents and asks for rollouts next.
@@ -188,30 +146,15 @@ class BatchQueue:
         while interactive or jobs or not self._closed:
             now = time.perf_counter()
             if jobs and _overdue(jobs):
-                return jobs, jobs.next_caller()
+                return jobs
             if interactive:
-                caller = self._next_interactive(now)
-                if caller is not None:
-                    return interactive, caller
-            elif jobs:
+                return interactive
+            if jobs:
                 found = found or now
                 if self._closed or now >= found + MAX_ARRIVAL_GAP or not self._limiter.busy:
-                    return jobs, jobs.next_caller()
-            self._changed.wait(POLL_SECONDS if interactive or jobs else None)
+                    return jobs
+            self._changed.wait(POLL_SECONDS if jobs else None)
         return None
-
-    def _next_interactive(self, now: float) -> str | None:
-        """Return whose turn it is; None while all that wait are over their share and yield.
-
-        They yield to requests under way, and to one that follows another at once, as a planner's
-        do: the device would have begun with theirs when it comes.
-        """
-        shares = self._admission.shares()
-        yields = now < self._yield_until and not self._closed
-        yields = yields and bool(shares.modest or self._admission.expects_one())
-        return self._waiting[Priority.INTERACTIVE].next_caller(
-            lambda caller: not (yields and caller in shares.over)
-        )
 
     def _delay(self, first: Chunk, waiting: Turns[Chunk]) -> None:
         """Wait for requests that are being prepared: together they take little longer than one."""
@@ -219,7 +162,7 @@ class BatchQueue:
         seen = len(waiting)
         while not self._waiting[Priority.JOB] and not self._closed:
             under_way = self._limiter.busy or self._admission.under_way > 1 + len(waiting)
-            if not under_way or not self._are_coming(first, waiting):
+            if not under_way:
                 return
             now = time.perf_counter()
             if len(waiting) > seen:
@@ -231,19 +174,9 @@ class BatchQueue:
                 return
             self._changed.wait(POLL_SECONDS)
 
-    def _are_coming(self, first: Chunk, waiting: Turns[Chunk]) -> bool:
-        """Tell whether more requests may come to share a call, whatever its length."""
-        shares = self._admission.shares()
-        if not shares.over:
-            return True
-        callers = [chunk.context.caller for chunk in (first, *waiting)]
-        there = sum(caller not in shares.over for caller in callers)
-        return callers[0] not in shares.over and shares.modest > there
-
     def _take_alike(self, first: Chunk, waiting: Turns[Chunk]) -> list[Chunk]:
         """Take the chunks that may share the call of ``first``, in turn, up to its limits."""
         rows, alike, time_left = first.rows, list[Chunk](), _time_left(first)
-        over = self._admission.shares().over
         row_seconds = self._admission.latency.unit_seconds(first.kind)
         for chunk in waiting:
             if not chunk.mergeable or chunk.kind != first.kind:
@@ -251,8 +184,6 @@ class BatchQueue:
             together = rows + chunk.rows
             if together > first.max_rows:
                 break
-            if chunk.context.caller in over and together * row_seconds > MAX_YIELDING_CALL:
-                continue
             left = min(time_left, _time_left(chunk))
             if START_MARGIN * together * row_seconds > left:  # it would perhaps make one late
                 continue
@@ -273,26 +204,3 @@ def _time_left(chunk: Chunk) -> float:
 
 def _overdue(jobs: Iterable[Chunk]) -> bool:
     return any(time.perf_counter() - chunk.queued_at >= MAX_JOB_WAIT for chunk in jobs)
-
-
-class _Own(threading.local):
-    at_pause: Callable[[], None] | None = None
-
-
-_own = _Own()
-
-
-def pause() -> None:
-    """Let the thread do something short; a network calls it between two of its layers."""
-    if _own.at_pause is not None:
-        _own.at_pause()
-
-
-@contextmanager
-def pausing(at_pause: Callable[[], None] | None) -> Iterator[None]:
-    """Call ``at_pause`` at every :func:`pause` of this thread in the block; nothing when None."""
-    before, _own.at_pause = _own.at_pause, at_pause
-    try:
-        yield
-    finally:
-        _own.at_pause = before

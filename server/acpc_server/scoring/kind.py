@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import torch
-from acpc.contract import GivenViews, Score, ScoreMetadata
+from acpc.contract import AnchorSource, GivenViews, Score, ScoreMetadata
 
 from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, check_latents
 from acpc_server.engine import require_mode
@@ -57,6 +58,19 @@ class ScoreJobKind(AnchorJobKind):
         for model in models.values():
             self._check_latents(spec, model)
         self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
+
+    def within(self, spec: ScoreSpec) -> ScoreSpec:
+        """Return the spec with at most as many anchors as its dataset has."""
+        source = spec.anchors
+        if not isinstance(source, AnchorSource):
+            return spec
+        card = self.loaded(spec.checkpoint).model.card
+        offered = self.readers.offered(source, history=card.history, horizon=spec.protocol.horizon)
+        count = min(source.count, max(2, offered))
+        looks = spec.until_decided
+        if looks is not None and looks.batch > count:
+            looks = replace(looks, batch=count)
+        return replace(spec, anchors=replace(source, count=count), until_decided=looks)
 
     def _check_latents(self, spec: ScoreSpec, model: FrozenWorldModel) -> None:
         """Reject more than one anchor, and the endpoints of all of them, may hold."""

@@ -60,8 +60,7 @@ def preview_anchors(
 def _perturbed(anchors: Anchors, spec: ScoreSpec, index: int, draw: int, clean: Tensor) -> Tensor:
     shift = spec.perturbation
     if isinstance(shift, GivenViews):
-        size, row = min(clean.shape[-2:]), range(index, index + 1)
-        return given_inputs(anchors, row, shift, draw + 1, size, clean[None])[0, draw]
+        return given_inputs(anchors, index, shift, [draw], clean)[0]
     return perturb_frames(
         clean, shift, seed=spec.protocol.seed, anchor=int(anchors.anchor_ids[index]), draw=draw
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
-from acpc.contract import Evidence, EvidenceOptions, from_plain, to_plain
+from acpc.contract import Evidence, EvidenceOptions, Population, from_plain, to_plain
 
 from acpc_server.encoding import AnchorJobKind
 from acpc_server.evidence import LookResult, take_look
@@ -77,7 +77,7 @@ class ScoreRun:
                 check=self._context.check,
                 known=before,
             )
-            anchors = anchors.at_horizon(spec.protocol.horizon)
+            windows, anchors = anchors.windows, anchors.at_horizon(spec.protocol.horizon)
             labels = torch.from_numpy(anchors.labels)
             states = torch.from_numpy(anchors.endpoint_states)
             pairs = pairing.pair_different_labels(
@@ -88,6 +88,7 @@ class ScoreRun:
             return {
                 "anchors": identity,
                 "evaluated": anchors.digest,
+                "windows": windows,
                 "partner": pack(pairs.partner.numpy()),
                 "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
                 "seen": {"history": card.history, "image_size": card.image_size},
@@ -135,12 +136,14 @@ class ScoreRun:
             "rounding_floor": measurement.rounding_floor(record) if floor else None,
             "anchor_ids": pack(measurement.anchors.anchor_ids),
             "trajectory_ids": pack(measurement.anchors.trajectory_ids),
+            "windows": opened.get("windows"),  # absent in the records of older jobs
             "skip_reasons": opened["skip_reasons"],
         }
 
     def _look(self, part: ScoreSpec, before: Sequence[LookResult]) -> Json:
         """Judge the anchors that are measured by now, at the error that this look has."""
         spec = self._spec
+        of_dataset = spec.evidence.population is Population.DATASET
         eligible = int((unpack(self._opened["partner"]) >= 0).sum())
         scores = {role: self._summary(part, role) for role in self._shards if eligible}
 
@@ -155,6 +158,7 @@ class ScoreRun:
             spec.anchors.count,
             anchors=part.anchors.count,
             eligible=eligible,
+            windows=self._opened.get("windows") if of_dataset else None,
         )
         plain: Json = to_plain(look)
         return plain

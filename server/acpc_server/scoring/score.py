@@ -12,6 +12,7 @@ from acpc.contract import (
     CheckpointScore,
     Evidence,
     EvidenceOptions,
+    GivenViews,
     IrSummary,
     LookStop,
     Outcome,
@@ -103,11 +104,17 @@ def weigh(
     options: EvidenceOptions | None = None,
 ) -> Evidence:
     """Weigh how sure the scores and their verdict are; ``options`` by default as the job says."""
-    sides = {role: _sample(score) for role, score in scores.items()}
-    own = sides["checkpoint"]
-    against = sides.get("reference", own) if spec.reference is not None else None
     asked = options or spec.evidence
-    return evidence.judge(own, against, spec.protocol, spec.thresholds, asked, check)
+    return evidence.judge(*_samples(spec, scores), spec.protocol, spec.thresholds, asked, check)
+
+
+def _samples(
+    spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]
+) -> tuple[evidence.CheckpointSample, evidence.CheckpointSample | None]:
+    """Return what the checkpoint and its reference gave; one and the same where they are one."""
+    sides = {role: _sample(spec, score) for role, score in scores.items()}
+    own = sides["checkpoint"]
+    return own, sides.get("reference", own) if spec.reference is not None else None
 
 
 def evidence_of(
@@ -117,8 +124,12 @@ def evidence_of(
     check: Check = go_on,
 ) -> Evidence:
     """Return the evidence of a job that has ended, at its last look where it had some."""
+    options = seen[-1].options if seen else spec.evidence
+    found = weigh(spec, scores, check, options)
+    samples, screen = _samples(spec, scores), (spec.protocol, spec.thresholds)
+    found = replace(found, other=evidence.other_population(*samples, *screen, options, check))
     if not seen or spec.until_decided is None:
-        return weigh(spec, scores, check)
+        return found
     looks = SequentialLooks(
         confidence=spec.evidence.confidence,
         limit=spec.anchors.count,
@@ -126,16 +137,21 @@ def evidence_of(
         stop=LookStop.DECIDED if seen[-1].decided else LookStop.LIMIT,
         looks=tuple(one.look for one in seen),
     )
-    return replace(weigh(spec, scores, check, seen[-1].options), looks=looks)
+    return replace(found, looks=looks)
 
 
-def _sample(score: Mapping[str, Any]) -> evidence.CheckpointSample:
+def _sample(spec: ScoreSpec, score: Mapping[str, Any]) -> evidence.CheckpointSample:
+    draws = unpack(score["draw_radius"])
+    given = isinstance(spec.perturbation, GivenViews)
+    shared = given and evidence.draws_are_shared(draws)
     return evidence.CheckpointSample(
         radius=unpack(score["radius"]),
         distance=unpack(score["different_state_distance"]),
         partner=unpack(score["partner"]),
         trajectory=unpack(score["trajectory_ids"]),
         rounding_floor=score["rounding_floor"],
+        windows=score.get("windows"),
+        shared_draws=draws.shape[1] if shared else 0,
     )
 
 

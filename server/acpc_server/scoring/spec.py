@@ -21,7 +21,7 @@ from acpc.contract import (
 
 from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import below
-from acpc_server.evidence import METHOD, SPENDING
+from acpc_server.evidence import METHODS, SPENDING
 from acpc_server.perturb import DRAW_FORMAT
 
 Role = Literal["checkpoint", "reference"]
@@ -94,14 +94,15 @@ class ScoreSpec(AnchorJobSpec):
         return {
             "protocol": to_plain(self.protocol),
             "thresholds": digested(self.thresholds),
-            "evidence": {**to_plain(self.evidence), "method": METHOD},
+            "evidence": {**to_plain(self.evidence), "method": METHODS[self.evidence.population]},
             **self._stopping(),
             **self.drawn(),
         }
 
     def digested(self) -> dict[str, object]:
         """Return the parameters without the windows and what has its default."""
-        asked = {} if self.evidence == EvidenceOptions() else {"evidence": to_plain(self.evidence)}
+        usual = EvidenceOptions(population=self.evidence.population)
+        asked = {} if self.evidence == usual else {"evidence": to_plain(self.evidence)}
         return {
             "protocol": digested(self.protocol),
             "thresholds": digested(self.thresholds),

@@ -79,15 +79,16 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
                 kept,
                 context,
             )
-        frames = bench.anchors.read_frames(start, stop)[:, now - study.history : now]
         parts = []
         for row in range(stop - start):
             encoded = EncodedHistories(
                 latents.clean[row, : study.history], latents.views[row], latents.clean[row, -1:]
             )
-            cem = self._cem(start + row, frames[row], encoded)
+            frames = bench.anchors.read_frames(start + row, start + row + 1)[0]
+            cem = self._cem(start + row, frames[now - study.history : now].copy(), encoded)
             plans = cem.run(context)
-            gaps = np.array([gaps.top1 for gaps in plans.clean_gaps])
+            # 0 where a pool is a single choice, to which the gap tends as a run converges.
+            gaps = np.array([gaps.top1 if gaps.top1 < np.inf else 0.0 for gaps in plans.clean_gaps])
             if self._widens:
                 gaps = self._exact_gaps(start + row, cem.leaders, wide[row], context)
             parts.append(self._rows(start + row, plans, gaps))
@@ -103,7 +104,7 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
     ) -> np.ndarray:
         """Gaps of the clean pools in float64, where float32 leaves a small one few digits.
 
-        Of the ``leaders`` of each pool, the candidates whose costs are lowest in float32.
+        Of the ``leaders`` of each pool, the choices whose costs are lowest in float32.
         """
         study, pools = self._study, torch.stack(leaders)  # (pools, leaders, H, block width)
         past = torch.from_numpy(self._bench.blocks(study.history, 0)[anchor])

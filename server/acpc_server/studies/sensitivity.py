@@ -73,7 +73,7 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
         norms: tuple[list[Tensor], list[Tensor]] = [], []
         # Probes are as large as the history: only a device call's worth is there at a time.
         size, step = model.card.image_size, self._study.step
-        call = frames_per_call(bench.engine.device.type, Priority.JOB, size, size)
+        call = frames_per_call(bench.engine.device.type, Priority.JOB, model.card, size, size)
         for rows in torch.split(torch.arange(n * probes), max(1, call // h)):
             anchor = rows // probes
             signs, normals = self._directions(start + anchor, rows % probes, clean.shape[2:])

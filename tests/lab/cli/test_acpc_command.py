@@ -17,7 +17,6 @@ import grpc
 import numpy as np
 import processes
 import pytest
-from acpc.contract import CHOICES
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
 from client_counterparty import Counterparty
@@ -96,25 +95,6 @@ def test_a_wrong_file_is_a_usage_error(
     assert words in answer.stderr
 
 
-def test_a_wrong_shift_names_the_command_that_lists_them(acpc: Acpc, pair: Path) -> None:
-    answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "fog:1", code=2)
-    assert "no shift is called 'fog'; acpc shifts lists them" in answer.stderr
-    listed = acpc("shifts")
-    assert all(choice in listed.stdout for choice in CHOICES)
-    rows = json.loads(acpc("shifts", "--json").stdout)
-    assert [row["shift"] for row in rows] == list(CHOICES)
-
-
-def test_datasets_and_tasks_are_listed(acpc: Acpc) -> None:
-    assert "rooms.h5" in acpc("datasets").stdout
-    assert json.loads(acpc("datasets", "--json").stdout)[0]["size_bytes"] == 2**20
-    shown = acpc("tasks").stdout
-    assert "Rooms." in shown
-    assert "own.yaml" in shown
-    tasks = json.loads(acpc("tasks", "--json").stdout)
-    assert [task["name"] for task in tasks] == ["rooms", "own.yaml"]
-
-
 def test_the_target_may_stand_before_the_command_or_after_it(
     acpc: Acpc, target: str, unused_target: str
 ) -> None:
@@ -123,16 +103,6 @@ def test_the_target_may_stand_before_the_command_or_after_it(
     assert before.stderr.startswith("error: UNAVAILABLE: ")
     assert f"no server answers at {unused_target}" in before.stderr, "it wins over ACPC_TARGET"
     acpc("--target", unused_target, "checkpoints", "list", "--target", target)
-
-
-def test_an_even_blur_is_labelled_with_the_odd_one_that_is_applied(
-    acpc: Acpc, pair: Path, counterparty: Counterparty
-) -> None:
-    answer = acpc("compare", "--input", pair, "--checkpoint", "a", "--shift", "blur:14")
-    assert "gaussian_blur:15" in answer.stdout
-    assert "14" not in answer.stdout
-    (sent,) = counterparty.requests["ComparePair"]
-    assert sent.perturbations.specs[0].gaussian_blur.kernel_size == 15
 
 
 @pytest.mark.parametrize(
@@ -194,11 +164,6 @@ def test_score_shows_the_rounding_floor_and_warns_in_words_within_ten_of_it(
     assert kept.get("rounding_floor") == floor
 
 
-def test_score_without_waiting_prints_the_name_only(acpc: Acpc, counterparty: Counterparty) -> None:
-    assert acpc(*SCORE, "--no-wait").stdout == f"{NAME}\n"
-    assert not counterparty.requests["WatchOperation"]
-
-
 # A shell that starts a job in the background has interrupts ignored; a terminal has not.
 ACPC = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
@@ -255,15 +220,6 @@ def test_a_full_stdout_is_one_line(target: str, pair: Path) -> None:
             answer = without_room(target, asked, full.fileno())
             said = "error: FAILED_PRECONDITION: stdout: No space left on device\n"
             assert answer == (1, said), asked
-
-
-@pytest.mark.process
-def test_a_reader_that_leaves_is_no_error(target: str, pair: Path) -> None:
-    read, write = os.pipe()
-    os.close(read)
-    for asked in (["shifts"], [*COMPARE, pair]):
-        assert without_room(target, asked, write) == (1, ""), asked
-    os.close(write)
 
 
 @pytest.mark.process
@@ -337,8 +293,3 @@ def test_operations_commands(acpc: Acpc, counterparty: Counterparty) -> None:
     acpc("operations", "delete", "operations/7")
     assert counterparty.requests["CancelOperation"][0].name == "operations/7"
     assert counterparty.requests["DeleteOperation"][0].name == "operations/7"
-
-
-@pytest.mark.parametrize("path", [[], ["compare"], ["certify"], ["checkpoints", "load"]])
-def test_help_teaches(path: list[str], acpc: Acpc) -> None:
-    assert "acpc" in acpc(*path, "--help").stdout

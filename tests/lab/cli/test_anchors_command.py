@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import anchor_wire
-import grpc
 import h5py
 import numpy as np
 import pytest
@@ -18,8 +17,6 @@ from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
-from client_messages import status
-from google.rpc import error_details_pb2
 
 ARRAYS = anchor_wire.anchor_arrays()
 DIGEST = anchor_wire.digest(ARRAYS)
@@ -56,12 +53,6 @@ def test_upload_shows_its_progress_and_the_set(
     again = anchors("upload", windows, "--description", "two cameras", "--json")
     assert json.loads(again.stdout)["digest"] == DIGEST
     assert f"upload {request_id}: 12 anchors stored already" in again.stderr
-
-
-def test_a_terminal_gets_a_bar(anchors: Acpc, windows: Path) -> None:
-    answer = anchors("upload", windows, "--no-compress", FORCE_COLOR="1")
-    assert "storing anchors" in answer.stderr
-    assert "12/12" in answer.stderr
 
 
 def test_an_interrupted_upload_goes_on(
@@ -103,30 +94,7 @@ def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> No
     assert "NOT_FOUND" in absent.stderr
 
 
-def test_a_refusal_names_the_upload(
-    anchors: Acpc, windows: Path, store: AnchorCounterparty
-) -> None:
-    full = error_details_pb2.ErrorInfo(reason="ANCHOR_STORE_FULL", domain="acpc.v1")
-    store.refusals.append(status(grpc.StatusCode.RESOURCE_EXHAUSTED, "the store is full", full))
-    answer = anchors("upload", windows, code=1)
-    assert "RESOURCE_EXHAUSTED: the store is full" in answer.stderr
-    assert f"request id: {store.headers[0].request_id}" in answer.stderr
-
-
-def test_wrong_usage_is_told(anchors: Acpc, tmp_path: Path) -> None:
-    (tmp_path / "text.npz").write_text("nothing")
-    for arguments in (("upload", tmp_path / "absent.npz"), ("upload", tmp_path / "text.npz")):
-        anchors(*arguments, code=2)
-    anchors("create", "a.h5", code=2)
-
-
 SHIFT = ("--shift", "blur:15")
-
-
-def test_a_score_takes_a_set(acpc: Acpc, counterparty: Counterparty) -> None:
-    acpc("score", "a", "--anchor-set", DIGEST, *SHIFT, "--no-wait")
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
-    assert (sent.WhichOneof("anchors"), sent.anchor_set) == ("anchor_set", DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -171,15 +139,6 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
     assert "cannot be read as views: history must be one plain array" in answer.output
     answer = anchors("upload", windows, *more, *more, code=2)
     assert "holds the group 'camera-2', as another file does" in answer.output
-
-
-@pytest.mark.parametrize("history", [[2, 2], "two", [], 2.5])
-def test_a_history_that_is_no_number_is_named(
-    anchors: Acpc, tmp_path: Path, history: object
-) -> None:
-    np.savez(tmp_path / "odd.npz", history=np.array(history), **ARRAYS)
-    answer = anchors("upload", tmp_path / "odd.npz", code=2)
-    assert "history must be one whole number" in answer.output
 
 
 @pytest.fixture

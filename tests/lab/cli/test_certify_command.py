@@ -60,16 +60,6 @@ def test_a_row_per_shift_of_the_grid(
     assert sent.cost_reduction in (pb.COST_REDUCTION_UNSPECIFIED, pb.COST_REDUCTION_SUM)
 
 
-def test_elites_add_their_certificates(
-    acpc: Acpc, pool: list[Any], counterparty: Counterparty
-) -> None:
-    answer = acpc(*pool, *GRID, "--elites", 3, "--cost", "mean")
-    assert "elite set certified" in answer.stdout
-    assert "winner 0.08, elite set -" in answer.stdout
-    (sent,) = counterparty.requests["CertifyPool"]
-    assert (sent.elite_count, sent.cost_reduction) == (3, 2)
-
-
 @pytest.mark.parametrize("require", ["top1", "elite"])
 @pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
 def test_the_gate_is_the_exit_code(
@@ -82,16 +72,6 @@ def test_the_gate_is_the_exit_code(
     assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
-
-
-def test_an_answer_without_views_meets_no_requirement(
-    acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path
-) -> None:
-    path = tmp_path / "views.npz"  # the counterparty answers for perturbations only
-    np.savez(path, **arrays, views=arrays["history"][None])
-    command = ["certify", "--input", path, "--checkpoint", "a"]
-    acpc(*command)
-    acpc(*command, "--require", "top1", code=3)
 
 
 def test_a_damaged_file_is_named(acpc: Acpc, pool: list[Any], tmp_path: Path) -> None:
@@ -144,19 +124,3 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option(
     answer = acpc(*pool, *GRID, *option, code=2)
     assert option[0] in answer.stderr
     assert words in answer.stderr
-
-
-@pytest.mark.parametrize("command", ["certify", "compare", "plan-paired", "score"])
-def test_help_gives_the_contracts_words_in_groups(acpc: Acpc, command: str) -> None:
-    """Units and defaults come from the dataclasses; an enum shows its choices."""
-    shown = " ".join(acpc(command, "--help-all").stdout.split())
-    assert "fp32|tf32|bf16" in shown
-    assert f"acpc {command}" in shown
-    wanted = {
-        "certify": ["Planner", "sum|mean", "l2 distance in latent units", "coordinates [sum]."],
-        "compare": ["Views of the history", "Draws M per perturbation [1].", "empty: 1/H."],
-        "plan-paired": ["Planner", "Iterations, 1 to 1000 [8].", "mean|best"],
-        "score": ["Protocol", "Draws M per anchor, 1 to 1000 [5].", "default: the preset's."],
-    }
-    for words in wanted[command]:
-        assert words in shown, words

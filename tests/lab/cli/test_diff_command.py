@@ -41,7 +41,7 @@ def test_a_file_and_a_job_are_compared(
     for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
         assert text in answer.stdout
     assert "SR: share of anchors still apart" in answer.stdout
-    assert "two-after against two-before on 100 anchors, at 90 %: IR is lower" in answer.stdout
+    assert "on 100 anchors, at 90 % of new trajectories like these: IR is lower" in answer.stdout
     assert "warning: trajectories are not known" in answer.stderr
 
 
@@ -62,3 +62,28 @@ def test_what_cannot_be_compared_is_wrong_usage(acpc: Acpc, before: Path, tmp_pa
     assert "these scores cannot be compared: anchors of a is" in answer.stderr
     answer = acpc("diff", before, tmp_path / "gone.json", code=2)
     assert "gone.json" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        (("checkpoint", "anchor_values", "radius"), "answer.checkpoint.anchor_values.radius[0]"),
+        (("checkpoint", "ir_raw"), "answer.checkpoint.ir_raw"),
+        (("reference", "ir_raw"), "answer.reference.ir_raw"),
+    ],
+)
+def test_a_number_that_no_measurement_gives_is_named_with_its_file(
+    keys: tuple[str, ...], field: str, acpc: Acpc, before: Path, tmp_path: Path
+) -> None:
+    document = json.loads(before.read_text())
+    holder = document["answer"]
+    for key in keys[:-1]:
+        holder = holder[key]
+    held = holder[keys[-1]]
+    holder[keys[-1]] = [1e308 for _ in held] if isinstance(held, list) else 1e308
+    odd = tmp_path / "odd.json"
+    odd.write_text(json.dumps(document))
+    for command in (("diff", before, odd), ("report", odd, "-o", tmp_path / "page.html")):
+        answer = acpc(*command, code=2)
+        words = " ".join(answer.stderr.split())
+        assert f"{odd}: {field}: found 1e+308" in words

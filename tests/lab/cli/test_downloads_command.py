@@ -34,19 +34,6 @@ def test_the_suffix_names_the_format(
     assert (read.answer, read.operation) == (Score.from_message(SCORED), NAME)
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("score.csv", "wanted a name ending in one of .json"), ("nowhere/score.npz", "not exist")],
-)
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    name: str, words: str, acpc: Acpc, counterparty: Counterparty, tmp_path: Path
-) -> None:
-    for command in (SCORE, ["operations", "download", "mine"]):
-        answer = acpc(*command, "--output", tmp_path / name, code=2)
-        assert words in " ".join(answer.stderr.replace("│", " ").split())
-    assert not counterparty.requests
-
-
 def test_a_job_without_a_score_has_nothing_to_download(
     acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:

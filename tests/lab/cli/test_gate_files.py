@@ -1,7 +1,5 @@
 """What gates write for CI systems: JUnit of the common shape, annotations that nothing escapes."""
 
-import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -87,17 +85,6 @@ def test_names_and_messages_cannot_leave_their_place(
     ]
 
 
-def test_github_is_told_of_ten_of_each_level(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    publish("s", [*PLAIN, *[Case(f"e{i}", "failed", "no") for i in range(12)]], None)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in lines] == ["::error"] * 10 + ["::warning"]
-    assert lines[9] == "::error title=s::5 more did not pass"
-    assert lines[10] == "::warning title=s%3A c undecided::25 anchors are too few"
-
-
 @pytest.mark.parametrize(
     ("command", "outcome", "confident", "tag", "code"),
     [
@@ -140,19 +127,3 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
     assert answer.stdout == ""
     assert f"cannot write /proc/{name}" in answer.stderr
     assert len(counterparty.script) == 1
-
-
-def test_a_disk_that_fills_under_the_job_is_named(
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
-    answer = acpc(*SCORE, "--output", tmp_path / "score.json", code=1)
-    assert f"{tmp_path}/score.json: No space left on device" in answer.stderr
-    assert "operations/" in answer.stderr
-    init = acpc("sweep", "init", tmp_path / "sweep.yaml", code=1)
-    assert f"{tmp_path}/sweep.yaml: No space left on device" in init.stderr
-    assert not list(tmp_path.iterdir())

@@ -69,7 +69,7 @@ SCORE = [
     "--neighbourhood", 0.25, "--draws", 2, "--seed", 3, "--horizon", 4, "--quantile", 0.5,
     "--margin", 0.2, "--weights", "0.5,0.25,0.25,0", "--extra-horizons", "1,2",
     "--extra-quantiles", "0.8,0.95", "--t-ir", 0.2, "--t-sr", 0.9,
-    "--confidence", 0.9, "--resamples", 500, "--evidence-seed", 5,
+    "--confidence", 0.9, "--resamples", 500, "--evidence-seed", 5, "--population", "dataset",
     "--until-decided", 5,
 ]  # fmt: skip
 VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]

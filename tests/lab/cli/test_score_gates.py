@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Doubt, Outcome, Score
-from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
@@ -56,7 +54,7 @@ def ended(outcome: int, confident: int | None, **more: Any) -> Any:  # noqa: ANN
         (pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, (0, 5)),
         (pb.OUTCOME_FAILED, pb.OUTCOME_UNDECIDED, (3, 5)),
         (pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, (3, 3)),
-        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_INCONCLUSIVE, (0, 0)),
+        (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_INCONCLUSIVE, (0, 5)),
         (pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNDECIDED, (0, 5)),
         (pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, (0, 1)),
         (pb.OUTCOME_PASSED, None, (0, 1)),
@@ -101,15 +99,6 @@ def test_intervals_and_notes_stand_beside_the_numbers(
     assert "undecided: score again with --anchors 240" in answer.stderr
 
 
-def test_an_older_score_is_shown_as_before(acpc: Acpc, counterparty: Counterparty) -> None:
-    counterparty.script.append(ended(pb.OUTCOME_PASSED, None))
-    answer = acpc(*SCORE)
-    assert "interval" not in answer.stdout and "how sure" not in answer.stdout
-    score = Score.from_message(score_response(pb.OUTCOME_PASSED))
-    assert score.headline() == "PASSED: what decided the outcome"
-    assert list(score.shown()) == ["", "trained", "trained (reference)", "wanted"]
-
-
 def test_json_has_the_whole_evidence(acpc: Acpc, counterparty: Counterparty) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
     answer = acpc(*SCORE, "--gate", "confident", "--json", code=5)
@@ -117,34 +106,6 @@ def test_json_has_the_whole_evidence(acpc: Acpc, counterparty: Counterparty) -> 
     assert (found["confident_outcome"], found["doubt"]) == ("undecided", "sr")
     assert found["anchors_to_decide"] == 240 and found["sr"]["lower"] == 0.9
     assert found["notes"] == ["2 anchors are eligible, fewer than 30"]
-
-
-def test_how_sure_it_is_made_is_sent(acpc: Acpc, counterparty: Counterparty) -> None:
-    options = ["--confidence", 0.9, "--resamples", 500, "--evidence-seed", 7, "--no-wait"]
-    acpc(*SCORE, *options)
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
-    asked = sent.evidence
-    assert (asked.confidence, asked.resamples, asked.seed) == (0.9, 500, 7)
-    too_few = acpc(*SCORE, "--confidence", 0.999, "--resamples", 500, code=2)
-    assert "wanted at least" in too_few.stderr
-
-
-def test_a_notebook_shows_intervals_and_says_how_sure_it_is() -> None:
-    found = evidence(pb.OUTCOME_UNDECIDED, sr={"lower": 0.5, "upper": float("inf")}, **UNDECIDED)
-    score = Score.from_message(score_response(pb.OUTCOME_PASSED, evidence=found))
-    assert score.evidence is not None and score.evidence.doubt is Doubt.SR
-    shown = score._repr_html_()
-    assert "<th>95 % interval</th>" in shown and "<td>0.5 or more</td>" in shown
-    assert "(undecided: 2 anchors are too few, about 240 would probably decide it" in shown
-
-
-def test_a_gate_takes_one_of_two_names() -> None:
-    score = Score.from_message(score_response(pb.OUTCOME_PASSED))
-    assert score.gated() is Outcome.PASSED
-    with pytest.raises(ArgumentError, match="gate: found 'sure', wanted point or confident"):
-        score.gated("sure")
-    with pytest.raises(FailedPrecondition, match="no evidence"):
-        score.gated("confident")
 
 
 @pytest.mark.parametrize(

@@ -3,27 +3,11 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from acpc_client import (
-    CemBudget,
-    DestroyedActions,
-    DriftStudy,
-    GaussianBlur,
-    GaussianNoise,
-    GeometryStudy,
-    PlannerStudy,
-    Reading,
-    ScoreProtocol,
-    SensitivityStudy,
-)
 from acpc_command import Acpc, acpc_command
-from acpc_lab.cli.study_options import asked_of, options_of, parameters_of
-from acpc_lab.studies import STUDIES, AskScore, AskStudy
 from result_documents import checked
 
-WINDOW, RELEASED = DestroyedActions.WINDOW, Reading.RELEASED
 SWEEP = """task,run,level,ir_rel,sr,success_noisy,success_clean
 a,0,0,1,1,0,90
 a,0,1,0.5,1,10,90
@@ -68,18 +52,6 @@ def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
     listed.write_text("task,run,level,checkpoint,dataset,preset\n" + "".join(lines))
     asked = ("--checkpoints", listed, "--out", out, "--timeout", 2)
     assert words in acpc("study", *study.split(), *asked, code=2).stderr
-    assert not out.exists()
-
-
-def test_directions_of_a_dataset_are_rejected_before_a_server_is_asked(
-    acpc: Acpc, tmp_path: Path
-) -> None:
-    listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
-    listed.write_text("task,run,checkpoint,dataset,preset\na,0,x,a.h5,a\n")
-    given = "--checkpoints", listed, "--out", out, "--directions", "d", "--target", "127.0.0.1:9"
-    told = acpc("study", "sensitivity", *given, "--timeout", 2, code=2).stderr
-    assert "sensitivity.directions" in told
-    assert "a dataset's anchors have no given directions" in told
     assert not out.exists()
 
 
@@ -129,68 +101,6 @@ def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc, tmp_path
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout
 
 
-CEM = CemBudget(12, 4, 2, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "given", "asked", "parameters"),
-    [
-        ("drift", {}, AskStudy(DriftStudy()), {"alpha": 1.0}),
-        (
-            "drift",
-            {"shifts": ["blur:5,15"], "groups": 4, "destroyed": WINDOW, "alpha": 2.0},
-            AskStudy(
-                DriftStudy((GaussianBlur(5), GaussianBlur(15)), groups=4, destroyed=WINDOW)
-            ),
-            {"alpha": 2.0},
-        ),
-        (
-            "planner",
-            {"candidates": 12, "elites": 4, "iterations": 2, "horizon": 3, "reading": RELEASED},
-            AskStudy(PlannerStudy(budget=CEM, reading=RELEASED)),
-            {"alpha": 1.0, "reading": "released", "pool": "first", "distance": "displacement"},
-        ),
-        (
-            "geometry",
-            {"motion": True, "seed": 3, "tsne_seed": 7, "highlighted": 2},
-            AskStudy(GeometryStudy(motion=True, seed=3)),
-            {"highlighted": 2, "perplexity": 30.0, "tsne_seed": 7, "envelope": 0.9},
-        ),
-        ("sensitivity", {"probes": 3}, AskStudy(SensitivityStudy(probes=3)), {}),
-        (
-            "horizons",
-            {"shift": "blur:5", "horizon": 4, "extra_horizons": (1, 2)},
-            AskScore(
-                GaussianBlur(5),
-                ScoreProtocol(horizon=4, extra_horizons=(1, 2), extra_quantiles=(0.8, 0.95)),
-            ),
-            {"horizon": 4, "quantile": 0.9},
-        ),
-        (
-            "collapse",
-            {"draws": 2, "distance_share": 0.1},
-            AskScore(GaussianNoise(0.005), ScoreProtocol(draws=2)),
-            {"distance_share": 0.1},
-        ),
-    ],
-)  # fmt: skip
-def test_options_reach_the_request_and_the_parameters(
-    name: str, given: dict[str, Any], asked: object, parameters: dict[str, Any]
-) -> None:
-    """An option that was not given leaves the study's own; one that both have is in both."""
-    options = options_of(STUDIES[name])(**given)
-    assert asked_of(STUDIES[name], options) == asked
-    assert parameters_of(STUDIES[name], options).to_dict() == parameters
-
-
-def test_a_missing_onset_is_a_word_or_a_number() -> None:
-    study = STUDIES["thresholds"]
-    for text, found in (("past", "past"), ("0.5", 0.5)):
-        options = options_of(study)(reading="released", no_onset=text, ir_grid=(0.1,))
-        made = parameters_of(study, options).to_dict()
-        assert (made["no_onset"], made["ties"], made["ir_grid"]) == (found, "checkpoints", (0.1,))
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -227,15 +137,3 @@ def test_wrong_usage_is_refused(
     }  # fmt: skip
     answer = acpc("study", *(places.get(item, item) for item in arguments), code=code)
     assert words in answer.stderr
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_help_tells_question_columns_and_an_example(acpc: Acpc, name: str) -> None:
-    answer = acpc("study", name, "--help")
-    for word in ("Columns", "task", f"acpc study {name}", "?"):
-        assert word in answer.stdout
-
-
-def test_help_tells_that_the_time_is_for_all_checkpoints_together(acpc: Acpc) -> None:
-    shown = " ".join(acpc("study", "drift", "--help-all").stdout.replace("│", " ").split())
-    assert "where the command waits for jobs, of the wait for all" in shown

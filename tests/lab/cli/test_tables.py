@@ -5,13 +5,8 @@ import math
 from typing import NamedTuple
 
 import pytest
-from acpc.contract import cell
-from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
 from acpc_lab.cli.table import WIDE, Column, drawn, text_of
-from client_counterparty import Counterparty
-from client_messages import operation, score_response
-from test_score_gates import NAME, SCORE
 
 
 class Row(NamedTuple):
@@ -62,19 +57,6 @@ def test_what_matters_least_goes_first_and_text_is_folded(
     assert all(word in " ".join(found) for word in ROWS[0].what.split())
 
 
-def test_the_wide_table_leaves_out_nothing() -> None:
-    found, dropped = lines(60, wide=True)
-    assert dropped == []
-    assert "0.25" in "\n".join(found)
-
-
-def test_numbers_have_four_digits_unless_a_format_says_otherwise() -> None:
-    assert [cell(0.123456), cell(7), cell(None), cell(float("nan"))] == [
-        "0.1235", "7", "-", "-",
-    ]  # fmt: skip
-    assert cell(0.5, ".1%") == "50.0%"
-
-
 @pytest.mark.parametrize(
     ("command", "first"),
     [
@@ -98,23 +80,6 @@ def test_every_list_has_the_same_formats(command: str, first: str, acpc: Acpc) -
         assert "─" not in shown[form].stdout
 
 
-def test_a_log_has_the_first_of_many_lines_and_none_when_quiet(
-    acpc: Acpc, counterparty: Counterparty
-) -> None:
-    steps = [operation(NAME, done) for done in range(1, 4)]
-    done = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
-    counterparty.script.extend([*steps, done])
-    answer = acpc(*SCORE)
-    lines = [line for line in answer.stderr.splitlines() if line.startswith("encoding anchors")]
-    assert [line.split(",")[0] for line in lines] == [f"encoding anchors {n}/4" for n in (1, 4)]
-    counterparty.script.extend(steps)
-    counterparty.stalled.set()
-    quiet = acpc(*SCORE, "--timeout", 0.4, "--quiet", code=1)
-    assert "encoding anchors" not in quiet.stderr
-    assert f"error: DEADLINE_EXCEEDED: {NAME}" in quiet.stderr
-    assert "goes on at the server" in quiet.stderr
-
-
 def test_help_names_the_rare_options_and_explains_them_when_asked(acpc: Acpc) -> None:
     short, whole = (acpc("score", flag).stdout for flag in ("--help", "--help-all"))
     for option in ("--extra-quantiles", "--tls-ca", "--reference-digest"):
@@ -123,9 +88,3 @@ def test_help_names_the_rare_options_and_explains_them_when_asked(acpc: Acpc) ->
     assert "--shift gaussian_noise:0.08" in short and "3 the screen failed" in short
     group = acpc("sweep", "--help").stdout
     assert "<bool>" not in whole + group and "--quiet" in short
-
-
-def test_who_never_reached_a_server_has_no_job_to_look_for(acpc: Acpc, unused_target: str) -> None:
-    answer = acpc(*SCORE, "--target", unused_target, "--patience", 0, code=1)
-    assert f"no server answered at {unused_target}" in answer.stderr
-    assert "--request-id" not in answer.stderr

@@ -3,10 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
-from acpc_client import load_thresholds
 from acpc_command import Acpc
 from client_counterparty import Counterparty
 from result_documents import checked
@@ -42,26 +39,6 @@ def test_a_study_writes_them_and_a_score_takes_them(
     used = sent.thresholds
     assert (used.sr, used.family, used.source_digest) == (0.9, "lewm", digest)
     assert not used.HasField("ir"), "0.3 is the contract's default, which is not sent"
-
-
-def test_a_larger_grid_takes_the_warning_away(acpc: Acpc, tmp_path: Path) -> None:
-    rows, file = tmp_path / "sweep.csv", tmp_path / "thresholds.json"
-    rows.write_text(SWEEP)
-    grid = ["--t-ir", "0.1,0.2,0.3,0.4"]
-    answer = acpc("study", "thresholds", rows, *grid, "--output", file, "--family", "lewm")
-    assert "warning" not in answer.stderr
-    assert load_thresholds(file).warnings == ()
-    other = acpc("study", "thresholds", rows, "--output", file, "--family", "pldm", code=2)
-    assert "found pldm, wanted one of lewm" in other.stderr
-
-
-@pytest.mark.parametrize("numbers", [["--t-ir", 0.3], ["--t-sr", 0.9]])
-def test_a_file_and_numbers_exclude_each_other(
-    numbers: list[Any], acpc: Acpc, counterparty: Counterparty
-) -> None:
-    answer = acpc(*SCORE, "--thresholds", KEPT, *numbers, code=2)
-    assert "leave out --t-ir and --t-sr, or leave out the file" in answer.stderr
-    assert not counterparty.requests
 
 
 def test_a_changed_file_is_a_usage_error_that_names_the_field(

@@ -92,7 +92,40 @@ def test_a_line_for_each_checkpoint(acpc: Acpc, party: JobParty) -> None:
     lines = acpc(code=3).stdout.splitlines()
     assert lines[0].startswith("run weights_epoch_1.pt epoch 1: failed: gaussian_noise:0.")
     assert lines[1].startswith("run weights_epoch_2.pt epoch 2: passed: gaussian_noise:0.")
-    assert acpc().stdout == ""
+    assert acpc(code=5).stdout == "", "nothing is new, so nothing was judged"
+
+
+def test_a_checkpoint_of_lightning_is_scored(acpc: Acpc, root: Path, party: JobParty) -> None:
+    for file in (root / "run").glob("*.pt"):
+        file.rename(file.with_name(f"epoch=0-step={file.stem[-1]}.ckpt"))
+    assert "run epoch=0-step=1.ckpt epoch 1: passed" in acpc().stdout
+    assert len(party.jobs) == 2
+
+
+@pytest.mark.parametrize("named", [["nobody"], ["**"]], ids=["no name fits", "nothing is there"])
+def test_a_gate_that_judged_nothing_is_no_pass(
+    named: list[str], acpc: Acpc, root: Path, file: Path, tmp_path: Path
+) -> None:
+    document = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump({**document, "checkpoints": named}))
+    if named == ["**"]:
+        (root / "run/config.json").unlink()
+    answer = acpc("--junit", tmp_path / "gate.xml", code=5)
+    assert "undecided: nothing was judged" in answer.stderr
+    assert str(root / "run/weights_epoch_1.pt") in answer.stderr, "what is left out is named"
+    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
+    assert [case[0].tag for case in cases] == ["skipped"]
+
+
+def test_a_reference_alone_judges_nothing(
+    acpc: Acpc, root: Path, file: Path, party: JobParty
+) -> None:
+    party.listing["run"] = ["weights_epoch_1.pt"]
+    (root / "run/weights_epoch_2.pt").unlink()
+    document = yaml.safe_load(file.read_text())
+    reference = {"name": "run", "weights": "weights_epoch_1.pt"}
+    file.write_text(yaml.safe_dump({**document, "reference": reference}))
+    assert "nothing was judged" in acpc(code=5).stderr
 
 
 def test_a_ci_system_gets_a_case_per_checkpoint(

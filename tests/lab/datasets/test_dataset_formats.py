@@ -93,9 +93,9 @@ def test_a_compressed_dataset_says_how_to_unpack_it(tmp_path: Path, name: str) -
 
 
 def robomimic(path: Path) -> None:
-    with h5py.File(path, "w") as file:
-        file["data/demo_0/obs/agentview_image"] = np.zeros((2, 8, 8, 3), np.uint8)
-        file["data/demo_0/actions"] = np.zeros((2, 7))
+    with h5py.File(path, "w") as file:  # a filtered one need not begin with 0
+        file["data/demo_3/obs/agentview_image"] = np.zeros((2, 8, 8, 3), np.uint8)
+        file["data/demo_3/actions"] = np.zeros((2, 7))
 
 
 def other_hdf5(path: Path) -> None:
@@ -138,6 +138,8 @@ FORMATS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "replay": (files(*STORE), "zarr store", WRITE),
     "pusht.zarr.zip": (zipped, "zarr store", WRITE),
     "wall": (files("states.pth", "actions.pth", "obses/episode_000.pth"), "DINO-WM", WRITE),
+    "rope": (files("states.pth", "000000/obses.pth"), "DINO-WM", WRITE),
+    "noise": (files("train/states.pth", "train/obses/episode_000.mp4"), "DINO-WM", WRITE),
     "episode.npz": (npz, "NPZ without the arrays of anchors", WRITE),
     "replays": (files("0.npz", "1.npz"), "NPZ without the arrays of anchors", WRITE),
     "films": (files("a.mp4", "b.mp4"), "video without an index", WRITE),

@@ -2,9 +2,12 @@
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from acpc.contract import AnchorSource
 from acpc.datasets import parse_task
@@ -95,3 +98,51 @@ def test_what_is_not_there_is_named_beside_what_is(
 ) -> None:
     answer = acpc(root / "rooms.h5", "--output", tmp_path / "task.yaml", *more, code=2)
     assert wrong in answer.stderr
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "channels first": lambda x: x.transpose(0, 3, 1, 2),
+    "floats": lambda x: (x / 255).astype(np.float32),
+    "floats, channels first": lambda x: (x / 255).transpose(0, 3, 1, 2),
+    "floats to 255": lambda x: x.astype(np.float32),
+    "whole numbers": lambda x: x.astype(np.int64),
+    "grey": lambda x: x[..., :1],
+    "grey, channels first": lambda x: x[..., :1].transpose(0, 3, 1, 2),
+    "with alpha": lambda x: np.concatenate([x, x[..., :1]], axis=-1),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", [(), ("--pixels", "pixels")], ids=["proposed", "named"])
+def test_frames_in_another_form_come_with_what_makes_frames_of_them(
+    form: str, options: tuple[str, ...], acpc: Acpc, tmp_path: Path
+) -> None:
+    content = public_columns(LENGTHS)
+    frames = content.columns["pixels"]
+    x = content.columns["pixels"] = FORMS[form](frames)
+    write_public_dataset(tmp_path / "rooms.h5", content)
+    answer = acpc(
+        tmp_path / "rooms.h5", *options, "--frameskip", 1, "-o", tmp_path / "t.yaml", code=2
+    )
+    said = " ".join(answer.stderr.split())
+    assert "'pixels' must hold uint8 frames of shape (rows, height, width, 3), RGB last" in said
+    assert f"is {x.dtype} {x.shape}" in said and "docs/tasks.md" in said
+    made = said.partition(" makes frames of it")[0].rpartition("; ")[2]
+    if form == "floats to 255":
+        made = made.replace("255 * ", "")
+    found = eval(made, {"x": x})  # noqa: S307 - the expression that users are given
+    assert found.dtype == np.uint8
+    assert (found == (frames[..., :1] if "grey" in form else frames)).all()
+
+
+def test_the_page_writes_frames_beside_those_in_another_form(
+    acpc: Acpc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = public_columns(LENGTHS)
+    content.columns["pixels"] = FORMS["channels first"](content.columns["pixels"])
+    write_public_dataset(tmp_path / "rooms.h5", content)
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs/tasks.md").read_text()
+    exec(page.partition("```python\n")[2].partition("```")[0], {})  # noqa: S102 - our own page
+    acpc("rooms.h5", "--pixels", "frames", "--frameskip", 1, "--output", "rooms.yaml")
+    assert 'pixels: "frames"' in Path("rooms.yaml").read_text()

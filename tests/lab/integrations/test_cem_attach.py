@@ -13,7 +13,6 @@ from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
 from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
-from public_library import public_solver
 
 pytestmark = pytest.mark.usefixtures("release")
 OPENERS: dict[str, Opener] = {}  # a copy by pickle finds its opener by name
@@ -48,37 +47,6 @@ def test_attached_twice_is_attached_once(hook: CemCertificates, counterparty: Co
     assert [item.certified for item in hook.iterations[2]] == [True]
 
 
-def test_a_callback_of_ones_own_is_let_be(hook: CemCertificates) -> None:
-    class Own:
-        output_key, history = "own", ("seen",)
-
-        def __call__(self, **_: object) -> None: ...
-
-        def nothing(self) -> None: ...
-
-        reset = start_batch = end_batch = end_solve = nothing
-
-    attached = solver(hook, environments=3, n_steps=1)
-    attached.callbacks.append(Own())
-    assert hook.attach(attached).solve(third())["callbacks"]["own"] == ("seen",)
-    assert hook.certified(2)
-
-
-def test_two_on_one_solver_are_told_the_same(
-    hook: CemCertificates, session: Opener, counterparty: Counterparty
-) -> None:
-    winner = CemCertificates(session, select="top1", name="winner")
-    attached = winner.attach(hook.attach(solver(hook, environments=3, n_steps=1)))
-    outputs = attached.solve(third())
-    assert asked(counterparty) == [2, 2]
-    assert sorted(outputs["callbacks"]) == ["acpc", "winner"]
-    assert list(winner.iterations) == list(hook.iterations) == [2]
-    hook.detach(attached)
-    attached.solve(third())
-    assert asked(counterparty) == [2]
-    assert list(winner.iterations) == [2]
-
-
 def test_a_solver_that_is_left_is_as_it_was(
     hook: CemCertificates, counterparty: Counterparty
 ) -> None:
@@ -92,28 +60,6 @@ def test_a_solver_that_is_left_is_as_it_was(
     assert isinstance(hook.attach(left), kind)
     hook.detach(hook.detach(left))
     assert type(left) is kind
-
-
-def test_one_serves_two_solvers_by_turns_and_says_so_where_they_overlap(
-    hook: CemCertificates, counterparty: Counterparty
-) -> None:
-    one, two = (hook.attach(solver(hook, environments=3, n_steps=1)) for _ in "ab")
-    for attached in (one, two, one):
-        attached.solve(third())
-        assert asked(counterparty) == [2]
-    one.solve(rows(3))
-    with pytest.raises(ArgumentError, match="not told which"):
-        two.solve(only(rows(3), [1]))  # episodes are known to the solver that planned for them
-
-    def within(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
-        two.solve(rows(3))
-        return rising(info, pool)
-
-    outer = hook.attach(solver(hook, within, n_steps=1))
-    with pytest.raises(ArgumentError, match="another solve is under way"):
-        outer.solve(rows(1))
-    two.solve(rows(3))
-    assert sorted(hook.iterations) == [0, 1, 2]
 
 
 def by_pickle(value: Any) -> Any:  # noqa: ANN401
@@ -142,16 +88,6 @@ def test_a_copy_of_an_attached_solver_solves_for_itself(
     assert len(asked(counterparty)) == (0 if copied is copy.copy else 3)
 
 
-def test_mppi_has_no_callbacks_and_is_told_where_its_mean_is(hook: CemCertificates) -> None:
-    planner = public_solver(rising, shape=(3, 2), kind="MPPI", num_samples=6, topk=2)
-    with pytest.raises(ArgumentError, match=r"MPPISolver has no callbacks.*temperature"):
-        hook.attach(planner)
-    wrapped = solver(hook)
-    wrapped.solve = wrapped.solve
-    with pytest.raises(ArgumentError, match="not its class's"):
-        hook.attach(wrapped)
-
-
 @pytest.mark.parametrize("told", [[3], [-1], [0, 1], []])
 def test_numbers_that_are_not_the_rows_environments_are_told(
     told: list[int], hook: CemCertificates, counterparty: Counterparty
@@ -160,16 +96,6 @@ def test_numbers_that_are_not_the_rows_environments_are_told(
     with pytest.raises(ArgumentError, match="wanted the numbers of 1 of 3 environments"):
         attached.solve({**only(rows(3), [0]), "environment": np.array(told, np.int64)})
     assert not counterparty.requests["Plan"]
-
-
-def test_episodes_that_look_alike_do_not_tell_environments_apart(hook: CemCertificates) -> None:
-    attached = hook.attach(solver(hook, environments=3, n_steps=1))
-    alike = {**rows(3), "id": np.array([[7], [7], [8]])}
-    attached.solve(alike)
-    attached.solve(only(alike, [2]))
-    assert list(hook.iterations) == [2]
-    with pytest.raises(ArgumentError, match="not told which"):
-        attached.solve(only(alike, [1]))
 
 
 @pytest.mark.parametrize(("keeps", "kept"), [(5, 2), (2, 2), (1, 1), (0, 0)])

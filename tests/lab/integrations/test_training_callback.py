@@ -5,11 +5,8 @@
 import copy
 import csv
 import importlib
-import json
-import logging
 import pickle
 import socket
-import sys
 import threading
 import time
 import warnings
@@ -18,19 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
 import torch
 from acpc.contract import DatasetAnchors, GaussianBlur, GaussianNoise, ScoreProtocol
-from acpc_client import EvidenceOptions, load_thresholds
+from acpc_client import EvidenceOptions
 from acpc_client.errors import (
     ArgumentError,
     FailedPrecondition,
-    InvalidArgument,
     NotFound,
-    Unavailable,
 )
-from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.evidence import at_epoch
 from acpc_lab.integrations import (
@@ -262,19 +255,6 @@ def test_the_callback_travels_to_other_processes() -> None:
         assert type(twin).__mro__[1:] == type(callback).__mro__[1:]
 
 
-def test_importing_it_imports_no_lightning() -> None:
-    code = (
-        "import sys\n"
-        "from acpc_lab.integrations import ScoreCheckpointCallback, EpochScorer\n"
-        "assert not {'lightning', 'pytorch_lightning', 'torch'} & set(sys.modules)\n"
-        "sys.modules['lightning.pytorch'] = sys.modules['pytorch_lightning'] = None\n"
-        "try: ScoreCheckpointCallback('a', 'b', (), export=None)\n"
-        "except Exception as error: print(error)\n"
-    )
-    shown = processes.run([sys.executable, "-c", code])
-    assert "pip install lightning" in shown.stdout
-
-
 def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
     before = threading.active_count()
     with EpochScorer(server.address, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:
@@ -318,31 +298,3 @@ def test_epochs_spend_the_error_of_a_verdict_by_their_number(server: ServerProce
     assert confidences(7, error_halflife=None, evidence=EvidenceOptions(0.9)) == [0.9]
     with pytest.raises(ArgumentError, match="error_halflife"):
         confidences(error_halflife=0)
-
-
-def test_thresholds_of_a_file_are_those_of_the_score(
-    server: ServerProcess, tmp_path: Path, logged: list[logging.LogRecord]
-) -> None:
-    """What to know of the file is said once; a file of another family gives no score."""
-    ours, others = Path(__file__).parents[1] / "thresholds.json", tmp_path / "pldm.json"
-    others.write_text(ours.read_text().replace('"family": "lewm"', '"family": "pldm"'))
-    (scored,), (rejected,) = (arrived(server, 0, thresholds=file) for file in (ours, others))
-    used = load_thresholds(ours)
-    assert scored.score.verdict.thresholds.sr == used.sr == 0.9
-    assert used.source_digest in json.dumps(scored.score.receipt.parameters)
-    told = [record.getMessage() for record in logged if record.name == "acpc_lab"]
-    assert told == [f"{file}: {used.warnings[0]}" for file in (ours, others)]
-    assert "lies at the edge of its grid" in told[0]
-    assert isinstance(rejected.error, InvalidArgument)
-    assert rejected.error.violations[0].field == "thresholds.family"
-
-
-def test_a_scorer_gives_up_on_a_server_that_stays_away() -> None:
-    with (
-        AcpcClient("localhost:1", retry=RetryPolicy(attempts=1)) as client,
-        EpochScorer(client, ANCHORS, [NOISE, GaussianBlur(5)], patience=0.2) as scorer,
-    ):
-        scorer.submit(0, "model")
-        assert scorer.drain(60)
-        errors = [item.error for item in scorer.arrived()]
-    assert [type(error).__mro__[2] for error in errors] == [Unavailable] * 2

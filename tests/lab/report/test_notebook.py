@@ -23,7 +23,6 @@ from acpc_client import (
     WorstAnchors,
 )
 from acpc_client.errors import ArgumentError
-from acpc_client.sync.listing import Listing
 from client_messages import score_response, study_response
 from report_samples import judged, side
 
@@ -44,11 +43,6 @@ CERTIFICATE = PoolCertificate(
 RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
 COMPARISON = PairComparison((RESULT,), RECEIPT)
 ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
-
-
-def test_one_is_not_counted_in_the_plural() -> None:
-    assert COMPARISON.headline() == "1 view; largest ACPC 1.5"
-    assert Listing(lambda _: ([COMPARISON], "")).headline() == "1 record"
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
@@ -110,17 +104,6 @@ def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
     assert ended.stderr == ""
 
 
-def test_names_are_escaped_and_long_tables_cut() -> None:
-    plain = Result("sweep", {"name": "<script>"})._repr_html_()
-    assert "&lt;script&gt;" in plain and "<script>" not in plain
-    message = score_response(pb.OUTCOME_FAILED)
-    message.checkpoint.checkpoint.name = "<script>"
-    assert "<script>" not in Score.from_message(message)._repr_html_()
-    study = StudyResult.from_message(study_response(ASKED, {"anchor": np.arange(30)}))
-    assert "and 10 more rows" in study._repr_html_()
-    assert len(study.to_dataframe()) == 30
-
-
 def test_answers_are_drawn(tmp_path: Path) -> None:
     score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
     for index, answer in enumerate((score, CERTIFICATE, COMPARISON)):
@@ -147,22 +130,3 @@ def test_the_worst_anchors_are_drawn_beside_each_other() -> None:
     no_picture = "found StudyResult, which has no picture; acpc study draws the figures"
     with pytest.raises(ArgumentError, match=no_picture):
         StudyResult.from_message(study_response(ASKED, {})).plot()
-
-
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("module", "call", "words"),
-    [("pandas", "to_dataframe", "this needs pandas: pip install pandas"),
-     ("acpc_lab.report", "plot", "pip install '.[lab]'"),
-     ("matplotlib", "plot", "this needs matplotlib: pip install '.[lab]'")],
-)  # fmt: skip
-def test_what_is_missing_is_said_with_the_command(module: str, call: str, words: str) -> None:
-    code = (
-        f"import sys; sys.modules[{module!r}] = None\n"
-        "from acpc_client import PairComparison\n"
-        "from acpc_client.errors import FailedPrecondition\n"
-        "answer = PairComparison((), None)\n"
-        f"try: answer.{call}()\n"
-        "except FailedPrecondition as error: print(error.message)\n"
-    )
-    assert words in processes.run([sys.executable, "-c", code]).stdout

@@ -51,7 +51,3 @@ def test_the_page_has_the_section_only_where_there_are_limits() -> None:
     assert table is not None and table.rows[0][1][0] is not None
     assert "Up to which severity" in page and table.rows[0][1][0].interval in page
     assert "Up to which severity" not in render(one_severity(data))
-
-
-def test_one_severity_of_a_kind_has_no_limit() -> None:
-    assert limit_table(one_severity(measured())) is None

@@ -15,8 +15,6 @@ from acpc.contract import (
     DatasetAnchors,
     GaussianBlur,
     NumericMode,
-    Perturbation,
-    Resize,
     ScoreProtocol,
     Thresholds,
 )
@@ -34,8 +32,7 @@ from acpc_lab.report import (
     render,
     with_pictures,
 )
-from acpc_lab.report.sources import read_labels
-from acpc_lab.sweeps import Cell, Label, SweepResults, recipe
+from acpc_lab.sweeps import Cell, SweepResults, recipe
 from acpc_lab.sweeps.plan import make_plan
 from acpc_lab.sweeps.reading import Node
 from acpc_lab.sweeps.spec import read_spec
@@ -99,13 +96,6 @@ def test_a_job_tells_shift_protocol_and_how_to_repeat_it(
     asked = counterparty.requests["PreviewAnchors"][0]
     assert asked.name == "operations/one" and 3 <= len(asked.anchors) <= 6
     assert {name for name, _ in data.previews} == {"operations/one"}
-
-
-def test_a_job_without_a_score_is_refused(counterparty: Counterparty, target: str) -> None:
-    error = status(grpc.StatusCode.DATA_LOSS, "the dataset is gone")
-    counterparty.script.append(operation("operations/bad", error=error))
-    with AcpcClient(target) as client, pytest.raises(Exception, match="the dataset is gone"):
-        from_operations(client, ["operations/bad"])
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION])
@@ -176,40 +166,6 @@ def test_labels_can_be_named(tmp_path: Path) -> None:
         from_sweep(results, labels=LabelNames(level="nothing"))
 
 
-BLUR = GaussianBlur(15)
-
-
-def cell_of(shift: Perturbation = BLUR, **labels: Label) -> Cell:
-    return Cell(
-        REQUEST.checkpoint, REQUEST.reference, REQUEST.anchors or "", shift, REQUEST.protocol,
-        REQUEST.thresholds, REQUEST.numeric_mode, labels,
-    )  # fmt: skip
-
-
-def test_families_of_one_task_are_kept_apart() -> None:
-    """Relative IR compares within a family, so two families never share a panel."""
-    cells = [cell_of(task="pusht", family=family) for family in ("lewm", "pldm")]
-
-    def tasks(*cells: Cell) -> list[str]:
-        return [found["task"] for found in read_labels(LabelNames(), cells)[1]]
-
-    assert tasks(*cells) == ["pusht \N{MIDDLE DOT} lewm", "pusht \N{MIDDLE DOT} pldm"]
-    assert tasks(cells[0]) == ["pusht"]
-    assert tasks(cell_of()) == ["two-room.yaml"]
-
-
-def test_rates_are_fractions_or_per_cent_for_all_cells_alike() -> None:
-    cells = [
-        cell_of(Resize(0.5), success=0.5, clean_success=80),
-        cell_of(Resize(0.5), success_resize=40),
-        cell_of(success_resize=40),
-    ]
-    _, found = read_labels(LabelNames(), cells)
-    assert [read["success"] for read in found] == [0.005, 0.4, None]
-    assert [read["clean_success"] for read in found] == [0.8, None, None]
-    assert read_labels(LabelNames(), [cell_of(success=1)])[1][0]["success"] == 1
-
-
 SIDE = ("answer", "checkpoint")
 VALUES = (*SIDE, "anchor_values")
 WRONG = [
@@ -240,19 +196,3 @@ def test_a_number_that_no_measurement_gives_is_named_with_file_and_field(
     assert "score.json: " in refused.value.message
     assert words in refused.value.message
     assert len(refused.value.message.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("[" * 100_000, "nested too deep"),
-        ('{"schema": "acpc.result", "schema_ver', "it is no JSON"),
-        ('{"schema": ' + "9" * 5000 + "}", "it is no JSON"),
-        ("", "it is no JSON"),
-    ],
-)
-def test_a_file_that_holds_no_result_is_named(tmp_path: Path, content: str, words: str) -> None:
-    file = tmp_path / "score.json"
-    file.write_text(content)
-    with pytest.raises(ArgumentError, match=rf"score\.json holds no result: .*{words}"):
-        from_files([file])

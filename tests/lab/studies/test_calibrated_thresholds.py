@@ -143,11 +143,3 @@ def test_a_changed_or_damaged_file_is_refused_in_one_line_that_names_the_field(
     with pytest.raises(ArgumentError, match=words) as raised:
         load_thresholds(written)
     assert str(written) in str(raised.value) and "\n" not in str(raised.value)
-
-
-def test_a_file_that_is_cut_off_or_absent_is_refused(written: Path) -> None:
-    written.write_bytes(written.read_bytes()[:-40])
-    with pytest.raises(ArgumentError, match="is no JSON"):
-        load_thresholds(written)
-    with pytest.raises(ArgumentError, match=r"cannot read .*none.json: No such file"):
-        load_thresholds(written.with_name("none.json"))

@@ -72,18 +72,6 @@ def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
     assert bundle.draw(read, again).figures == held.figures
 
 
-def test_figures_name_the_shifts_of_their_jobs(tmp_path: Path) -> None:
-    """Each once, by kind, of a study's request and of a score's."""
-    noise = [{"kind": "gaussian_noise", "sigma": sigma} for sigma in (0.04, 0.08)]
-    requests = ({"study": {"shifts": noise}}, {"shift": noise[0]}, {"shift": {"kind": "identity"}})
-    sources = [{"kind": "job", "request": request} for request in requests]
-    evidence = Evidence.of(STUDIES["shifts"], paper.shift_rows())
-    held = bundle.write(tmp_path / "shifts", evidence, sources=sources)
-    bundle.draw(held, evidence)
-    for figure in (held.folder / "figures").glob("*.svg"):
-        assert "under gaussian_noise: sigma 0.04, sigma 0.08; under identity<" in figure.read_text()
-
-
 @pytest.mark.parametrize(
     "name", ["rows.csv", "summary.json", "inputs/pairs.csv", "figures/bars.svg"]
 )
@@ -172,17 +160,6 @@ def test_a_missing_or_added_entry_is_a_difference(
         document["answer"] = change(document["answer"])
     content = json.dumps(document).encode() if change else b"{"
     assert words in forge(copy, "summary.json", content)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [("gain", "request.parameters.gain: found 5.0"), ("gian", "gian: is no parameter")],
-)
-def test_another_parameter_gives_another_summary(copy: Path, name: str, words: str) -> None:
-    manifest = json.loads((copy / "study.json").read_text())
-    manifest["parameters"][name] = 3.0
-    (copy / "study.json").write_text(json.dumps(manifest))
-    assert words in str(verify(copy).difference)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import STUDIES
 from acpc_lab.studies.geometry import measure
-from acpc_lab.studies.statistics import Spread, held_out_errors, success_interval
 from study_examples import EXAMPLES, Columns, clouds, geometry_columns, summary, where
 
 Change = Callable[[Columns], Columns]
@@ -146,12 +145,3 @@ def test_the_switch_chooses_defaults_and_each_can_be_given(
     assert kind.from_dict(made.to_dict()) == made
     names = ("ties", "no_onset") if name == "thresholds" else ("pool", "distance")
     assert tuple(getattr(made, field) for field in names) == wanted
-
-
-def test_one_group_one_run_and_a_rate_without_a_count() -> None:
-    with pytest.raises(ArgumentError, match="found 1, wanted at least 2"):
-        held_out_errors([np.zeros(3)], np.zeros(3), np.zeros(3), 1.0)
-    assert np.isnan(Spread.of([0.5]).sd)
-    assert Spread.of([1.0, 2.0, 4.0]).sd == pytest.approx(np.std([1, 2, 4], ddof=1))
-    with pytest.raises(ArgumentError, match="episodes: 33 % of 10 episodes is no whole number"):
-        success_interval(33.0, 10)

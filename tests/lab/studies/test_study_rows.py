@@ -1,14 +1,13 @@
 """Rows and their files: what fits is read exactly, what does not is named by line and column."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies.geometry import GeometryRows
 from acpc_lab.studies.shifts import ShiftRows
-from acpc_lab.tables import groups, parse_csv, read_rows, to_csv
+from acpc_lab.tables import parse_csv, to_csv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -51,14 +50,6 @@ def test_a_csv_that_does_not_fit_is_refused_by_line_and_column(text: str, words:
     assert raised.value.message.startswith("pairs.csv")
     for word in words:
         assert word in raised.value.message
-
-
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00PAR?")
-    with pytest.raises(ArgumentError, match=r"rows\.csv"):
-        read_rows(tmp_path / "rows.csv", ShiftRows)
-    with pytest.raises(ArgumentError, match="is not a text file"):
-        read_rows(tmp_path / "none.csv", ShiftRows)
 
 
 finite = st.floats(0, 1e300)
@@ -117,9 +108,3 @@ def test_columns_from_python_are_checked_as_those_of_files_are() -> None:
         GeometryRows.of({name: [] for name in good})
     with pytest.raises(ArgumentError, match="row 2 repeats row 1: both have task a, run 0"):
         rows.require_unique("task", "run")
-
-
-def test_groups_keep_the_order_in_which_keys_come() -> None:
-    found = groups(["b", "a", "b"], [1, 1, 1])
-    assert list(found) == [("b", 1), ("a", 1)]
-    assert found["b", 1].tolist() == [0, 2]

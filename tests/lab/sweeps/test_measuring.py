@@ -1,12 +1,9 @@
 """A measurement finds its own jobs again, and never those of another one."""
 
-from collections import deque
 from dataclasses import replace
 
-import grpc
 import pytest
 from acpc_client import AcpcClient, GaussianNoise, ScoreProtocol
-from acpc_client.errors import Internal
 from acpc_lab.studies.measuring import (
     AskScore,
     CheckpointRows,
@@ -15,7 +12,6 @@ from acpc_lab.studies.measuring import (
     measure,
     read_checkpoints,
 )
-from client_messages import status
 from job_counterparty import JobParty
 
 ASK = AskScore(GaussianNoise(0.08), ScoreProtocol())
@@ -67,13 +63,3 @@ def test_another_measurement_takes_no_answers_of_the_one_before(
         measure(client, rows_of("a"), other)
     asked = [job.request.checkpoint.name for job in party.jobs.values()]
     assert asked == ["a", "b", "c", "a", "a"]
-
-
-def test_a_job_that_failed_is_done_again_by_the_next_call(
-    client: AcpcClient, party: JobParty
-) -> None:
-    party.fates["b"] = deque([status(grpc.StatusCode.INTERNAL, "it broke")])
-    with pytest.raises(Internal, match="it broke"):
-        measured(client, "a", "b")
-    assert measured(client, "a", "b") == ["a", "b"]
-    assert [job.request.checkpoint.name for job in party.jobs.values()] == ["a", "b", "b"]

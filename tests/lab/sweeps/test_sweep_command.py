@@ -17,11 +17,9 @@ import grpc
 import processes
 import pytest
 import yaml
-from acpc_client import load_result
 from acpc_command import Acpc, acpc_command
 from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
-from result_documents import checked
 from waiting import GENEROUS_SECONDS
 
 UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
@@ -37,18 +35,6 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def acpc(target: str) -> Acpc:
     return acpc_command("sweep", ACPC_TARGET=target, COLUMNS="160")
-
-
-def test_a_checkpoint_is_named_letter_by_letter(
-    acpc: Acpc, file: Path, party: JobParty, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "[red]x[/red]:boom:"
-    party.listing[name] = ["weights.pt"]
-    file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["*/*boom*"]}))
-    monkeypatch.setenv("FORCE_COLOR", "1")  # so that the moving table is drawn, too
-    answer = acpc("run", file)
-    assert name in answer.stdout
-    assert name in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -88,29 +74,8 @@ def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
 ) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "reference": "a"}))
     party.fates["a"] = deque([FAILED, FAILED])
-    acpc("run", file)
-
-
-def test_a_log_has_a_line_for_every_cell_that_ends(
-    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
-) -> None:
-    answer = acpc("run", file, "--output", tmp_path / "out.csv")
-    lines = answer.stderr.splitlines()
-    assert lines[0] == "0/2 cells done: 2 pending"
-    assert [line[:5] for line in lines[1:]] == ["[1/2]", "[2/2]"]
-    assert lines[-1] == "[2/2] a gaussian_noise:0.08 seed 0: relative IR 0.125, SR 0.970, PASSED"
-    assert "gaussian_noise:0.08" in answer.stdout
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "out.csv").read_text())))
-    assert [row["state"] for row in rows] == ["succeeded"] * 2
-    again = acpc("run", file, "--json")
-    assert again.stderr.splitlines() == ["2/2 cells done: 2 succeeded"]
-    document = checked(again.stdout)
-    cells = document["answer"]["cells"]
-    assert {cell["kind"] for cell in cells} == {"sweep_cell"}
-    assert cells[0]["request"]["shift"] == {"kind": "gaussian_noise", "sigma": 0.02}
-    kept = load_result(next(file.with_suffix(".sweep").glob("results/*0.02*.npz")))
-    assert kept.operation == cells[0]["operation"]
-    assert [cell["answer"]["score"]["verdict"]["outcome"] for cell in cells] == ["passed"] * 2
+    assert "nothing was judged" in acpc("run", file, code=5).stderr
+    acpc("run", file, "--no-gate")
 
 
 def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
@@ -126,21 +91,6 @@ def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
     assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
         "succeeded"
     ] * 2
-
-
-def test_the_status_without_a_server_is_that_of_the_last_contact(
-    acpc: Acpc, file: Path, unused_target: str
-) -> None:
-    acpc("run", file, "--submit-only")
-    answer = acpc("status", file, "--target", unused_target)
-    assert "as of the last contact" in answer.stderr
-    assert answer.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
-
-
-def test_a_server_that_stays_away_is_an_error(acpc: Acpc, file: Path, unused_target: str) -> None:
-    answer = acpc("run", file, "--target", unused_target, "--patience", 0.1, code=1)
-    assert f"no server answers at {unused_target} (connection refused)" in answer.stderr.lower()
-    assert "start one there" in answer.stderr
 
 
 def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path: Path) -> None:

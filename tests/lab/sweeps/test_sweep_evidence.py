@@ -74,17 +74,6 @@ def test_every_format_holds_them(run: Callable[..., Sweep], tmp_path: Path) -> N
     assert first["score"]["evidence"]["confident_outcome"] == "passed"
 
 
-def test_several_severities_show_up_to_which_a_checkpoint_passes(run: Callable[..., Sweep]) -> None:
-    results = run(PASSES, FAILS).results()
-    (limit,) = results.limits
-    assert (limit.holds, limit.breaks, limit.broken_by) == (0.02, 0.08, "both")
-    for row in results.rows():
-        assert (row["limit_lower"], row["limit_upper"]) == (0.02, 0.08)
-        assert row["limit"] == 0.02
-    document = checked(results.result().to_dict())
-    assert document["answer"]["limits"][0]["strongest"] == "gaussian_noise:0.08"
-
-
 def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     run: Callable[..., Sweep],
 ) -> None:
@@ -171,20 +160,3 @@ def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
     alone = acpc("status", "--offline", "--family-wise", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
-
-
-def test_a_sweep_of_an_older_server_is_shown_as_before(acpc: Acpc, party: JobParty) -> None:
-    party.fates["a"] = deque([OLDER, OLDER])
-    answer = acpc("run")
-    assert "sure" not in answer.stdout and "interval" not in answer.stdout
-
-
-def test_a_number_on_the_wrong_side_is_shown_there_and_what_is_not_known_as_a_dash(
-    acpc: Acpc, party: JobParty
-) -> None:
-    """IR above its threshold by less than the table's digits; a cell without evidence."""
-    barely = score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED))
-    barely.verdict.ir_relative = 0.30004
-    party.fates["a"] = deque([barely, OLDER])
-    rows = [x for x in acpc("run", code=3).stdout.splitlines() if "gaussian_noise:0.0" in x]
-    assert "0.30004" in rows[0] and "e+02" not in "".join(rows)

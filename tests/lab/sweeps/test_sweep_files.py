@@ -4,19 +4,17 @@ import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from acpc.contract import (
     DatasetAnchors,
     EvidenceOptions,
     GaussianBlur,
-    GaussianNoise,
     Identity,
     MotionBlur,
     NumericMode,
     PartnerPast,
+    Population,
     Reading,
     Registered,
     Resize,
@@ -111,6 +109,13 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert spec.gate == "confident"
     assert spec.numeric_mode is NumericMode.TF32
     assert (spec.concurrency, spec.retries) == (9, 0)
+
+
+def test_the_population_is_named_in_the_file(tmp_path: Path) -> None:
+    spec = read(tmp_path, LEAST + "evidence: {population: trajectories}\n")
+    assert spec.evidence == EvidenceOptions(population=Population.TRAJECTORIES)
+    with pytest.raises(SweepFileError, match="one of dataset, trajectories"):
+        read(tmp_path, LEAST + "evidence: {population: all}\n")
 
 
 def test_what_is_left_out_is_the_papers_and_named_by_the_file(tmp_path: Path) -> None:
@@ -291,31 +296,12 @@ def test_what_a_sweep_cannot_do_without_is_asked_for(key: str, tmp_path: Path) -
         read(tmp_path, rest)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "- a\n", "just words"])
-def test_a_file_that_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(SweepFileError, match="wanted a mapping with the keys name"):
-        read(tmp_path, text)
-
-
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SweepFileError, match="No such file"):
         Sweep.load(tmp_path / "none.yaml")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepFileError, match=r"is no YAML|is not UTF-8"):
         Sweep.load(tmp_path / "bytes.yaml")
-
-
-def test_a_sweep_can_be_given_as_plain_values(tmp_path: Path) -> None:
-    document: dict[str, Any] = yaml.safe_load(WHOLE)
-    given = Sweep.of(document, tmp_path / "x.sweep").spec
-    written = read(tmp_path, WHOLE)
-    assert given.document == written.document
-    assert given.shifts == written.shifts
-    with pytest.raises(SweepFileError) as refused:
-        Sweep.of({**document, "seeds": "x"}, tmp_path)
-    assert refused.value.line is None
-    assert refused.value.message.startswith("seeds: found 'x'")
-    assert GaussianNoise(0.02) in given.shifts
 
 
 GROUPS = ("hue:0.5", "hue:1", "light:1")

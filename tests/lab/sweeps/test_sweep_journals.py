@@ -17,19 +17,6 @@ from test_sweep_plans import CELL
 Make = Callable[..., Sweep]
 
 
-def test_the_last_entry_of_a_task_is_what_is_known(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep")
-    assert journal.entries() == {}
-    failed = Entry(TaskState.FAILED, 1, "operations/1", "INTERNAL", "broke", cancel_asked=True)
-    with journal.writing():
-        for entry in (failed, Entry(TaskState.QUEUED, 2, "operations/2"), Entry()):
-            journal.note(CELL.id, entry)
-            journal.append("planned", CELL.id, cells=[])
-            assert journal.entries() == {CELL.id: entry}
-    with pytest.raises(FailedPrecondition, match="not open for writing"):
-        journal.note(CELL.id, failed)
-
-
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "x.sweep")
     attempts = [Entry(TaskState.FAILED, number, message="ä") for number in (1, 2, 3)]
@@ -124,12 +111,3 @@ def test_results_are_opened_by_file_or_by_folder(
         assert [item.score for item in opened] == [item.score for item in done]
     with pytest.raises(ArgumentError, match="cannot read"):
         SweepResults.open(tmp_path / "none.yaml")
-
-
-def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.sweep").write_text("a file is in the way")
-    with (
-        pytest.raises(FailedPrecondition, match="cannot write"),
-        Journal(tmp_path / "x.sweep").writing(),
-    ):
-        pass

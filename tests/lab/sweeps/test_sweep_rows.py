@@ -13,7 +13,6 @@ import pytest
 from acpc_client.errors import ArgumentError
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.sweeps import Sweep
-from acpc_lab.tables import Table
 from client_messages import status
 from job_counterparty import FAILED, JobParty
 
@@ -83,11 +82,3 @@ def test_there_is_a_row_for_every_anchor_of_a_cell_that_has_a_score(sweep: Sweep
     assert math.isnan(rows[1]["different_state_distance"])
     assert json.loads(rows.to_json())[1]["different_state_distance"] is None
     assert "draw_radius" not in rows.columns
-
-
-def test_a_key_that_some_rows_have_is_a_column() -> None:
-    rows = Table([{"a": 1, "b": 1}, {"a": 2.5, "b": "x"}, {"a": None, "c": True}], behind="a")
-    assert rows.columns == ["a", "b", "c"]
-    assert list(rows)[1:] == [{"a": 2.5, "b": "x", "c": None}, {"a": None, "b": None, "c": True}]
-    empty = Table([], behind="a")
-    assert (list(empty), empty.columns, empty.to_json()) == ([], [], "[]")

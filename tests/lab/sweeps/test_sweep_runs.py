@@ -139,21 +139,6 @@ def test_a_busy_server_is_asked_again_when_it_says(at: Scene) -> None:
     assert len(at.party.requests["ScoreCheckpoint"]) == 4, "one refusal holds back all cells"
 
 
-def test_a_server_that_restarts_is_waited_for(at: Scene) -> None:
-    for method in ("ListCheckpoints", "ScoreCheckpoint", "GetOperation"):
-        at.party.refusals[method].extend([AWAY] * 3)
-    away: list[bool] = []
-
-    def note(now: SweepProgress) -> None:
-        if not away or away[-1] != (now.away is not None):
-            away.append(now.away is not None)
-
-    results = at.sweep(retries=0).run(at.client, poll=POLL, on_update=note)
-    assert states(results) == ["succeeded"] * 2
-    assert [item.attempt for item in results] == [1, 1], "absence is no failure of a cell"
-    assert away == [True, False] * 3
-
-
 def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make) -> None:
     once = RetryPolicy(attempts=1)
     with (
@@ -168,42 +153,6 @@ def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make)
         sweep_of().run(nobody, timeout=0.2)
 
 
-def test_time_that_is_over_leaves_what_was_measured(at: Scene) -> None:
-    sweep = at.sweep()
-    at.party.looks = 10**6
-    sweep.submit(at.client)
-    with pytest.raises(OutOfTime, match="the next run goes on from here"):
-        sweep.run(at.client, timeout=0.5, poll=POLL)
-    assert states(sweep.results()) == ["running"] * 2
-    for job in at.party.jobs.values():
-        job.looks = 0
-    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
-    assert len(at.party.jobs) == 2
-
-
-def test_a_cell_that_waits_for_another_attempt_is_not_over_for_who_reads_along(at: Scene) -> None:
-    """It is seen to run, to wait and to run again; never as failed."""
-    at.party.fates["a"] = deque([BROKE])
-    sweep, seen = at.sweep(shifts=["blur:5"], retries=1), []
-
-    def note(_: SweepProgress) -> None:
-        (item,) = sweep.results()
-        seen.append((item.state.value, item.code))
-
-    assert states(sweep.run(at.client, poll=POLL, on_update=note)) == ["succeeded"]
-    told = list(dict.fromkeys(seen))
-    assert ("waiting", "INTERNAL") in told
-    assert {state for state, _ in told} <= {"pending", "queued", "running", "waiting", "succeeded"}
-
-
-def test_a_run_can_be_stopped_from_another_thread(at: Scene) -> None:
-    at.party.looks = 10**6
-    stop = threading.Event()
-    threading.Timer(0.2, stop.set).start()
-    with pytest.raises(Stopped, match="jobs that the server has go on"):
-        at.sweep().run(at.client, poll=POLL, stop=stop)
-
-
 def test_a_job_that_was_deleted_is_submitted_again_under_its_id(at: Scene) -> None:
     sweep = at.sweep()
     sweep.submit(at.client)
@@ -211,13 +160,6 @@ def test_a_job_that_was_deleted_is_submitted_again_under_its_id(at: Scene) -> No
     at.party.jobs.clear()
     assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
     assert list(at.party.jobs) == before
-
-
-def test_trouble_with_looking_makes_no_second_job(at: Scene) -> None:
-    at.party.refusals["GetOperation"].extend([BROKE] * 2)
-    results = at.run(retries=2)
-    assert states(results) == ["succeeded"] * 2
-    assert len(at.party.jobs) == 2
 
 
 def test_submitting_alone_sends_everything_and_watching_sends_nothing(at: Scene) -> None:
@@ -232,18 +174,6 @@ def test_submitting_alone_sends_everything_and_watching_sends_nothing(at: Scene)
     watched = sweep.watch(at.client, poll=POLL)
     assert Counter(states(watched)) == {"succeeded": 19, "failed": 1}
     assert len(at.party.requests["ScoreCheckpoint"]) == 20
-
-
-def test_a_sweep_without_its_folder_finds_its_jobs_again(at: Scene) -> None:
-    at.party.fates["a"] = deque([BROKE])
-    first = at.sweep()
-    results = first.run(at.client, poll=POLL)
-    jobs = set(at.party.jobs)
-    assert len(jobs) == 3
-    first.folder.rename(first.folder.with_name("lost"))
-    again = at.run()
-    assert set(at.party.jobs) == jobs
-    assert [item.operation for item in again] == [item.operation for item in results]
 
 
 def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(at: Scene) -> None:
@@ -294,28 +224,6 @@ def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(at: Sc
     assert len(at.party.jobs) == 4
     assert len(fewer.run(at.client, poll=POLL, drop=True)) == 4
     assert len(at.party.jobs) == 8
-
-
-def test_an_option_that_there_is_not_is_named(at: Scene) -> None:
-    sweep = at.sweep()
-    for call, given, known in (
-        (sweep.run, "timout", "timeout"),
-        (sweep.submit, "concurrency", "rescan"),
-        (sweep.submit, "poll", "drop"),
-        (sweep.watch, "rescan", "poll"),
-    ):
-        with pytest.raises(TypeError, match=f"takes no {given}; known: .*{known}"):
-            call(at.client, **{given: 3})
-    assert not sweep.folder.exists()
-
-
-def test_without_a_place_for_results_nothing_is_submitted(at: Scene) -> None:
-    sweep = at.sweep()
-    sweep.folder.mkdir()
-    (sweep.folder / "results").write_text("in the way")
-    with pytest.raises(FailedPrecondition, match=r"cannot make .*results: "):
-        sweep.run(at.client, poll=POLL)
-    assert not at.party.jobs
 
 
 def test_new_checkpoints_join_when_asked_to(at: Scene) -> None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from acpc_client import CheckpointRef
 from acpc_lab.watching import Finder
+from acpc_server.models import list_checkpoints
 from safetensors.numpy import save
 from waiting import wait_until
 from written_weights import saved
@@ -162,11 +163,46 @@ def test_hidden_files_links_and_others_are_left_out(
     write(".hidden")
     (root / "a/.tmp.pt").write_bytes(saved("b"))
     (root / "a/last.pt").symlink_to(weights)
-    (root / "a/optimizer.ckpt").write_bytes(saved("b"))
+    for other in ("optimizer.pth", "model_object.ckpt", "notes.txt"):
+        (root / "a" / other).write_bytes(saved("b"))
+    write("raw").with_name("config.json").unlink()
     (root / "linked").symlink_to(root / "a")
     write(os.fsdecode(b"no-text-\xff"))  # no request could name it
     write("a", os.fsdecode(b"\xff.pt"))
-    assert names(Finder(root, "", 0.1)) == [("a", "weights.pt")]
+    finder = Finder(root, "", 0.1)
+    assert names(finder) == [("a", "weights.pt")]
+    skipped = {path.relative_to(root).as_posix(): why for path, why in finder.skipped.items()}
+    assert "symbolic link" in skipped.pop("a/last.pt") and "symbolic link" in skipped.pop("linked")
+    assert "no config.json beside it" in skipped.pop("raw/weights.pt")
+    assert skipped.keys() == {"a/optimizer.pth", "a/model_object.ckpt"}
+    assert all("acpc-server import" in why for why in skipped.values())
+
+
+def test_what_is_found_is_what_a_server_lists(root: Path, write: Callable[..., Path]) -> None:
+    names_of = ("epoch=0-step=10.ckpt", "a.pt", "b.safetensors", "c.pth", "c_object.ckpt", "d.bin")
+    for weights in names_of:
+        write("run", weights)
+    (root / "run/b.safetensors").write_bytes(save({"a": np.zeros(1)}))
+    finder = Finder(root, "", 0.0)
+    wait_until(lambda: len(names(finder)) == 3)
+    listed = [(one.name, one.weights) for one in list_checkpoints(root)]
+    assert sorted(names(finder)) == listed
+
+
+@pytest.mark.parametrize(
+    ("weights", "epoch"),
+    [
+        ("epoch=0-step=10.ckpt", 10),
+        ("epoch=3-val_loss=0.12.ckpt", 3),
+        ("weights_epoch_4.pt", 4),
+        ("last.ckpt", None),
+    ],
+)
+def test_a_number_of_a_metric_is_no_epoch(
+    weights: str, epoch: int | None, root: Path, write: Callable[..., Path]
+) -> None:
+    write("run", weights)
+    assert [item.epoch for item in Finder(root, "", 0.1).look()] == [epoch]
 
 
 def test_they_come_by_epoch(root: Path, write: Callable[..., Path]) -> None:

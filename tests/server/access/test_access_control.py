@@ -7,15 +7,13 @@ from typing import Any
 import pytest
 import structlog
 from acpc_server.access import (
-    LOCAL,
     AccessControl,
     Role,
     TlsFiles,
     create_key,
     revoke_key,
-    set_certificate_role,
 )
-from acpc_server.errors import FailedPrecondition, Unauthenticated
+from acpc_server.errors import Unauthenticated
 from acpc_server.observe import Metrics
 from credentials import Authority
 from waiting import wait_until
@@ -50,36 +48,6 @@ def tls_files(tmp_path: Path, authority: Authority = ROOT) -> TlsFiles:
     return TlsFiles(certificate, key, ca)
 
 
-def test_without_access_control_every_caller_is_local() -> None:
-    access = control()
-    assert access.identify(GET, [], {}) is LOCAL
-    assert access.port_credentials() is None
-
-
-def test_a_key_names_its_owner_and_role(keys: Path) -> None:
-    text = create_key(keys, "ci", Role.COMPUTE)
-    found = control(keys_file=keys).identify(GET, bearer(text), {})
-    assert (found.name, found.role, found.credential) == ("ci", "compute", text.split("_")[1])
-    assert found.owner == "ci"
-
-
-def test_credentials_that_do_not_count(keys: Path) -> None:
-    text = create_key(keys, "ci", Role.READ)
-    access = control(keys_file=keys)
-    assert reason(access, []) == "NO_CREDENTIALS"
-    assert reason(access, bearer(text) * 2) == "BAD_CREDENTIALS"
-    for value in (
-        text,
-        f"Basic {text}",
-        "Bearer ",
-        "Bearer \u00e9",
-        b"Bearer \xff",
-        "Bearer a.b.c",
-    ):
-        assert reason(access, [("authorization", value)]) == "BAD_CREDENTIALS"
-    assert access.identify(GET, [("authorization", f"bearer  {text} ")], {}).name == "ci"
-
-
 def test_an_unknown_key_and_a_wrong_secret_are_answered_alike(keys: Path) -> None:
     text = create_key(keys, "ci", Role.READ)
     access = control(keys_file=keys)
@@ -111,18 +79,6 @@ def test_a_common_name_that_cannot_be_a_callers(tmp_path: Path, name: str) -> No
     access = control(tls=tls_files(tmp_path))
     with pytest.raises(Unauthenticated, match="cannot be a caller's"):
         access.identify(GET, [], {"x509_common_name": [name.encode()]})
-
-
-def test_a_certificate_computes_unless_the_file_has_a_role_for_its_name(
-    keys: Path, tmp_path: Path
-) -> None:
-    set_certificate_role(keys, "ops", Role.ADMIN)
-    access = control(tls=tls_files(tmp_path), keys_file=keys)
-    roles = {
-        name: access.identify(GET, [], {"x509_common_name": [name.encode()]}).role
-        for name in ("ops", "planner")
-    }
-    assert roles == {"ops": "admin", "planner": "compute"}
 
 
 @pytest.fixture(autouse=True)
@@ -166,19 +122,6 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
         access.stop()
 
 
-def test_a_removed_file_revokes_nothing(keys: Path) -> None:
-    text = create_key(keys, "ci", Role.READ)
-    access = control(keys_file=keys)
-    access.start()
-    try:
-        keys.unlink()
-        with structlog.testing.capture_logs() as lines:
-            wait_until(lambda: any(line["event"] == "reload_failed" for line in lines))
-        assert admitted(access, text)
-    finally:
-        access.stop()
-
-
 def test_guesses_cannot_fill_the_log(keys: Path) -> None:
     create_key(keys, "ci", Role.READ)
     metrics = Metrics()
@@ -192,28 +135,6 @@ def test_guesses_cannot_fill_the_log(keys: Path) -> None:
         "acpc_access_denied_total", {"reason": "BAD_CREDENTIALS"}
     )
     assert counted == 1000
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("server.pem", b"no certificate", "are not a certificate and its key"),
-        ("server.key", b"no key", "are not a certificate and its key"),
-        ("server.key", None, "are not a certificate and its key"),
-        ("ca.pem", b"no authority", "has no certificate of an authority"),
-    ],
-)
-def test_files_that_are_no_certificates_are_named(
-    tmp_path: Path, name: str, content: bytes | None, expected: str
-) -> None:
-    files = tls_files(tmp_path)
-    if content is None:  # the key of another certificate
-        _, key = ROOT.issue("localhost").write(tmp_path, "other")
-        content = key.read_bytes()
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(FailedPrecondition, match=expected) as caught:
-        control(tls=files)
-    assert name in caught.value.message
 
 
 @pytest.mark.parametrize("year", [2049, 2050, 2070])

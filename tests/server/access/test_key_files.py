@@ -13,7 +13,6 @@ from acpc_server.access import (
     read_keys,
     read_secret,
     revoke_key,
-    set_certificate_role,
 )
 from acpc_server.errors import FailedPrecondition, NotFound
 
@@ -67,16 +66,6 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
         revoke_key(path, gone.id)
 
 
-def test_a_role_of_a_certificate_is_kept_beside_the_keys(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    set_certificate_role(path, "spiffe://d/ops", Role.READ)
-    text = make(path)
-    set_certificate_role(path, "spiffe://d/ops", Role.ADMIN)
-    found = read_keys(path)
-    assert found.certificates == {"spiffe://d/ops": "admin"}
-    assert found.find(text) is not None
-
-
 def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     with ThreadPoolExecutor(8) as pool:
@@ -103,11 +92,6 @@ def test_a_damaged_file_names_the_place(tmp_path: Path, content: str, named: str
     with pytest.raises(FailedPrecondition, match=named) as caught:
         read_keys(path)
     assert str(path) in caught.value.message
-
-
-def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
-    with pytest.raises(FailedPrecondition, match="acpc-server keys create"):
-        read_keys(tmp_path / "keys.json")
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o602, 0o620, 0o660, 0o601])
@@ -138,16 +122,6 @@ def test_root_may_hand_a_secret_to_a_group(tmp_path: Path, monkeypatch: pytest.M
     os.chown(path, 10001, 10001)
     with pytest.raises(FailedPrecondition):
         read_secret(path)
-
-
-def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    real, link = tmp_path / "real" / "keys.json", tmp_path / "keys.json"
-    text = make(real)
-    link.symlink_to(real)
-    revoke_key(link, text.split("_")[1])
-    assert link.is_symlink()
-    assert read_keys(real).find(text) is None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

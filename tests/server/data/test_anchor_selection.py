@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import AnchorSource, Reading
-from acpc_server.data import AnchorBatch, load_task, open_below
+from acpc_server.data import AnchorBatch, load_task, open_dataset
 from acpc_server.errors import InvalidArgument, ResourceExhausted
 from anchor_batches import drawn_anchors
 from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
@@ -22,7 +22,7 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatc
     source = AnchorSource(
         **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
     )
-    with open_below(root, "a.h5") as dataset:
+    with open_dataset(root, "a.h5") as dataset:
         return drawn_anchors(dataset, load_task(task, root), source, **window).batch()
 
 
@@ -106,13 +106,6 @@ def test_longer_windows_draw_other_anchors_and_leave_the_endpoint(
     assert select(tmp_path, window_future_frames=horizon, **drawn).digest == papers.digest
 
 
-def test_windows_hold_the_frames_that_are_used(tmp_path: Path) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    words = "window_future_frames: found 2, but 3 future frames are used"
-    with pytest.raises(InvalidArgument, match=words):
-        select(tmp_path, window_future_frames=2)
-
-
 def test_labels_split_strictly_above_the_median(tmp_path: Path) -> None:
     content = public_columns(state="observation", state_dim=6)
     write_public_dataset(tmp_path / "a.h5", content)
@@ -193,37 +186,6 @@ def test_too_few_windows_names_both_numbers(tmp_path: Path) -> None:
         select(tmp_path, count=500)
     with pytest.raises(InvalidArgument, match="has only 0 windows of 1500"):
         select(tmp_path, frameskip=300)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("history", 0), ("horizon", 0), ("count", 0), ("seed", -1), ("seed", 2**64), ("frameskip", 0)],
-)
-def test_numbers_out_of_range_are_refused_by_name(tmp_path: Path, field: str, value: int) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    with pytest.raises(InvalidArgument) as caught:
-        select(tmp_path, **{field: value})
-    assert caught.value.field == field
-
-
-def test_frames_read_in_parts_are_those_of_the_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    whole = select(tmp_path)
-    monkeypatch.setattr("acpc_server.data.anchors.CUT_BYTES", 4 * whole.frames[0].nbytes)
-    with open_below(tmp_path, "a.h5") as dataset:
-        task, window = load_task("tworoom", tmp_path), {"history": HISTORY, "horizon": HORIZON}
-        source = AnchorSource(dataset="a.h5", task="tworoom", count=COUNT, frameskip=3)
-        drawn = drawn_anchors(dataset, task, source, **window)
-        assert list(drawn.cuts()) == [(i, min(i + 4, COUNT)) for i in range(0, COUNT, 4)]
-        parts = [drawn.read_frames(start, stop) for start, stop in drawn.cuts()]
-        np.testing.assert_array_equal(np.concatenate(parts), whole.frames)
-        assert drawn.digest == whole.digest
-        assert (drawn.count, drawn.horizon, drawn.frame_size) == (COUNT, HORIZON, whole.frame_size)
-        middle = drawn.batch(4, 9)
-    np.testing.assert_array_equal(middle.labels, whole.labels[4:9])
-    np.testing.assert_array_equal(middle.frames, whole.frames[4:9])
 
 
 def test_a_batch_too_large_for_memory_is_refused_before_reading(

@@ -3,7 +3,11 @@
 import os
 import random
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import h5py
@@ -11,7 +15,7 @@ import hdf5plugin
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
-from acpc_server.data import load_task, open_below
+from acpc_server.data import load_task, open_dataset
 from acpc_server.errors import (
     AcpcError,
     FailedPrecondition,
@@ -21,6 +25,7 @@ from acpc_server.errors import (
 )
 from anchor_batches import drawn_anchors
 from public_dataset import PublicColumns, public_columns, write_public_dataset
+from waiting import wait_until
 
 Break = Callable[[Path], object]
 
@@ -30,7 +35,7 @@ def content() -> PublicColumns:
 
 
 def use(root: Path, name: str = "a.h5") -> None:
-    with open_below(root, name) as dataset:
+    with open_dataset(root, name) as dataset:
         source = AnchorSource(dataset=name, task="tworoom", count=5)
         drawn_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
 
@@ -162,11 +167,11 @@ CASES: dict[str, tuple[Break, str]] = {
     "short state column": (with_columns(pos_agent=np.zeros((44, 2))),
         COLUMN + "'pos_agent' has 44 rows, but episode 2 ends at row 45"),
     "pixels channel first": (with_columns(pixels=np.zeros((45, 3, 12, 12), np.uint8)),
-        COLUMN + r"'pixels' must have shape \(rows, height, width, 3\).*\(45, 3, 12, 12\)"),
+        COLUMN + r"'pixels' must .*\(rows, height, width, 3\).*\(45, 3, 12, 12\); x.transpose"),
     "float pixels": (with_columns(pixels=np.zeros((45, 12, 12, 3), np.float32)),
-        COLUMN + "'pixels' must hold uint8 frames; is float32"),
+        COLUMN + "'pixels' must hold uint8 frames .*; is float32"),
     "grey pixels": (with_columns(pixels=np.zeros((45, 12, 12, 1), np.uint8)),
-        COLUMN + r"'pixels' must have shape .*\(45, 12, 12, 1\)"),
+        COLUMN + r"'pixels' must hold uint8 frames of shape .*\(45, 12, 12, 1\)"),
     "enormous frames": (replaced("pixels", shape=(45, 10**5, 10**5, 3), dtype="u1"),
         COLUMN + "'pixels' has frames with sides outside 1 to 4096"),
     "enormous chunk": (
@@ -253,8 +258,51 @@ def test_a_path_that_leaves_the_root_is_refused(
         write_public_dataset(folder / "a.h5", content())
     (root / "link.h5").symlink_to(root / "a.h5")
     (root / "linked").symlink_to(outside)
-    with pytest.raises(error, match=message), open_below(root, name):
+    with pytest.raises(error, match=message), open_dataset(root, name):
         pass
+
+
+# Names a file below the root, and a link to one outside it, in turn until its input ends.
+SWAP = """
+import os, select, sys
+inside, outside, name = sys.argv[1:]
+while not select.select([sys.stdin], [], [], 0)[0]:
+    os.link(inside, name + ".next"); os.replace(name + ".next", name)
+    os.symlink(outside, name + ".next"); os.replace(name + ".next", name)
+"""
+
+
+@contextmanager
+def swapped(inside: Path, outside: Path, name: Path) -> Iterator[None]:
+    command = [sys.executable, "-c", SWAP, inside, outside, name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as swapper:
+        try:
+            wait_until(lambda: os.path.lexists(name))
+            yield
+        finally:
+            swapper.communicate()
+        assert swapper.returncode == 0
+
+
+def test_a_file_swapped_for_a_link_is_never_read_outside_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    write_public_dataset(root / "inside.h5", public_columns((24, 20)))
+    write_public_dataset(tmp_path / "outside.h5", public_columns((7,)))
+    task = "name: {}\nstate: pos_agent\nframeskip: 2\nlabels: [{{rule: coordinates, of: [0]}}]\n"
+    (root / "inside.yaml").write_text(task.format("inside"))
+    (tmp_path / "outside.yaml").write_text(task.format("outside"))
+    seen: Counter[object] = Counter()
+    with (
+        swapped(root / "inside.h5", tmp_path / "outside.h5", root / "a.h5"),
+        swapped(root / "inside.yaml", tmp_path / "outside.yaml", root / "a.yaml"),
+    ):
+        while seen["inside"] < 200 or seen[2] < 50:
+            with suppress(PermissionDenied, FailedPrecondition):  # a link, or replaced meanwhile
+                seen[load_task("a.yaml", root).name] += 1
+            with suppress(PermissionDenied, FailedPrecondition), open_dataset(root, "a.h5") as file:
+                seen[len(file.lengths)] += 1
+    assert set(seen) == {"inside", 2}
 
 
 def test_flipped_bytes_never_escape_as_another_error(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from acpc_server.engine import choose_device, device_name
-from acpc_server.engine.accelerator import free_memory, held_memory, pinned, release_cache
+from acpc_server.engine.accelerator import held_memory, pinned, release_cache
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.errors import FailedPrecondition
 from acpc_server.scheduling import Priority
@@ -64,7 +64,7 @@ def test_a_device_that_is_not_there_is_refused(asked: str, words: str) -> None:
 def test_every_kind_of_device_has_sizes(kind: str) -> None:
     card = PlainModel().card
     for priority in Priority:
-        there, here = (frames_per_call(x, priority, 224, 224) for x in (kind, "cpu"))
+        there, here = (frames_per_call(x, priority, card, 224, 224) for x in (kind, "cpu"))
         assert there > here
         assert rollouts_per_call(kind, priority, card, 8) >= 8
     here, there = (pool_candidates_per_call(x, 2, card, 8) for x in ("cpu", kind))
@@ -76,22 +76,19 @@ def test_memory_is_asked_of_the_kind_that_the_device_is(monkeypatch: pytest.Monk
     usual = SimpleNamespace(
         memory_allocated=lambda device: 1,
         memory_reserved=lambda device: 2,
-        mem_get_info=lambda device: (3, 4),
         empty_cache=lambda: emptied.append("usual"),
         get_device_name=lambda device: "Card",
     )
     apple = SimpleNamespace(
         current_allocated_memory=lambda: 5,
         driver_allocated_memory=lambda: 6,
-        recommended_max_memory=lambda: 10,
         empty_cache=lambda: emptied.append("apple"),
     )
     modules = {"cuda": usual, "xpu": usual, "mps": apple, "cpu": torch.cpu}
     monkeypatch.setattr(torch, "get_device_module", lambda device: modules[device.type])
-    for kind, held, free in (("xpu", (1, 2), (3, 4)), ("mps", (5, 6), (4, 10))):
+    for kind, held in (("xpu", (1, 2)), ("mps", (5, 6))):
         device = torch.device(kind, 0)
         assert tuple(held_memory(device).values()) == held
-        assert free_memory(device) == free
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda device=device: device)
         release_cache()

@@ -1,5 +1,6 @@
 """Chunks change nothing, and each numeric mode is what it says."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient, require_mode
 from acpc_server.engine.arithmetic import arithmetic
-from acpc_server.engine.sizes import frames_per_call
+from acpc_server.engine.sizes import frames_per_call, rollouts_per_call
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import FrozenWorldModel
 from acpc_server.models.loader import load_checkpoint
@@ -16,6 +17,7 @@ from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from float32_model import Float32Model
+from plain_model import CARD
 from public_checkpoint import public_config, write_checkpoint
 from reference_model import ReferenceModel
 
@@ -41,7 +43,7 @@ def context() -> RequestContext:
 def test_encoding_in_chunks_is_encoding_whole(
     engine: DeviceClient, model: FrozenWorldModel
 ) -> None:
-    size = frames_per_call("cpu", Priority.JOB, 28, 28)
+    size = frames_per_call("cpu", Priority.JOB, model.card, 28, 28)
     many = torch.randn(2 * size + 7, 3, 28, 28, generator=torch.Generator().manual_seed(1))
     parts = engine.encode(model, many, context(), NumericMode.FP32)
     assert parts.shape == (2 * size + 7, 16)
@@ -68,9 +70,19 @@ def test_a_job_call_has_a_frame_and_is_no_longer_than_an_interactive_one(
     device: str, side: int
 ) -> None:
     job, interactive = (
-        frames_per_call(device, p, side, side) for p in (Priority.JOB, Priority.INTERACTIVE)
+        frames_per_call(device, p, CARD, side, side) for p in (Priority.JOB, Priority.INTERACTIVE)
     )
     assert 1 <= job <= interactive <= 512
+
+
+def test_a_job_of_a_larger_model_is_cut_finer_down_to_a_row() -> None:
+    cards = [
+        replace(CARD, parameter_count=count, image_size=224) for count in (10**5, 10**8, 10**12)
+    ]
+    frames = [frames_per_call("cpu", Priority.JOB, card, 224, 224) for card in cards]
+    rollouts = [rollouts_per_call("cpu", Priority.JOB, card, 5) for card in cards]
+    assert frames[0] > frames[1] >= frames[2] == 1
+    assert rollouts[0] > rollouts[1] >= rollouts[2] >= 1
 
 
 @pytest.mark.parametrize(
@@ -137,8 +149,8 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
     histories = torch.randn(3, 3, model.card.latent_dim, generator=generator)
     past = torch.randn(2, model.card.action_block_dim, generator=generator)
     pools = torch.randn(1, 6, 4, model.card.action_block_dim, generator=generator)
-    reduced = model.prepared(torch.bfloat16)
-    assert reduced is model.prepared(torch.bfloat16), "made once"
+    reduced = model.in_bfloat16()
+    assert reduced is model.in_bfloat16(), "made once"
     with arithmetic(NumericMode.BF16, CPU):
         assert torch.equal(reduced.encode(frames), model.encode(frames))
         assert torch.equal(
@@ -147,12 +159,12 @@ def test_bf16_weights_kept_give_the_bits_of_weights_cast_in_every_call(
         )
     kept = {name: x.dtype for name, x in model.network.named_parameters()}
     assert set(kept.values()) == {torch.float32}, "the model itself stays as it was"
-    assert 2 <= model.prepared_bytes / model.card.parameter_count < 4, "most weights are halved"
+    assert 2 <= model.reduced_bytes / model.card.parameter_count < 4, "most weights are halved"
 
 
 def test_a_request_adds_up_its_times(engine: DeviceClient, model: FrozenWorldModel) -> None:
     used = context()
-    frames = torch.zeros(frames_per_call("cpu", Priority.JOB, 28, 28) + 1, 3, 28, 28)
+    frames = torch.zeros(frames_per_call("cpu", Priority.JOB, model.card, 28, 28) + 1, 3, 28, 28)
     engine.encode(model, frames, used, NumericMode.FP32)
     assert used.compute_seconds > 0
     assert used.queue_seconds > 0

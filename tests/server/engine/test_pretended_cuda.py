@@ -155,7 +155,7 @@ KINDS = (
 def test_views_are_drawn_and_encoded_without_the_host(
     engine: DeviceClient, model: FrozenJepa, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A whole call: frames come as bytes, once; latents and which views are unchanged go."""
+    """A whole call: bytes come, of the frames and of what views are made of; latents go."""
     history = np.arange(3 * SIDE * SIDE * 3).astype(np.uint8).reshape(3, SIDE, SIDE, 3)
     views = PerturbationSet(KINDS, 4, 1, 2)
     count = len(distinct_views(views))
@@ -170,7 +170,7 @@ def test_views_are_drawn_and_encoded_without_the_host(
         assert encoded.views.shape == (count, 3, DIM)
         assert encoded.views.device.type == "cpu"
         assert watch.waiting == []
-        assert watch.copies_in == [history.nbytes]
+        assert watch.copies_in == [2 * history.nbytes]
         made = 3 + sum(map(len, asked.views))  # frames, and views or their frames
         assert watch.copies_out == [(3 + 3 * count) * DIM * 4, made]
 

@@ -72,7 +72,7 @@ def test_a_bootstrap_of_anchors_on_their_own_would_not() -> None:
         own = replace(own, trajectory=np.arange(population.anchors))
         sr = judge(own, None, PROTOCOL, Thresholds(), options).sr
         missed += not sr.lower <= true.sr <= sr.upper
-    assert missed > 10
+    assert missed > 5
 
 
 def drawn(trajectories: int, seed: int = 3) -> tuple[CheckpointSample, CheckpointSample]:

@@ -171,17 +171,37 @@ def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
     assert answer.certified_severities[1].top1 == 0.0
 
 
-def test_equal_candidates_are_won_by_the_first_and_never_certified(world: PlanningWorld) -> None:
+def test_a_copy_of_a_candidate_changes_no_certificate(world: PlanningWorld) -> None:
+    """The first copy wins; the margin is that of the choices, not the tie of the copies."""
     candidates = pool()
-    session = world.open(moment(views=drawn(Identity())))
-    winner = certify_pool(session, candidates, context()).clean_winner
-    doubled = np.concatenate([candidates, candidates[winner : winner + 1]])
-    answer = certify_pool(session, doubled, context())
-    assert answer.clean_costs[winner] == answer.clean_costs[-1]
-    assert answer.clean_winner == winner
+    session = world.open(moment(views=noise(1e-5)))
+    single = certify_pool(session, candidates, context())
+    best = single.clean_winner
+    answer = certify_pool(session, np.concatenate([candidates, candidates[[best] * 3]]), context())
+    assert answer.clean_winner == best
+    assert answer.clean_elites == (best, 16, 17, 18)
+    assert (single.distinct_candidates, answer.distinct_candidates) == (16, 16)
+    assert answer.clean_gaps.top1 == pytest.approx(single.clean_gaps.top1, rel=1e-4)
+    assert answer.clean_gaps.elite == pytest.approx(single.clean_gaps.top1, rel=1e-4)
+    for view, alone in zip(answer.views, single.views, strict=True):
+        assert view.top1.certified
+        assert alone.top1.certified
+        assert view.top1.margin == pytest.approx(alone.top1.margin, rel=1e-3)
+        assert view.elite.margin == view.top1.margin
+        assert view.perturbed_winner == best
+
+
+@pytest.mark.parametrize("changed", [{}, {"endpoint_tolerance": 1e3}], ids=["", "tolerance"])
+def test_copies_of_one_candidate_leave_no_choice(
+    world: PlanningWorld, changed: dict[str, float]
+) -> None:
+    session = world.open(moment(views=noise(0.1), kept_elites=2, **changed))
+    answer = certify_pool(session, pool()[[3] * 64], context())
+    assert answer.distinct_candidates == 1
+    assert answer.clean_gaps == CleanGaps(np.inf, np.inf)
     for view in answer.views:
-        assert not view.top1.certified
-        assert view.perturbed_winner == winner
+        assert [view.top1.margin, view.elite.margin, view.kept.margin] == [np.inf] * 3
+        assert (view.excess_cost, view.perturbed_winner) == (0, 0)
 
 
 def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> None:

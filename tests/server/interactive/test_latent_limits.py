@@ -20,8 +20,7 @@ from acpc.contract import (
 )
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import InvalidArgument, ResourceExhausted
-from acpc_server.interactive import PairedCem, Planner, certify_pool, check_budget
-from acpc_server.interactive.pieces import Piece, Rolls
+from acpc_server.interactive import EncodedMoment, PairedCem, Planner, certify_pool, check_budget
 from acpc_server.scheduling import Slots
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
 from shared_call import calls, together
@@ -80,7 +79,7 @@ def test_what_does_not_fit_is_rejected_before_any_work(
         ask(world)
     assert caught.value.field == field
     assert caught.value.reason == "TOO_MANY_LATENTS"
-    limit = f"over the limit of {latents * LATENT} (--max-latents-mib); ask for fewer"
+    limit = f"over the limit of {latents * LATENT}; ask for fewer"
     assert limit in caught.value.description
     assert f"{(latents + 1) * LATENT} bytes" in caught.value.description
     assert calls(world.engine, "encode") == before
@@ -163,21 +162,21 @@ def test_few_hold_wide_predictions_however_many_ask(
     monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
     monkeypatch.setattr(world.engine, "places", places := Slots(2, "pieces"))
     inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
-    piece = Rolls.piece
+    rollout = EncodedMoment.rollout
 
-    def counted(*given: Any) -> Piece:  # noqa: ANN401
+    def counted(*given: Any) -> torch.Tensor:  # noqa: ANN401
         nonlocal inside, most
         with lock:
             inside += 1
             most = max(most, inside)
         assert go_on.wait(GENEROUS_SECONDS)
         try:
-            return piece(*given)
+            return rollout(*given)
         finally:
             with lock:
                 inside -= 1
 
-    monkeypatch.setattr(Rolls, "piece", counted)
+    monkeypatch.setattr(EncodedMoment, "rollout", counted)
 
     def ask() -> PoolCertificate:
         session = planner.prepare(world.checkpoint(), request)

@@ -218,19 +218,20 @@ def test_a_pair_larger_than_a_call_is_answered_in_pieces(
     assert calls(world.engine, "pair") == before, "it has shared none"
 
 
-def test_reduced_weights_are_packed_in_no_device_call(
+def test_reduced_weights_are_cast_in_no_device_call(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first of a process take most of a second, for which everybody would wait."""
     threads: list[str] = []
-    prepare = FrozenNetwork._prepare
+    prepare = FrozenNetwork.in_bfloat16
 
-    def noted(self: FrozenJepa, kind: torch.dtype) -> FrozenJepa | None:
-        threads.append(threading.current_thread().name)
-        return prepare(self, kind)
+    def noted(self: FrozenJepa) -> FrozenJepa:
+        if not self.reduced_bytes:
+            threads.append(threading.current_thread().name)
+        return prepare(self)
 
     jobs, pairs, moments = (world.checkpoint(seed) for seed in SEEDS)
-    monkeypatch.setattr(FrozenNetwork, "_prepare", noted)
+    monkeypatch.setattr(FrozenNetwork, "in_bfloat16", noted)
     mode, job = NumericMode.BF16, RequestContext(Priority.JOB)
     world.engine.encode(jobs.model, torch.zeros(1, 3, SIDE, SIDE), job, mode)
     # A job whose latents are known begins with a rollout.

@@ -1,7 +1,6 @@
-"""Pools that share a device call are answered as they are alone, and fail alone."""
+"""Pools that wait together share no device call: each has the bits it has alone."""
 
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -19,11 +18,9 @@ from acpc.contract import (
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import Moment, Planner, certify_pool
 from planning_world import PlanningWorld, drawn, moment, noise, pool
-from shared_call import answered, calls, together
+from shared_call import together
 
 Question = tuple[PlanStart, NDArray[np.float32]]
-NUMBERS = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step", "acpc",
-           "excess_cost", "excess_cost_bound", "acpc_one_step_q90", "acpc_q90")  # fmt: skip
 
 
 def prepared(world: PlanningWorld, request: PlanStart) -> Moment:
@@ -36,10 +33,9 @@ def answers(
     world: PlanningWorld,
     *asked: tuple[Moment, NDArray[np.float32]],
     cancelled: int | None = None,
-    device_calls: int = 1,
 ) -> list[Future[PoolCertificate]]:
     asks = [partial(certify_pool, *one) for one in asked]
-    return answered(world.engine, "pool", asks, cancelled, device_calls)
+    return together(world.engine, asks, cancelled)
 
 
 def alone(world: PlanningWorld, question: Question) -> PoolCertificate:
@@ -48,20 +44,7 @@ def alone(world: PlanningWorld, question: Question) -> PoolCertificate:
     return answer.result(0)
 
 
-def assert_alike(one: PoolCertificate, other: PoolCertificate) -> None:
-    """Equal receipts and choices, and numbers that agree as float32 rollouts do."""
-    assert one.receipt == other.receipt
-    assert one.clean_winner == other.clean_winner
-    assert one.clean_elites == other.clean_elites
-    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5)
-    close(one.clean_costs, other.clean_costs)
-    for ours, theirs in zip(one.views, other.views, strict=True):
-        assert (ours.spec_index, ours.draw) == (theirs.spec_index, theirs.draw)
-        for name in NUMBERS:
-            close(getattr(ours, name), getattr(theirs, name), err_msg=name)
-
-
-def test_pools_of_one_call_are_answered_as_they_are_alone(world: PlanningWorld) -> None:
+def test_pools_that_wait_together_are_answered_as_they_are_alone(world: PlanningWorld) -> None:
     """Also where one has more views, equal candidates, or a session that is encoded already."""
     questions: list[Question] = [
         (moment(0, views=noise(0.08, draws=1)), pool(0)),
@@ -73,25 +56,9 @@ def test_pools_of_one_call_are_answered_as_they_are_alone(world: PlanningWorld) 
     sessions.append(world.open(questions[3][0]))
     asked = zip(sessions, (candidates for _, candidates in questions), strict=True)
     for question, answer in zip(questions, answers(world, *asked), strict=True):
-        assert_alike(answer.result(0), alone(world, question))
+        assert answer.result(0) == alone(world, question)
     doubled = answers(world, (prepared(world, questions[2][0]), questions[2][1]))[0].result(0)
     assert doubled.clean_costs[:8].tolist() == doubled.clean_costs[8:].tolist()
-
-
-def test_what_may_not_share_a_call_has_its_own(world: PlanningWorld) -> None:
-    """Other elite counts, tolerances, weights or lengths of candidates."""
-    request = moment(0)
-    asked = [
-        (prepared(world, request), pool(0)),
-        (prepared(world, replace(request, elite_count=3)), pool(0)),
-        (prepared(world, replace(request, endpoint_tolerance=0.1)), pool(0)),
-        (prepared(world, replace(request, weights=(0.2, 0.3, 0.5))), pool(0)),
-        (prepared(world, request), pool(0, horizon=2)),
-    ]
-    every = [answer.result(0) for answer in answers(world, *asked, device_calls=5)]
-    assert [len(answer.clean_elites) for answer in every] == [4, 3, 4, 4, 4]
-    first, loose = every[0].views[0], every[2].views[0]
-    assert (loose.bounds > first.bounds).all()
 
 
 def test_unchanged_views_stay_at_distance_zero(world: PlanningWorld) -> None:
@@ -105,7 +72,7 @@ def test_unchanged_views_stay_at_distance_zero(world: PlanningWorld) -> None:
         assert certificate.views[1].displacements.any()
 
 
-def test_a_pool_that_fails_leaves_the_others_their_call(world: PlanningWorld) -> None:
+def test_a_pool_that_fails_fails_alone(world: PlanningWorld) -> None:
     wild = pool(2)
     wild[0] = 1e30
     blurred = moment(1, views=drawn(GaussianBlur(kernel_size=99), draws=1))
@@ -122,8 +89,8 @@ def test_a_pool_that_fails_leaves_the_others_their_call(world: PlanningWorld) ->
     assert not_finite.value.reason == "PREDICTION_NOT_FINITE"
     with pytest.raises(Cancelled):
         gone.result(0)
-    assert_alike(good.result(0), alone(world, (requests[0], pools[0])))
-    assert_alike(last.result(0), alone(world, (requests[4], pools[4])))
+    assert good.result(0) == alone(world, (requests[0], pools[0]))
+    assert last.result(0) == alone(world, (requests[4], pools[4]))
 
 
 # The last two do not fit the frames.
@@ -159,14 +126,12 @@ def test_whatever_pools_wait_together_are_answered_as_they_are_alone(
     """Broken ones too, and each error names the perturbation by its own request's index."""
     rng = np.random.default_rng(seed)
     questions = [mixed(rng) for _ in range(14)]
-    before = calls(world.engine, "pool")
     asks = [partial(certify_pool, prepared(world, request), own) for request, own in questions]
     found = together(world.engine, asks)
-    assert calls(world.engine, "pool") - before < len(questions) / 2
     for question, answer in zip(questions, found, strict=True):
         error = answer.exception(0)
         if error is None:
-            assert_alike(answer.result(0), alone(world, question))
+            assert answer.result(0) == alone(world, question)
             continue
         with pytest.raises(AcpcError) as apart:
             alone(world, question)

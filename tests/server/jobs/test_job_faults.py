@@ -1,27 +1,14 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
-import errno
-import os
-
 import pytest
-from acpc_server.errors import DeviceFailed, HostShortage, Unavailable
+from acpc_server.errors import Unavailable
 from acpc_server.jobs import JobState, runner, runs
 from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
-from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
 
-OF_THE_HOST = [
-    DeviceFailed("an illegal memory access was encountered"),
-    Unavailable("the engine is closed"),
-    HostShortage("no memory"),
-    MemoryError(),
-    RuntimeError("can't start new thread"),
-    RuntimeError("could not create a primitive"),
-    OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
-]
 OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
 
 
@@ -32,21 +19,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.05)
 
 
-@pytest.mark.usefixtures("at_once")
-def test_a_job_outlives_a_host_that_fails_it(desk: Desk) -> None:
-    service = desk.started()
-    sound = ended(service, service.submit(SHORT, "").job_id)
-    for fault in OF_THE_HOST:
-        desk.kind.fault = fault
-        job_id = service.submit(SHORT, "").job_id
-        wait_until(lambda job_id=job_id: service.get(job_id).attempts >= 2)
-        assert not service.get(job_id).state.done, fault
-        desk.kind.fault = None
-        done = ended(service, job_id)
-        assert (done.state, done.result) == (JobState.SUCCEEDED, sound.result), fault
-    wait_until(lambda: desk.counted() == {"succeeded": 1 + len(OF_THE_HOST)})
-
-
 def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
     service = desk.started()
     for fault in OF_THE_JOB:
@@ -54,6 +26,17 @@ def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
         done = ended(service, service.submit(SHORT, "").job_id)
         assert (done.state, done.attempts) == (JobState.FAILED, 1)
         assert done.failure.reason == "BUG"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_too_large_for_its_host_fails_and_the_next_one_runs(desk: Desk) -> None:
+    service = desk.started()
+    desk.kind.fault = MemoryError()
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert (done.failure.code, done.failure.reason) == ("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE")
+    assert done.attempts == runs.SHORTAGES
+    desk.kind.fault = None
+    assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
 
 
 class Unbearable(Counting):
@@ -68,7 +51,7 @@ def test_a_job_that_no_host_can_bear_is_given_up(
     monkeypatch.setattr(runner, "MAX_STARTS", most)
     desk.kind = Unbearable()
     service = desk.started()
-    desk.kind.fault = MemoryError()
+    desk.kind.fault = Unavailable("the engine is closed")
     done = ended(service, service.submit(SHORT, "").job_id)
     assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
     assert done.attempts == most + 2

@@ -1,10 +1,8 @@
 """The table of hosts on both kinds of database, and the count of missed beats."""
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from acpc_server.observe import Metrics
 from typer.testing import CliRunner
 
 TERMS = LeaseTerms(heartbeat=0.05, lease=1.0)
-BRIEF = LeaseTerms(heartbeat=0.05, lease=0.2)
 A = Host("a", "process-1", "folder-1")
 
 
@@ -70,41 +67,11 @@ def test_a_host_is_forgotten_only_while_it_stands_still(hosts: Hosts) -> None:
     assert not hosts.beat(A, "{}")
 
 
-def test_operators_are_told_who_is_on_the_record(hosts: Hosts, record_url: str) -> None:
-    """Also of servers from before the table said more, whose rows stay."""
-    hosts.enter(A, None)
-    with hosts.record.engine.begin() as connection:
-        table = "acpc.acpc_hosts" if hosts.record.postgres else "acpc_hosts"
-        connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN about")
-    hosts.create()
-    lease(hosts).acquire("b", "folder-2", {"version": "0.9", "device": "cuda:1"})
-    hosts.leave(hosts.read()["b"])
-    shown = CliRunner().invoke(app, ["hosts", "--jobs-url", record_url])
-    assert shown.exit_code == 0, shown.output
-    old, new = (line.split() for line in shown.stdout.splitlines()[-2:])
-    assert old == ["a", "?", "?", "?", "0"]
-    assert (new[0], *new[2:]) == ("b", "0.9", "cuda:1", "stopped")
-    assert abs(datetime.fromisoformat(new[1]) - datetime.now(UTC)) < timedelta(hours=1)
-    printed = CliRunner().invoke(app, ["hosts", "--jobs-url", record_url, "-o", "json"])
-    unknown = dict.fromkeys(("since", "version", "device"))
-    assert json.loads(printed.stdout) == [
-        {"server": "a", **unknown, "jobs": 0},
-        {"server": "b", "since": new[1], "version": "0.9", "device": "cuda:1", "jobs": None},
-    ]
-
-
 @pytest.mark.parametrize("url", ["x", "postgresql://h:port/d", "nothing://h/d"])
 def test_a_url_of_no_database_is_told(url: str) -> None:
     shown = CliRunner().invoke(app, ["hosts", "--jobs-url", url])
     assert isinstance(shown.exception, FailedPrecondition), shown.exception
     assert shown.exception.message.startswith("--jobs-url: no database's URL (")
-
-
-def test_a_record_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    shown = CliRunner().invoke(app, ["hosts", "--state-dir", str(tmp_path)])
-    assert isinstance(shown.exception, FailedPrecondition)
-    assert "see --jobs-url and --state-dir" in shown.exception.message
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_beats_are_counted_from_the_last_that_moved() -> None:
@@ -127,34 +94,6 @@ def lease(
         on_queued=lambda *_: None,
         on_evicted=evicted,
     )
-
-
-def test_a_name_is_free_after_its_holder_left_or_died(hosts: Hosts) -> None:
-    gone = lease(hosts)
-    gone.acquire("a", "folder-1")
-    gone.leave()
-    lease(hosts).acquire("a", "folder-2")
-    lease(hosts).acquire("a", "folder-2")  # that folder is ours now, so its process is dead
-    lease(hosts, terms=BRIEF).acquire("a", "folder-3")  # nobody beat for the length of the lease
-
-
-def test_a_name_is_taken_though_another_host_removes_its_row_meanwhile(
-    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = lease(hosts)
-    gone.acquire("a", "folder-1")
-    gone.leave()
-    read, first = hosts.read, [True]
-
-    def read_late() -> dict[str, Host]:
-        found = read()
-        if first and first.pop():
-            hosts.forget(found["a"])
-        return found
-
-    monkeypatch.setattr(hosts, "read", read_late)
-    lease(hosts).acquire("a", "folder-1")
-    assert read()["a"].session
 
 
 def test_a_name_whose_holder_beats_is_refused(hosts: Hosts) -> None:

@@ -2,12 +2,9 @@
 
 import json
 import sqlite3
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-import structlog
 from acpc_server.errors import AlreadyExists, ResourceExhausted
 from acpc_server.jobs import JobState
 from counting_jobs import Counting, CountingPlan, counting_plan
@@ -90,26 +87,6 @@ def test_jobs_of_tenants_of_an_earlier_release_are_read_and_run(desk: Desk) -> N
     assert (ran.state, ran.owner) == (JobState.SUCCEEDED, "ann")
 
 
-def test_a_submission_is_logged_with_whose_it_is_and_of_which_checkpoint(desk: Desk) -> None:
-    service = desk.started()
-    with structlog.testing.capture_logs() as lines:
-        job_id = service.submit(SHORT, "one", "ann").job_id
-    (line,) = (line for line in lines if line["event"] == "job_submitted")
-    assert {"job": job_id, "checkpoint": "model", "principal": "ann"}.items() <= line.items()
-
-
-def test_a_job_keeps_its_owner_when_another_host_takes_it_over(either: Desk) -> None:
-    first = either.started(executor_id="first")
-    either.kind.held_at = 2
-    job_id = first.submit(counting_plan(5), "", "ann").job_id
-    wait_until(lambda: first.get(job_id).progress.completed == 2)
-    first.stop()
-    either.kind.held_at = None
-    second = either.started(executor_id="second")
-    done = ended(second, job_id)
-    assert (done.state, done.attempts, done.owner) == (JobState.SUCCEEDED, 2, "ann")
-
-
 def test_queued_jobs_are_bounded(either: Desk) -> None:
     service = either.started(max_queued=3)
     running = service.submit(LONG, "running", "ann").job_id
@@ -124,26 +101,6 @@ def test_queued_jobs_are_bounded(either: Desk) -> None:
     assert service.submit(LONG, "0").job_id == queued[0], "what is on record is answered"
     service.cancel(queued[0])
     service.submit(LONG, "over")
-
-
-def test_submissions_at_once_on_several_hosts_do_not_pass_the_limit(either: Desk) -> None:
-    limit = {"max_queued": 5}
-    hosts = [either.started(**limit), either.service(**limit), either.service(**limit)]
-    running = hosts[0].submit(LONG, "running").job_id
-    wait_until(lambda: hosts[0].get(running).state is JobState.RUNNING)
-    start = threading.Barrier(12)
-
-    def submit(n: int) -> bool:
-        start.wait()
-        try:
-            hosts[n % 3].submit(LONG, "", f"key-{n % 4}")
-        except ResourceExhausted:
-            return False
-        return True
-
-    with ThreadPoolExecutor(12) as pool:
-        assert sum(pool.map(submit, range(12))) == 5
-    assert len(hosts[0].list(0, 50)) == 1 + 5
 
 
 @dataclass(frozen=True, kw_only=True)

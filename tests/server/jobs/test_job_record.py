@@ -5,11 +5,9 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
-import processes
 import pytest
-from acpc_server.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from acpc_server.errors import FailedPrecondition, ResourceExhausted
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
@@ -22,16 +20,6 @@ pytestmark = [pytest.mark.process, pytest.mark.edge]
 
 # The spec and every step take as much room as the name.
 BULKY = counting_plan(6, checkpoint="x" * 200_000)
-
-
-class Disk(Protocol):
-    """Where a record is."""
-
-    folder: Path
-
-    def fill(self) -> None: ...
-
-    def free(self) -> None: ...
 
 
 class Pages:
@@ -56,33 +44,9 @@ class Pages:
         event.remove(Pool, "checkout", self._limit)
 
 
-class Mounted:
-    """A file system of 32 MiB."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "disk"
-        self.folder.mkdir()
-        self._filler = self.folder / "filler"
-        mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(self.folder)]
-        if processes.run(mount, check=False).returncode:
-            pytest.skip("no file system can be mounted here")
-
-    def fill(self) -> None:
-        """To the last page, whatever the record takes meanwhile."""
-        with self._filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
-            while True:
-                file.write(bytes(4096))
-
-    def free(self) -> None:
-        self._filler.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        processes.run(["umount", str(self.folder)])
-
-
-@pytest.fixture(params=[Pages, pytest.param(Mounted, marks=pytest.mark.process)])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    made = request.param(tmp_path)
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Pages]:
+    made = Pages(tmp_path)
     yield made
     made.free()
     made.close()
@@ -97,7 +61,7 @@ def submit_until_refused(service: JobService) -> ResourceExhausted:
     pytest.fail("the disk is not full")
 
 
-def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
+def test_a_full_disk_refuses_jobs_and_loses_none(disk: Pages) -> None:
     desk = Desk(disk.folder)
     try:
         service = desk.started()
@@ -129,25 +93,6 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Disk) -> None:
         wait_until(lambda: away("acpc_job_record_away") == 0, "it is away for ever")
     finally:
         disk.free()
-        desk.close()
-
-
-def test_a_folder_that_goes_away_is_a_record_that_does(tmp_path: Path) -> None:
-    (folder := tmp_path / "state").mkdir()
-    desk = Desk(folder)
-    try:
-        service = desk.started()
-        folder.rename(tmp_path / "moved")
-        with pytest.raises(Unavailable) as away:
-            service.submit(SHORT, "")
-        assert away.value.reason == "JOB_RECORD_AWAY"
-        folder.mkdir()
-        with pytest.raises(Unavailable):  # what is taken by a file without a name is lost
-            service.submit(SHORT, "")
-        for each in (tmp_path / "moved").iterdir():
-            each.replace(folder / each.name)
-        assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
-    finally:
         desk.close()
 
 

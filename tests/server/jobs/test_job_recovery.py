@@ -1,7 +1,6 @@
 """Jobs that nobody runs, names that are taken, and a database in trouble."""
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,15 +8,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import sqlalchemy as sa
 from acpc_server.errors import FailedPrecondition, Unavailable
-from acpc_server.jobs import Job, JobState, runner
+from acpc_server.jobs import Job, JobState
 from acpc_server.jobs.hosts import Hosts
-from acpc_server.jobs.record import Record, connection_url
+from acpc_server.jobs.record import Record
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, TERMS, Desk, ended
 from postgres_server import PostgresServer
-from structlog.testing import capture_logs
 from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
@@ -138,40 +135,4 @@ def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
     desk.close()
 
 
-TRIES = 9
 """With DBOS's own rests these take minutes."""
-
-
-def test_a_connection_is_made_soon_after_a_long_absence_of_the_record(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "RETRY_SECONDS", 0.01)
-    engine = runner.patient_engine(connection_url(postgres.new_database()), threading.Event())
-    answers: list[object] = []
-
-    def ask() -> None:
-        with engine.connect() as connection:
-            answers.append(connection.scalar(sa.text("SHOW idle_in_transaction_session_timeout")))
-
-    ask()
-    with capture_logs() as lines:
-        postgres.stop()
-        try:
-            waiting = threading.Thread(target=ask, daemon=True)
-            waiting.start()
-            wait_until(lambda: len(lines) >= TRIES)
-            assert waiting.is_alive()
-        finally:
-            postgres.start()
-        wait_until(lambda: not waiting.is_alive(), "it still rests")
-    assert {line["event"] for line in lines} == {"job_database_away"}
-    assert answers == ["1min", "1min"]
-    engine.dispose()
-
-
-def test_nobody_waits_for_the_record_once_the_runner_closes() -> None:
-    closing = threading.Event()
-    closing.set()
-    engine = runner.patient_engine(connection_url("postgresql://nobody@127.0.0.1:1/none"), closing)
-    with pytest.raises(sa.exc.OperationalError):
-        engine.connect()

@@ -9,18 +9,12 @@ import torch
 from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
 from acpc_server.models import (
     CheckpointLimits,
-    FrozenJepa,
     FrozenWorldModel,
-    JepaModel,
     check_actions,
     check_history,
     load_checkpoint,
-    rollout,
 )
-from acpc_server.models.config import parse_config
-from acpc_server.models.families import jepa_network
-from acpc_server.models.parts import JepaConfig
-from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from public_checkpoint import write_checkpoint
 from torch import Tensor
 
 CPU = torch.device("cpu")
@@ -83,18 +77,6 @@ def write_linear(root: Path) -> dict[str, Tensor]:
     return state
 
 
-def test_plugin_family(tmp_path: Path, install: Install) -> None:
-    install(linear="acpc_linear:family")
-    state = write_linear(tmp_path / "root")
-    model = load_checkpoint(tmp_path / "root", "run", device=CPU)
-    assert (model.card.family, model.card.parameter_count) == ("linear", 60)
-    latents = model.encode(torch.ones(1, 3, 2, 2))
-    rolled = rollout(model, latents[None], torch.ones(1, 2, 3))
-    step = state["act"].sum(0)
-    start = state["encode"].sum(0)
-    torch.testing.assert_close(rolled[0], torch.stack((start + step, start + 2 * step)))
-
-
 def test_plugin_is_read_as_safely(tmp_path: Path, install: Install) -> None:
     """A plug-in gets tensors only: the reader refuses what it refuses for the known families."""
     install(linear="acpc_linear:family")
@@ -131,70 +113,6 @@ def model(tmp_path: Path) -> FrozenWorldModel:
     return load_checkpoint(tmp_path, "run", device=CPU)
 
 
-def network() -> JepaModel:
-    built = jepa_network(parse_config(JepaConfig, public_config()))
-    built.load_state_dict(random_state_dict(public_config()))
-    return built
-
-
-def test_card(model: FrozenWorldModel) -> None:
-    card = model.card
-    assert isinstance(model, FrozenWorldModel)
-    assert (card.family, card.image_size, card.latent_dim) == ("lewm", 28, 16)
-    assert (card.history, card.action_block_dim) == (3, 10)
-    assert card.parameter_count == sum(p.numel() for p in network().parameters())
-    assert len(bytes.fromhex(card.digest)) == 32
-    assert model.device == CPU
-
-
-def test_no_gradients_and_no_training_mode(model: FrozenWorldModel) -> None:
-    """Dropout and batch statistics play no part: a call repeats, and rows ignore each other."""
-    frames = torch.randn(4, 3, 28, 28, requires_grad=True)
-    latents = model.encode(frames)
-    assert not latents.requires_grad
-    assert torch.equal(latents, model.encode(frames))
-    torch.testing.assert_close(model.encode(frames[:1]), latents[:1])
-    window, actions = latents[None, :3], model.embed_actions(torch.randn(1, 3, 10))
-    assert torch.equal(model.predict_next(window, actions), model.predict_next(window, actions))
-
-
-def test_a_checkpoint_is_read_without_the_compiler_of_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which drawing weights would import that are replaced anyway: half a second, tens of MB."""
-    monkeypatch.setitem(sys.modules, "torch.fx.experimental.symbolic_shapes", None)
-    write_checkpoint(tmp_path / "run")
-    assert load_checkpoint(tmp_path, "run", device=CPU).card.family == "lewm"
-
-
-def test_freezing_ends_training_mode(model: FrozenWorldModel) -> None:
-    frozen = FrozenJepa(network().train(), model.card, CPU)
-    frames = torch.randn(2, 3, 28, 28)
-    torch.testing.assert_close(frozen.encode(frames), model.encode(frames))
-
-
-def test_predict_next_is_the_last_token_of_predict() -> None:
-    model = network().eval()
-    for window in (1, 2, 3):
-        latents, blocks = torch.randn(5, window, 16), torch.randn(5, window, 10)
-        with torch.no_grad():
-            actions = model.embed_actions(blocks)
-            every = model.predict(latents, actions)
-            last = model.predict_next(latents, actions)
-        torch.testing.assert_close(last, every[:, -1])
-
-
-def test_training_step_reaches_every_parameter() -> None:
-    """The modules train as they stand, so that checkpoints can be made with them."""
-    model = network().train()
-    latents = model.encode(torch.randn(6, 3, 28, 28)).view(2, 3, 16)
-    actions = model.embed_actions(torch.randn(2, 3, 10))
-    (model.predict(latents, actions) - latents.roll(-1, 1)).square().mean().backward()
-    for name, parameter in model.named_parameters():
-        assert parameter.grad is not None, name
-        assert torch.isfinite(parameter.grad).all(), name
-
-
 def test_task_checks_name_both_numbers(model: FrozenWorldModel) -> None:
     check_actions(model.card, frameskip=5, action_dim=2)
     check_history(model.card, 3)
@@ -205,9 +123,3 @@ def test_task_checks_name_both_numbers(model: FrozenWorldModel) -> None:
         check_history(model.card, 4)
     with pytest.raises(InvalidArgument, match="0 history frames"):
         check_history(model.card, 0)
-
-
-def test_frames_smaller_than_a_patch(model: FrozenWorldModel) -> None:
-    with pytest.raises(InvalidArgument, match="height 28 and width 6") as caught:
-        model.encode(torch.zeros(1, 3, 28, 6))
-    assert caught.value.field == "frames"

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.errors import FailedPrecondition
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from acpc_server.models.folder import find_checkpoint
 from acpc_server.models.parts import FAMILY_OF_TARGET
-from acpc_server.models.weights import fill, unwrap
 from public_checkpoint import (
     Config,
     public_config,
@@ -21,7 +20,7 @@ from public_checkpoint import (
     write_checkpoint,
 )
 from structlog.testing import capture_logs
-from torch import Tensor, nn
+from torch import Tensor
 
 CPU = torch.device("cpu")
 FRAMES = torch.randn(2, 3, 28, 28, generator=torch.Generator().manual_seed(0))
@@ -156,18 +155,6 @@ def test_averages_beside_the_weights_are_left_out_and_the_log_says_so(
     assert [(line["event"], line["what"]) for line in lines] == [("weights_left_out", [key])]
 
 
-@pytest.mark.parametrize("written", ["", "module.", "model.", "_orig_mod."])
-@pytest.mark.parametrize("own", [("module",), ("model", "head"), ("module", "head")])
-def test_a_network_may_have_names_like_a_wrapper_s(own: tuple[str, ...], written: str) -> None:
-    """Of a plug-in: what is taken off a file's names may be the network's own."""
-    network = nn.ModuleDict({name: nn.Linear(2, 3) for name in own})
-    state = under(written)(network.state_dict())
-    with torch.device("meta"):
-        filled = nn.ModuleDict({name: nn.Linear(2, 3) for name in own})
-    fill(filled, unwrap(state, "weights.pt"), "weights.pt")
-    torch.testing.assert_close(filled.state_dict(), network.state_dict())
-
-
 def test_shards_are_named_as_such(tmp_path: Path) -> None:
     """Hugging Face splits what is large; no one of the files is a model."""
     for shard in ("model-00001-of-00002.safetensors", "pytorch_model-00001-of-00002.bin"):
@@ -175,16 +162,6 @@ def test_shards_are_named_as_such(tmp_path: Path) -> None:
         (folder / "weights.pt").rename(folder / shard)
         with pytest.raises(FailedPrecondition, match=rf"in shards \({shard}\); save all"):
             latents(tmp_path, shard)
-
-
-@pytest.mark.parametrize("whole", ["model.safetensors", "model-00001-of-00001.safetensors"])
-def test_a_whole_file_is_read_beside_shards_of_another_form(
-    tmp_path: Path, wanted: Tensor, whole: str
-) -> None:
-    folder = write_checkpoint(tmp_path / "run")
-    safetensors.torch.save_file(torch.load(folder / "weights.pt"), folder / whole)
-    (folder / "weights.pt").rename(folder / "pytorch_model-00001-of-00002.bin")
-    torch.testing.assert_close(latents(tmp_path), wanted)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -327,20 +304,6 @@ def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
     assert len(set(stamps)) == 3
 
 
-def test_root_may_be_a_link(tmp_path: Path, wanted: Tensor) -> None:
-    """The operator chooses the root; only what lies below it is not trusted."""
-    write_checkpoint(tmp_path / "plain" / "run")
-    (tmp_path / "root").symlink_to(tmp_path / "plain")
-    torch.testing.assert_close(latents(tmp_path / "root"), wanted)
-
-
-def test_root_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
-        latents(tmp_path / "nowhere")
-    with pytest.raises(FailedPrecondition, match="checkpoint root cannot be opened"):
-        list_checkpoints(tmp_path / "nowhere")
-
-
 # Files of a folder, and what is said of it.
 CASES = {
     "run": (["config.yaml", "a_epoch_1_object.ckpt"], "no config.json", "acpc-server import run"),
@@ -380,9 +343,3 @@ def test_each_is_listed_with_its_reason(others: Path) -> None:
         assert problem in found[name].problem
         assert command in found[name].command and bool(command) == bool(found[name].command)
     assert "good" in {entry.name for entry in list_checkpoints(others)}
-
-
-def test_a_request_for_one_says_the_same(others: Path) -> None:
-    for ask in (find_checkpoint, lambda *x: load_checkpoint(*x, device=CPU)):
-        with pytest.raises(NotFound, match=r"what training wrote; next: acpc-server import run"):
-            ask(others, "run")

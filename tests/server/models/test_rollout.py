@@ -56,23 +56,6 @@ def test_block_k_leaves_frame_k(model: FrozenWorldModel, history: int) -> None:
         assert (after[:, step] - before[:, step]).abs().amax() > 1e-3
 
 
-def test_in_one_piece_or_two(model: FrozenWorldModel) -> None:
-    """Rolling on from predicted latents is the same rollout."""
-    latents, blocks = inputs(3)
-    whole = rollout(model, latents, blocks)
-    first = rollout(model, latents, blocks[:, :4])
-    resumed = torch.cat((latents, first), dim=1)[:, -3:]
-    second = rollout(model, resumed, blocks[:, 2:])
-    torch.testing.assert_close(torch.cat((first, second), dim=1), whole)
-
-
-def test_rows_do_not_mix(model: FrozenWorldModel) -> None:
-    latents, blocks = inputs(2, batch=4)
-    together = rollout(model, latents, blocks)
-    alone = rollout(model, latents[2:3], blocks[2:3])
-    torch.testing.assert_close(together[2:3], alone)
-
-
 @pytest.mark.parametrize(
     ("history", "blocks", "width", "field", "fragment"),
     [
@@ -108,16 +91,6 @@ def test_a_pool_is_every_history_under_every_candidate(
             torch.testing.assert_close(pool[v, j], alone[0], rtol=2e-5, atol=1e-5)
 
 
-def test_each_history_may_have_a_pool_of_its_own(model: FrozenWorldModel) -> None:
-    width = model.card.action_block_dim
-    histories = torch.randn(3, 2, model.card.latent_dim)
-    past, pools = torch.randn(1, width), torch.randn(3, 4, 5, width)
-    together = rollout_pool(model, histories, past, pools)
-    for v in range(3):
-        alone = rollout_pool(model, histories[v : v + 1], past, pools[v : v + 1])
-        torch.testing.assert_close(together[v], alone[0], rtol=2e-5, atol=1e-5)
-
-
 def test_histories_in_a_row_may_share_a_pool(model: FrozenWorldModel) -> None:
     """Of a family with its own unroll and of one without."""
     width = model.card.action_block_dim
@@ -147,16 +120,6 @@ def test_a_model_that_only_predicts_one_step_rolls_out_alike(model: FrozenWorldM
     )
 
 
-def test_a_pool_names_missing_past_blocks(model: FrozenWorldModel) -> None:
-    with pytest.raises(InvalidArgument, match="past_blocks: 0 blocks for 2 history frames"):
-        rollout_pool(
-            model,
-            torch.zeros(1, 2, model.card.latent_dim),
-            torch.zeros(0, model.card.action_block_dim),
-            torch.zeros(1, 1, 1, model.card.action_block_dim),
-        )
-
-
 class OneStep:
     """A world model with nothing but the protocol's methods."""
 
@@ -164,14 +127,3 @@ class OneStep:
         self.card, self.device = inner.card, inner.device
         self.encode, self.embed_actions = inner.encode, inner.embed_actions
         self.predict_next = inner.predict_next
-
-
-@pytest.mark.parametrize("history", [1, 2, 3])
-def test_windows_long_and_short_are_attended_to_alike(
-    model: FrozenWorldModel, history: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A CPU attends to few tokens element by element, and to more by torch's kernel."""
-    latents, blocks = inputs(history)
-    few = rollout(model, latents, blocks)
-    monkeypatch.setattr("acpc_server.models.jepa_model.FEW_TOKENS", 0)
-    torch.testing.assert_close(rollout(model, latents, blocks), few, rtol=1e-5, atol=1e-6)

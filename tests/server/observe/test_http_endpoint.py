@@ -71,43 +71,6 @@ def test_readiness_and_liveness_are_two_answers(served: Served) -> None:
     assert served.ask("/readyz")[:2] == (503, b"sick: the device fell off\n")
 
 
-def test_a_server_is_ready_without_obstacles() -> None:
-    health = ServerHealth()
-    assert not health.ready
-    health.block("draining", "the server stops")
-    health.clear("starting")
-    assert health.obstacles == {"draining": "the server stops"}
-    health.clear("draining")
-    assert health.ready
-    assert health.live
-
-
-def test_a_sick_server_is_neither_ready_nor_live_and_keeps_its_first_reason() -> None:
-    health = ServerHealth()
-    health.clear("starting")
-    health.fail("the device fell off")
-    health.fail("all else followed")
-    health.clear("device")
-    assert not health.ready
-    assert not health.live
-    assert health.sickness == "the device fell off"
-
-
-def test_listeners_hear_of_changes_only_and_one_that_fails_stops_no_other() -> None:
-    health, heard = ServerHealth(), []
-
-    def broken() -> None:
-        raise ValueError
-
-    health.watch(lambda: heard.append(health.ready))
-    health._listeners.insert(0, broken)
-    health.clear("starting")
-    health.clear("starting")
-    health.block("memory", "none")
-    health.block("memory", "none")
-    assert heard == [False, True, False]
-
-
 def test_series_come_as_they_are_asked_for(served: Served) -> None:
     status, plain, headers = served.ask("/metrics")
     assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
@@ -118,12 +81,6 @@ def test_series_come_as_they_are_asked_for(served: Served) -> None:
     assert headers["Content-Encoding"] == "gzip"
     text = gzip.decompress(packed).decode()
     assert "acpc_jobs" in {family.name for family in open_families(text)}
-
-
-def test_a_head_request_gets_no_body(served: Served) -> None:
-    status, body, headers = served.ask("/metrics", "HEAD")
-    assert (status, body) == (200, b"")
-    assert int(headers["Content-Length"]) > 1000
 
 
 @pytest.mark.parametrize(
@@ -220,23 +177,6 @@ def test_those_who_ask_at_once_share_a_rendering_and_a_series_that_hangs_stops_n
     served.endpoint.stop()
 
 
-def test_a_series_that_fails_is_a_fault_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = True
-
-    def collect() -> str:
-        if broken:
-            raise RuntimeError
-        return "text"
-
-    registry = CollectorRegistry()
-    registry.register(_Series(collect))
-    served = Served(registry)
-    assert served.ask("/metrics")[0] == 500
-    broken = False
-    wait_until(lambda: served.ask("/metrics")[0] == 200)
-    served.endpoint.stop()
-
-
 def test_series_may_ask_for_a_token_which_may_change() -> None:
     tokens = ["first"]
     served = Served(token=lambda: tokens[0])
@@ -256,25 +196,3 @@ def test_series_may_ask_for_a_token_which_may_change() -> None:
 def test_a_port_in_use_is_an_error(served: Served) -> None:
     with pytest.raises(OSError, match="in use"):
         HttpEndpoint(CollectorRegistry(), ServerHealth()).start("127.0.0.1", served.port)
-
-
-def test_series_that_could_not_be_packed_once_come_the_next_time(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compress(*_: object, **_named: object) -> bytes:
-        raise MemoryError
-
-    with monkeypatch.context() as short:
-        short.setattr(gzip, "compress", compress)
-        assert served.ask("/metrics", Accept_Encoding="gzip")[0] == 500
-    wait_until(lambda: served.ask("/metrics", Accept_Encoding="gzip")[0] == 200)
-
-
-def test_a_silent_connection_does_not_hold_up_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.12 on a server that closes waits for its connections."""
-    monkeypatch.setattr(module, "READ_SECONDS", GENEROUS_SECONDS)
-    served = Served()
-    with served.connect():
-        wait_until(lambda: served.endpoint._open)
-        served.endpoint.stop()
-    assert not served.endpoint._thread.is_alive()

@@ -59,18 +59,6 @@ def test_a_traceback_does_not_show_what_variables_hold(
     assert token not in shown
 
 
-def test_what_a_thread_is_about_is_on_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logs("INFO", "json")
-    log = structlog.get_logger("acpc.test")
-    with structlog.contextvars.bound_contextvars(request_id="r-1"):
-        log.info("inside")
-        logging.getLogger("library").info("inside too")
-    log.info("outside")
-    inside, too, outside = said(capsys)
-    assert inside["request_id"] == too["request_id"] == "r-1"
-    assert "request_id" not in outside
-
-
 def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -93,14 +81,6 @@ def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
     assert str(last["timestamp"]).endswith("Z")
 
 
-def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logs("WARNING", "json")
-    structlog.get_logger("acpc.quiet").info("small")
-    logging.getLogger("library").info("small")
-    structlog.get_logger("acpc.quiet").warning("large")
-    assert [line["event"] for line in said(capsys)] == ["large"]
-
-
 def test_who_changed_what_is_logged_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs("ERROR", "json")
     structlog.get_logger("acpc.access").info("access", method="m")
@@ -115,17 +95,3 @@ def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
     assert "own" in line
     assert "number=1" in line
     assert not line.startswith("{")
-
-
-def test_a_call_whose_line_cannot_be_made_takes_no_other_with_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    configure_logs("INFO", "json")
-    calls = structlog.get_logger("acpc.rpc")
-    calls.info("rpc", method="First")
-    calls.info("rpc", keys={(1, 2): "are no texts"})
-    structlog.get_logger("acpc.test").warning("own")
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 3
-    assert json.loads(lines[0])["method"] == "First"
-    assert json.loads(lines[2])["event"] == "own"

@@ -15,8 +15,7 @@ import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.access import LOCAL, Principal
-from acpc_server.errors import NotFound, Unauthenticated
+from acpc_server.errors import NotFound
 from acpc_server.rpc import (
     Call,
     Conversation,
@@ -24,7 +23,7 @@ from acpc_server.rpc import (
     ReadLimit,
     Reflection,
 )
-from acpc_server.scheduling import Pace, Quota, Resource
+from acpc_server.scheduling import Quota
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -103,6 +102,21 @@ def test_calls_without_a_message_keep_nobody_waiting() -> None:
                 assert probe.status == probe.SERVING
 
 
+def test_a_slow_caller_does_not_yield_to_the_crowd_of_another() -> None:
+    with (
+        served({SERVICE: Checkpoints()}, grace=0.01, message_seconds=GENEROUS_SECONDS) as address,
+        half_open(address, LIST, 60) as crowd,
+        half_open(address, LIST, 1) as (slow,),
+    ):
+        for _ in range(5):
+            assert answered(address) == "1"
+        wait_until(lambda: any(call.done() for call in crowd))
+        assert not slow.done()
+        refused = wire.refusal(next(call for call in crowd if call.done()).result)
+    assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "MESSAGE_CROWDED_OUT")
+    assert refused.retry_after
+
+
 def test_a_message_that_is_late_is_told_its_limit() -> None:
     with (
         served({SERVICE: Checkpoints()}, message_seconds=0.3) as address,
@@ -164,32 +178,6 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
         assert stub.Check(asked, timeout=GENEROUS_SECONDS).status == SERVING
         refused = wire.refusal(lambda: next(stub.Watch(asked, timeout=GENEROUS_SECONDS)))
     assert refused.code == "UNIMPLEMENTED"
-
-
-def test_a_wait_that_begins_later_is_admitted_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its credentials may have been revoked while it was in line."""
-    monkeypatch.setattr(Pace, "pause", lambda *_: 0.01)
-    admitted: list[str] = []
-
-    def admit(method: str, *_: object) -> Principal:
-        admitted.append(method)
-        if len(admitted) > 1:
-            raise Unauthenticated("revoked")
-        return LOCAL
-
-    class Waited:
-        async def Check(self, request: object, context: Call) -> object:
-            return health_pb2.HealthCheckResponse(status=SERVING)
-
-    with (
-        served({HEALTH: Waited()}, admit=admit, holds={"Check": Resource.WAITS}) as address,
-        channel(address) as opened,
-    ):
-        check = health_pb2_grpc.HealthStub(opened).Check
-        refused = wire.refusal(
-            lambda: check(health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS)
-        )
-    assert refused.code == "UNAUTHENTICATED"
 
 
 @pytest.mark.skipif("List" not in HEALTH.methods_by_name, reason="grpcio-health-checking < 1.85")

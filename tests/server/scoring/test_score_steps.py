@@ -24,8 +24,7 @@ from acpc.contract import (
 from acpc_server.data import AnchorBatch
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceClient
-from acpc_server.engine.sizes import frames_per_call
-from acpc_server.errors import Cancelled, FailedPrecondition
+from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.numerics.verdict import Outcome
@@ -80,32 +79,6 @@ def measured(
 ) -> ShardRecord:
     measurement = of(engine, model, anchors, asked)
     return ShardRecord.concatenate([measurement.shard(rows) for rows in asked.shards()])
-
-
-def test_every_frame_is_read_once_a_few_anchors_at_a_time(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """However large the shard: what is read together fills about one device call."""
-    measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
-    covered = [anchor for start, stop in anchors.reads for anchor in range(start, stop)]
-    assert covered == list(range(COUNT))
-    size = model.card.image_size
-    frames = frames_per_call("cpu", Priority.JOB, size, size)
-    together = max(1, frames // (HISTORY + HORIZON + DRAWS * HISTORY))
-    assert max(stop - start for start, stop in anchors.reads) == together
-    anchors.reads.clear()
-    monkeypatch.setattr("acpc_server.encoding.anchor_job.SHARD_ANCHORS", 1000)
-    measured(engine, model, anchors, plan(GaussianNoise(sigma=0.1)))
-    assert max(stop - start for start, stop in anchors.reads) == together
-
-
-def test_a_deterministic_shift_repeats_its_only_draw(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch
-) -> None:
-    radius = measured(engine, model, anchors, plan(GaussianBlur(kernel_size=5))).draw_radius
-    assert radius.shape == (COUNT, DRAWS)
-    assert (radius == radius[:, :1]).all()
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -235,21 +208,6 @@ def test_a_float64_score_has_no_floor_where_float32_does_not_see_the_shift(
     assert "float32 does not resolve" in lines[0]["why"]
 
 
-def test_a_withdrawn_job_ends_between_chunks(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch
-) -> None:
-    asked, context = plan(GaussianNoise(sigma=0.1)), RequestContext(Priority.JOB)
-    record = measured(engine, model, anchors, asked)
-    context.cancel()
-    withdrawn = of(engine, model, anchors, asked, context)
-    with pytest.raises(Cancelled):
-        withdrawn.different_state_distances(record, PARTNER)
-    with pytest.raises(Cancelled):
-        score.summarise_checkpoint(asked, record, np.ones(COUNT), PARTNER, context.check)
-    with pytest.raises(Cancelled):
-        withdrawn.shard((0, 5))
-
-
 def scored(
     engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> tuple[ShardRecord, dict[str, Any]]:
@@ -285,21 +243,3 @@ def test_a_score_of_latents_too_wide_to_be_kept_is_the_same_score(
     np.testing.assert_allclose(wide.draw_radius, narrow.draw_radius, rtol=1e-4)
     for name in ("ir_raw", "sr", "median_latent_distance"):
         assert found[name] == pytest.approx(wanted[name], rel=1e-4)
-
-
-def test_a_record_without_latents_restores_and_its_endpoints_are_known_in_its_arithmetic(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    exact = replace(plan(GaussianNoise(sigma=0.1)), numeric_mode=NumericMode.FP64)
-    measurement = of(engine, model, anchors, exact)
-    kept = measurement.shard((0, 10))
-    monkeypatch.setattr(measuring, "KEPT_LATENTS", 0)
-    record = measurement.shard((0, 10))
-    again = ShardRecord.from_json(json.loads(json.dumps(record.to_json())))
-    assert again.history_latents.shape == (10, HISTORY, 0)
-    assert np.array_equal(again.draw_radius, record.draw_radius)
-    whole = ShardRecord.concatenate([measurement.shard(rows) for rows in exact.shards()])
-    found = measurement.with_endpoints(whole).endpoint_latents[:10]
-    assert found.dtype == kept.endpoint_latents.dtype
-    np.testing.assert_allclose(found, kept.endpoint_latents, rtol=1e-9, atol=1e-12)

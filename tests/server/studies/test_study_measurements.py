@@ -6,20 +6,14 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
-    AnchorSample,
-    AnchorSource,
-    CheckpointRef,
     DriftStudy,
     GaussianNoise,
     GeometryStudy,
     NumericMode,
     PlannerStudy,
-    Reading,
     SensitivityStudy,
-    Study,
 )
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
@@ -29,10 +23,9 @@ from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.studies import StudySpec
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, StudyTable
+from acpc_server.studies.measurement import Bench
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from plain_model import PlainModel
@@ -83,13 +76,6 @@ class OverflowingModel(PlainModel):
         return super().encode(frames) * torch.inf
 
 
-def test_the_unchanged_view_is_unchanged(engine: DeviceClient) -> None:
-    study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
-    table = DriftMeasurement(bench(engine, PlainModel()), study).measure(0, N, context())
-    assert table.arrays["identity_acpc"].tolist() == [0.0] * N
-    assert (table.columns["acpc"] > 0).all()
-
-
 def test_a_model_that_does_not_repeat_itself_is_found_out(engine: DeviceClient) -> None:
     study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
     measurement = DriftMeasurement(bench(engine, DriftingModel()), study)
@@ -117,23 +103,6 @@ def test_a_derivative_that_is_not_finite_is_refused(engine: DeviceClient) -> Non
     with pytest.raises(FailedPrecondition) as caught:
         SensitivityMeasurement(bench(engine, SteepModel()), study).measure(0, N, context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
-
-
-def test_parts_from_the_record_join_to_the_whole(engine: DeviceClient) -> None:
-    """A record restores every bit; a row depends on its shard by no more than rounding."""
-    study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON, draws=2)
-    measurement = GeometryMeasurement(bench(engine, PlainModel()), study)
-    parts = [measurement.measure(start, start + 2, context()) for start in range(0, N, 2)]
-    kept = [StudyTable.from_json(part.to_json()) for part in parts]
-    for part, restored in zip(parts, kept, strict=True):
-        for name, values in part.arrays.items():
-            assert restored.arrays[name].dtype == values.dtype
-            assert restored.arrays[name].tobytes() == values.tobytes()
-    joined = measurement.conclude(StudyTable.join(kept))
-    whole = measurement.conclude(measurement.measure(0, N, context()))
-    assert joined.columns.keys() == whole.columns.keys()
-    for name, values in whole.columns.items():
-        np.testing.assert_allclose(joined.columns[name], values, rtol=1e-5, atol=1e-6)
 
 
 def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceClient) -> None:
@@ -170,34 +139,3 @@ def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceClient) 
     assert table.arrays["pool_clean_gap"].shape == (3, 2)
     assert (table.arrays["pool_clean_gap"][:, -1] == table.columns["clean_gap"]).all()
     assert table.columns["anchor"].tolist() == [11, 12, 13]
-
-
-MODEL = CheckpointRef(name="model", weights="weights.pt", digest="a" * 64)
-DATASET = AnchorSource("d.h5", "tworoom")
-
-
-def said(study: Study, anchors: AnySource = DATASET) -> tuple[object, object]:
-    """What the receipt says of the windows: future frames, and how they were drawn."""
-    spec = StudySpec(checkpoint=MODEL, anchors=anchors, study=study)
-    parameters = spec.receipt("c" * 64, torch.device("cpu")).parameters
-    return parameters.get("window_future_frames"), parameters.get("sample")
-
-
-@pytest.mark.parametrize(
-    ("study", "wanted"),
-    [
-        (DriftStudy(), (8, "windows")),
-        (DriftStudy(reading=Reading.RELEASED), (9, "episodes")),
-        (PlannerStudy(reading=Reading.RELEASED), (9, "episodes")),
-        (GeometryStudy(), (8, "windows")),
-        (SensitivityStudy(horizon=4), (4, "windows")),
-    ],
-)
-def test_every_study_says_how_its_anchors_were_drawn(study: Study, wanted: tuple[int, str]) -> None:
-    assert said(study) == wanted
-
-
-def test_of_a_set_the_receipt_says_what_is_known() -> None:
-    assert said(GeometryStudy(), AnchorSetSource("d" * 64, 4)) == (None, None)
-    known = AnchorSetSource("d" * 64, 4, 9, AnchorSample.WINDOWS)
-    assert said(DriftStudy(), known) == (9, "windows")

@@ -39,7 +39,7 @@ class UploadHeader(contract.UploadHeader):
 class SetInfo:
     """A stored set, as ``contract.AnchorSet``, but with ``create_time`` in seconds since 1970.
 
-    ``owner`` is who uploaded it first.
+    ``owner`` is who uploaded it first; ``windows`` are those of the dataset it was drawn from.
     """
 
     digest: str
@@ -57,6 +57,7 @@ class SetInfo:
     endpoints_digest: str = ""
     extras: tuple[AnchorArray, ...] = ()
     owner: str = ""
+    windows: int | None = None
 
 
 @dataclass(frozen=True)

@@ -229,6 +229,7 @@ class StoredAnchors(Anchors):
         self._folder = folder
         self.info = info
         self.history, self.frame_size = info.history, (info.height, info.width)
+        self.windows = info.windows
         self.digest = info.digest
         extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
         members = {"frames": _FRAMES[2]} | {x.name: _members(x.name)[2] for x in extras}

@@ -77,6 +77,7 @@ class AnchorUpload:
         self.next_offset = 0  # first anchor that has not arrived
         self.appended = 0  # anchors that this call brought
         self.finished: SetInfo | None = None
+        self.windows: int | None = None  # of the dataset that the anchors are drawn from
         self._restore()
 
     def _restore(self) -> None:
@@ -227,6 +228,7 @@ class AnchorUpload:
             endpoints_digest=endpoints_digest(small),
             extras=extras,
             owner=header.owner,
+            windows=self.windows,
         )
         write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
         write_whole(self._done, lambda file: file.write(digest.encode()))
@@ -270,6 +272,7 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
     ResourceExhausted: over a quota.
     """
     upload.restart()
+    upload.windows = drawn.windows
     small = drawn.small_arrays()
     if sum(array.nbytes for array in small.values()) > MAX_SMALL_BYTES // 2:
         ends = endpoints_at(small, 0)  # the last frame's alone

@@ -1,0 +1,182 @@
+"""Sure means sure: of the windows of a dataset known whole, and of trajectories that are odd."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from acpc.contract import Doubt, EvidenceOptions, Outcome, Population, ScoreProtocol, Thresholds
+from acpc_server.evidence import CheckpointSample, draws_are_shared, exact, judge
+from acpc_server.evidence import other_population as of_other
+from hard_scores import (
+    HARD,
+    HARD_PAIRS,
+    NAMES,
+    WORLDS,
+    World,
+    covered,
+    hard_truth,
+    of_dataset,
+    paired_covered,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+PROTOCOL, FEW = ScoreProtocol(), EvidenceOptions(resamples=400)
+TRAJECTORIES = replace(FEW, population=Population.TRAJECTORIES)
+
+
+def judged(world: World, count: int, options: EvidenceOptions, seed: int = 0):  # noqa: ANN201
+    pair = world.draw(count, np.random.default_rng(seed))
+    return judge(*pair, PROTOCOL, Thresholds(), options)
+
+
+PERFECT = World(relative=0.1, apart=50.0)
+
+
+def test_a_hundred_perfect_anchors_decide_of_their_dataset() -> None:
+    """Relative IR 0.1 and SR 1: of the dataset's windows always, of new trajectories hardly."""
+    assert all(
+        judged(PERFECT, 100, of_dataset(resamples=2000), seed).confident_outcome is Outcome.PASSED
+        for seed in range(10)
+    )
+    other = judged(PERFECT, 100, TRAJECTORIES)
+    assert other.confident_outcome is Outcome.UNDECIDED
+    assert other.anchors_to_decide is None and other.trajectories_to_decide is not None
+
+
+def test_both_populations_stand_in_the_answer() -> None:
+    pair = PERFECT.draw(100, np.random.default_rng(1))
+    own = judge(*pair, PROTOCOL, Thresholds(), of_dataset())
+    other = of_other(*pair, PROTOCOL, Thresholds(), of_dataset())
+    assert (own.population, other.population) == (Population.DATASET, Population.TRAJECTORIES)
+    assert own.windows == PERFECT.windows and "3,000 windows of this dataset" in own.of_what
+    assert own.ir_raw.upper < other.ir_raw.upper
+    again = of_other(
+        *pair, PROTOCOL, Thresholds(), replace(of_dataset(), population=other.population)
+    )
+    assert again.ir_raw == own.ir_raw
+
+
+def test_where_all_windows_are_measured_nothing_is_uncertain() -> None:
+    world = World(10, 8)
+    found = judged(world, world.windows, of_dataset())
+    for interval in (found.ir_raw, found.ir_relative, found.sr):
+        assert interval.lower == pytest.approx(interval.upper, rel=1e-12)
+    assert found.unseen == 0 and found.blind_spot == ""
+    assert found.confident_outcome is not Outcome.UNDECIDED
+
+
+@given(st.integers(20, 60), st.integers(0, 60), st.sampled_from([0.5, 0.9]))
+def test_bounds_of_a_quantile_are_the_hypergeometric_ones(
+    count: int, more: int, quantile: float
+) -> None:
+    windows, levels = count + more, 999
+    ordered = np.arange(count, dtype=np.float64)
+    low, high = exact.quantile_bounds(ordered, quantile, windows, levels)
+    rank = quantile * (windows - 1)
+    for level in (24, 49):  # of levels 0.025 and 0.05
+        at = (level + 1) / (levels + 1)
+        below = stats.hypergeom(windows, int(np.floor(rank)) + 1, count)
+        if low[level] > 0:
+            assert below.cdf(int(low[level])) <= at * (1 + 1e-6)
+        above = stats.hypergeom(windows, int(np.ceil(rank)), count)
+        if np.isfinite(high[level]):
+            assert above.sf(int(high[level])) <= at * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "among", "sure"), [(61, None, True), (55, None, False), (30, 90, False)]
+)
+def test_pairs_that_all_agree_have_the_hypergeometric_bound(
+    pairs: int, among: int | None, sure: bool
+) -> None:
+    low = exact.all_of(pairs, pairs, among, 1999)[99]
+    if among is None:
+        assert low == pytest.approx(0.05 ** (1 / pairs))
+    else:
+        missed = round((1 - low) * among)
+        chances = [
+            stats.hypergeom(among, among - k, pairs).pmf(pairs) for k in (missed, missed + 1)
+        ]
+        assert chances[0] > 0.05 >= chances[1]
+    assert (low >= 0.95) == sure
+
+
+def test_draws_that_all_anchors_share_decide_nothing() -> None:
+    generator = np.random.default_rng(1)
+    own = np.exp(0.3 * generator.standard_normal((80, 5)))
+    shared = own * np.exp(0.5 * generator.standard_normal(5))
+    assert draws_are_shared(shared) and not draws_are_shared(own)
+    assert not draws_are_shared(shared[:, :1]) and not draws_are_shared(np.zeros((80, 5)))
+    pair = [replace(one, shared_draws=5) for one in PERFECT.draw(100, generator)]
+    found = judge(*pair, PROTOCOL, Thresholds(), of_dataset())
+    assert found.confident_outcome is Outcome.UNDECIDED and found.doubt is Doubt.DRAWS
+    assert found.p_passed == found.p_failed == 1 and any("5 draws" in note for note in found.notes)
+
+
+def test_an_unseen_trajectory_is_as_long_as_one_of_those_measured() -> None:
+    """Sixty trajectories of one window bound IR; where three have forty, one more may be long."""
+    generator = np.random.default_rng(2)
+
+    def upper(lengths: np.ndarray) -> float:
+        trajectory = np.repeat(np.arange(len(lengths)), lengths)
+        count = len(trajectory)
+        partner = (np.arange(count) + 1) % count
+        sample = CheckpointSample(generator.random(count), np.full(count, 9.0), partner, trajectory)
+        return judge(sample, None, PROTOCOL, Thresholds(), TRAJECTORIES).ir_raw.upper
+
+    alike, uneven = np.ones(60, int), np.where(np.arange(60) < 3, 40, 1)
+    assert np.isfinite(upper(alike)) and np.isinf(upper(uneven))
+
+
+SHORT = (next(iter(HARD)), next(iter(HARD_PAIRS)), next(iter(WORLDS)))
+
+
+def test_a_short_run_of_each_series_holds() -> None:
+    """Forty experiments: more than six misses of 95 % come once in 200."""
+    options = EvidenceOptions(resamples=300)
+    own, _ = hard_truth(HARD[SHORT[0]], 150)
+    held = covered(lambda g: HARD[SHORT[0]](g)[:2], own, 40, options)
+    assert min(held[name] for name in NAMES) >= 34 / 40
+    _, true = hard_truth(HARD_PAIRS[SHORT[1]], 150)
+    assert min(paired_covered(HARD_PAIRS[SHORT[1]], true, 40, options).values()) >= 34 / 40
+    make, count = WORLDS[SHORT[2]]
+    world = make()
+    held = covered(
+        lambda g: world.draw(count, g), world.truth(count, 0.95, 100), 40, of_dataset(resamples=300)
+    )
+    assert min(held[name] for name in NAMES) >= 34 / 40
+
+
+EXPERIMENTS = 600
+LEAST, MOST = (share + sign * 2 * (share * (1 - share) / EXPERIMENTS) ** 0.5
+               for share, sign in ((0.93, -1), (0.025, 1)))  # fmt: skip
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", HARD)
+def test_odd_trajectories_are_covered_and_pass_no_more_often_than_said(name: str) -> None:
+    own, _ = hard_truth(HARD[name])
+    held = covered(lambda g: HARD[name](g)[:2], own, EXPERIMENTS, EvidenceOptions(resamples=1000))
+    assert min(held[of] for of in NAMES) >= LEAST
+    assert max(share for of, share in held.items() if of not in NAMES) <= MOST
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", HARD_PAIRS)
+def test_differences_of_odd_trajectories_are_covered(name: str) -> None:
+    _, true = hard_truth(HARD_PAIRS[name])
+    held = paired_covered(HARD_PAIRS[name], true, EXPERIMENTS, EvidenceOptions(resamples=1000))
+    assert min(held.values()) >= LEAST
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", WORLDS)
+def test_draws_from_a_whole_dataset_are_covered(name: str) -> None:
+    make, count = WORLDS[name]
+    world = make()
+    true = world.truth(count, 0.95)
+    held = covered(lambda g: world.draw(count, g), true, EXPERIMENTS, of_dataset())
+    assert min(held[of] for of in NAMES) >= LEAST
+    assert max(share for of, share in held.items() if of not in NAMES) <= MOST
