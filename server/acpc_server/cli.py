@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import torch
 import typer
+from acpc.console import Console
 from pydantic import ValidationError
-from rich.console import Console
 from rich.table import Table
 
 from acpc_server.doctor_command import doctor

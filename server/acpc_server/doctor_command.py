@@ -9,7 +9,7 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
+from acpc.console import Console
 from rich.table import Table
 
 from acpc_server.encoding import CODE_VERSION

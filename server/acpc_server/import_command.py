@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 from acpc.command_line import reported
-from rich.console import Console
+from acpc.console import Console
 from rich.table import Table
 
 from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition, shortage
-from acpc_server.importing import Run, find_run, find_runs, read_run
+from acpc_server.importing import Run, find_run, find_runs
 
 OUT = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -34,6 +34,11 @@ ActionDim = Annotated[
 Family = Annotated[
     Literal["lewm", "pldm"] | None, typer.Option(help="where no file says it; default: lewm")
 ]
+WeightsKey = Annotated[
+    str | None,
+    typer.Option(help="path in the file of the weights that are meant, where it holds several, as "
+                 "current_model_state or callbacks.EMA.ema_state_dict"),
+]  # fmt: skip
 Backbone = Annotated[
     Path | None,
     typer.Option(exists=True, dir_okay=False, help="DINOv2's weights, for dino_wm's files"),
@@ -57,6 +62,7 @@ def import_run(
     action_dim: ActionDim = None,
     family: Family = None,
     backbone: Backbone = None,
+    weights_key: WeightsKey = None,
     every: All = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -70,8 +76,10 @@ def import_run(
 
         acpc-server import --all runs ~/checkpoints
     """
-    asked: Asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
-                    "backbone": str(backbone) if backbone else None}  # fmt: skip
+    asked: Asked = {
+        "frameskip": frameskip, "action_dim": action_dim, "family": family,
+        "backbone": str(backbone) if backbone else None, "weights_key": weights_key,
+    }  # fmt: skip
     if every:
         _import_all(source, target, asked, dry_run)
     else:
@@ -82,16 +90,18 @@ def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None
     """Import run after run; one that cannot be imported is reported, and the command fails."""
     failed = 0
     runs = list(find_runs(source))
-    for place, (name, run) in enumerate(runs, 1):
+    for place, (name, folder) in enumerate(runs, 1):
         OUT.print(f"{place} of {len(runs)}: {name}")
         try:
+            run = find_run(folder)
             if _imported(run, target / name):
                 OUT.print("  imported before, unchanged")
             else:
                 import_files(run, target / name, asked, dry_run)
-        except AcpcError as error:
+        except Exception as error:  # noqa: BLE001 - an odd run does not keep the others
             failed += 1
-            ERR.print(f"  {error.message}")
+            told = error.message if isinstance(error, AcpcError) else f"{name}: {error!r:.500}"
+            ERR.print(f"  {told}")
     OUT.print(f"{len(runs) - failed} of {len(runs)} runs are imported")
     if failed:
         raise typer.Exit(1)
@@ -99,11 +109,11 @@ def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None
 
 def import_files(run: Run, target: Path, asked: Asked, dry_run: bool = False) -> None:
     """Look through the run's files, then plan, show and write."""
-    files = read_run(run)
-    try:
-        # torch is loaded once no file can mislead any more.
-        from acpc_server.importing.writing import plan_import, write_import  # noqa: PLC0415
+    from acpc_server.importing.reading import read_run  # noqa: PLC0415 - loads torch
+    from acpc_server.importing.writing import plan_import, write_import  # noqa: PLC0415
 
+    files = read_run(run, str(asked.get("weights_key") or ""))
+    try:
         plan = plan_import(run, files, asked)
         table = Table(title=f"{run.place}: {plan.family}", box=None)
         for column in ("number", "value", "from"):
@@ -113,6 +123,13 @@ def import_files(run: Run, target: Path, asked: Asked, dry_run: bool = False) ->
         for file in files:
             table.add_row("weights", file.target, file.path.name)
         OUT.print(table)
+        for file in files:
+            if file.found is not None and file.found.others:
+                taken, others = file.found.path or "the top level", ", ".join(file.found.others)
+                OUT.print(
+                    f"{file.path.name}: takes the weights at {taken}; it also holds {others}, "
+                    "which --weights-key takes"
+                )
         if dry_run:
             OUT.print("nothing was written (--dry-run)")
             return
@@ -120,10 +137,6 @@ def import_files(run: Run, target: Path, asked: Asked, dry_run: bool = False) ->
         OUT.print(f"wrote {target} ({card.family}, digest {card.digest})")
     except OSError as error:
         raise FailedPrecondition(f"{target}: cannot be written: {error.strerror}") from error
-    finally:
-        for file in files:
-            if file.archive is not None:
-                file.archive.close()
 
 
 def _imported(run: Run, target: Path) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
+from acpc.console import Console
 from rich.table import Table
 
 Printed = Annotated[

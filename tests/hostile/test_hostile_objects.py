@@ -17,17 +17,19 @@ BASE = Path(__file__).parents[1] / "server/importing/files/paper-run/lewm_epoch_
 WORDS = {
     "two-pickles": "two members are named 'data.pkl'", "deflated": "compressed or encrypted",
     "overlapping": "members that share bytes", "torchscript": "a TorchScript program",
-    "big-endian": "big-endian order", "large-pickle": "a pickle of", "long1": "a whole number of",
-    "sharing": "bytes, but it holds", "named-often": "bytes of tensors come from",
+    "big-endian": "big-endian order", "large-pickle": "a pickle of",
+    "memo-index": "asked for more than 1024 MiB or 10 s",
+    "deep-tuple-key": "ended the process that described it",
+    "sharing": "bytes of tensors come from", "named-often": "bytes of tensors come from",
     "storage-lies": "is not as long as its tensors say",
-    "shared-modules": "more than 20000 modules",
+    "shared-modules": "more than 100000 modules",
     "not-persistent": "not a Predictor that is known", "far-offset": "past the end",
 }  # fmt: skip
 
 
 def series(folder: Path, *arguments: object) -> dict[str, Any]:
     """What a process of its own tells of a series, read in ``folder``."""
-    path = f"{SERIES.parent}"
+    path = os.pathsep.join((str(SERIES.parent), os.environ.get("PYTHONPATH", "")))
     command = [sys.executable, str(SERIES), *map(str, arguments)]
     done = processes.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, seconds=7000)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -38,8 +40,7 @@ def check(told: dict[str, Any], folder: Path) -> None:
     assert told["faults"] == []
     assert told["executed"] == []
     assert not told["witness"] and not (folder / WITNESS).exists()
-    assert not told["torch"], "torch is loaded before a file was looked through"
-    assert told["start"] + told["peak"] < 300 + 3 * told["largest"]
+    assert told["peak"] < 200 + 3 * told["largest"]
 
 
 def test_hand_made_files_run_nothing(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_hand_made_files_run_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "count", [500, pytest.param(100_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
+    "count", [500, pytest.param(20_000, marks=[pytest.mark.nightly, pytest.mark.timeout(7200)])]
 )
 def test_damaged_files_are_read_or_rejected(tmp_path: Path, count: int) -> None:
     told = series(tmp_path, "mutated", BASE, "--count", count)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
+from acpc.console import Console
 from acpc.contract import Columns, Record, Tabular, cell
 from acpc_client import (
     AnchorContents,
@@ -30,7 +31,6 @@ from acpc_client import (
     ViewCertificate,
 )
 from acpc_client.errors import AcpcError
-from rich.console import Console
 
 from acpc_lab.cli.table import WIDE, Column, Format, prose, show
 

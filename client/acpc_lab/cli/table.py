@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal, NamedTuple
 
+from acpc.console import Console
 from acpc.contract import cell
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.importing.archive import unsafe
 from acpc_server.importing.facts import count
-from acpc_server.models import JsonObject
+from acpc_server.models import JsonObject, unsafe
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 
 DIM_HEAD = 64  # of every published size

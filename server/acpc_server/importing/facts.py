@@ -7,15 +7,13 @@ object or the run's config. A number with several sources must be the same in al
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.importing.archive import StoredTensor, unsafe
-from acpc_server.importing.world_model import FoundModel, Module
-from acpc_server.models import VIT_SIZES, JsonObject
+from acpc_server.importing.world_model import FoundModel, Records
+from acpc_server.models import VIT_SIZES, JsonObject, Node, StoredTensor, unsafe
 
 TENSORS, CODE = "its tensors", "the training code, always"
 VIT = "stable_pretraining.backbone.utils.vit_hf"
@@ -46,6 +44,13 @@ WANTED = (
 )
 
 
+# What is noted beside numbers.
+WORDS = {
+    "augmentation", "family", "backbone",
+    *(f"{head}.{key}" for head in HEADS for key in ("norm_fn", "act_fn")),
+}  # fmt: skip
+
+
 class Numbers(dict[str, tuple[Any, str]]):
     """Value and origin of each number by its name; a second, other value is an error."""
 
@@ -57,12 +62,11 @@ class Numbers(dict[str, tuple[Any, str]]):
         """Note a number, or check it against what is known; None says nothing."""
         if value is None:
             return
-        if not isinstance(value, int | float | str) and name != "augmentation":
-            raise unsafe(
-                self.filename, f"{name} by {origin} is a {type(value).__name__}, no number"
-            )
-        if isinstance(value, float) and math.isnan(value):
-            raise unsafe(self.filename, f"{name} by {origin} is nan, no number")
+        if name not in WORDS:
+            value = plain_number(value, f"{name} by {origin}", self.filename)
+            if not name.endswith("eps") and value % 1:
+                problem = f"{name} by {origin} is {value}, not a whole number"
+                raise unsafe(self.filename, problem)
         known, first = self.setdefault(name, (value, origin))
         if known != value:
             problem = f"{name} is {known!r:.60} by {first}, but {value!r:.60} by {origin}"
@@ -75,11 +79,11 @@ class Numbers(dict[str, tuple[Any, str]]):
         return self[name][0]
 
 
-def from_tensors(numbers: Numbers, tensors: Mapping[str, StoredTensor]) -> None:
+def from_tensors(numbers: Numbers, tensors: Records) -> None:
     """Note what the shapes of tensors say."""
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
-        found = tensors[name].shape if name in tensors else ()
+        found = stored.shape if isinstance(stored := tensors.get(name), StoredTensor) else ()
         if len(found) != axes or not all(found):
             held = ", ".join(sorted({key.partition(".")[0] for key in tensors})[:8])
             problem = f"no tensor {name} of {axes} axes, as LeWM and PLDM have"
@@ -126,11 +130,10 @@ def from_tensors(numbers: Numbers, tensors: Mapping[str, StoredTensor]) -> None:
             numbers.add(f"{head}.norm_fn", norm, TENSORS)
 
 
-def check_classes(root: Module, name: str) -> None:
+def check_classes(parts: Mapping[str, Node], name: str) -> None:
     """Raise UnsafeCheckpoint for a pickled model whose class, or a part's, is not a known one."""
-    if not KNOWN.fullmatch(root.kind):
-        raise unsafe(name, f"a {root.kind!r:.100}, which is none of LeWM's and PLDM's classes")
-    parts = root.children
+    if not KNOWN.fullmatch(parts[""].kind):
+        raise unsafe(name, f"a {parts[''].kind!r:.100}, which is none of LeWM's and PLDM's classes")
     for key, wanted in (("predictor", "Predictor"), ("action_encoder", "Embedder")):
         _check_part(parts[key], key, wanted, name)
     for head in HEADS:
@@ -140,20 +143,19 @@ def check_classes(root: Module, name: str) -> None:
         raise unsafe(name, f"encoder is a {parts['encoder'].kind!r:.100}, not a ViTModel")
 
 
-def from_object(numbers: Numbers, root: Module) -> None:
+def from_object(numbers: Numbers, parts: Mapping[str, Node]) -> None:
     """Note what a pickled model's attributes say; UnsafeCheckpoint where it computes otherwise."""
-    origin, name, parts = "the object", numbers.filename, root.children
-    config = getattr(parts["encoder"].attributes.get("config"), "attributes", {})
+    origin, name = "the object", numbers.filename
+    config = parts["encoder"].attributes.get("config", {})
     if config.get("hidden_act") != "gelu":
         raise unsafe(
             name, f"encoder.config.hidden_act is {config.get('hidden_act')!r:.40}, not 'gelu'"
         )
     for key in ("num_attention_heads", "image_size", "patch_size", "hidden_size",
                 "num_hidden_layers", "intermediate_size", "layer_norm_eps"):  # fmt: skip
-        numbers.add(
-            f"encoder.{key}", plain_number(config.get(key), f"encoder.config.{key}", name), origin
-        )
-    for path, module in modules(root):
+        held = plain_number(config.get(key), f"encoder.config.{key}", name)
+        numbers.add(f"encoder.{key}", held, origin)
+    for path, module in parts.items():
         _check_module(numbers, path, module)
         if path.endswith(".attn") and path.startswith("predictor."):
             heads, scale = (module.attributes.get(key) for key in ("heads", "scale"))
@@ -170,7 +172,7 @@ def from_object(numbers: Numbers, root: Module) -> None:
 
 def family_of(found: FoundModel) -> str:
     """The family that a file tells: its class, or what training keeps beside it; else nothing."""
-    if found.root is not None and (named := KNOWN.fullmatch(found.root.kind)) and named[1]:
+    if found.modules and (named := KNOWN.fullmatch(found.modules[""].kind)) and named[1]:
         return named[1]
     return next(
         (name for key, name in (("idm", "pldm"), ("sigreg", "lewm")) if key in found.beside), ""
@@ -259,9 +261,6 @@ def block_width(numbers: Numbers) -> None:
             "neither the object nor a config says which; give --frameskip or --action-dim, as in "
             "training",
         )
-    for key, value in known.items():
-        if plain_number(value, key, numbers.filename) % 1:
-            raise unsafe(numbers.filename, f"{key} is {value}, not a whole number")
     for key, other in (("frameskip", "action_dim"), ("action_dim", "frameskip")):
         if key not in known:
             if width % known[other]:
@@ -275,7 +274,7 @@ def block_width(numbers: Numbers) -> None:
         raise unsafe(numbers.filename, f"{problem} {width} wide {origins}")
 
 
-def _check_part(module: Module, path: str, wanted: str, filename: str) -> None:
+def _check_part(module: Node, path: str, wanted: str, filename: str) -> None:
     found = PART.fullmatch(module.kind)
     if found is None or found[1] != wanted:
         raise unsafe(
@@ -283,7 +282,7 @@ def _check_part(module: Module, path: str, wanted: str, filename: str) -> None:
         )
 
 
-def _check_module(numbers: Numbers, path: str, module: Module) -> None:
+def _check_module(numbers: Numbers, path: str, module: Node) -> None:
     """Check class, epsilon and approximation of a module that has arithmetic of its own."""
     kind, eps = module.kind.rpartition(".")[2], module.attributes.get("eps")
     if path.startswith("encoder.") and kind == "LayerNorm":
@@ -299,16 +298,6 @@ def _check_module(numbers: Numbers, path: str, module: Module) -> None:
             if wanted is not None and eps != wanted:
                 raise unsafe(numbers.filename, f"{path}.eps is {eps!r:.40}, not {wanted}")
             return
-
-
-def modules(root: Module) -> Iterator[tuple[str, Module]]:
-    """Every module below the root by its path; their number was checked with their tensors'."""
-    pending = [("", root)]
-    while pending:
-        path, module = pending.pop()
-        if path:
-            yield path, module
-        pending += [(f"{path}.{key}".lstrip("."), child) for key, child in module.children.items()]
 
 
 def plain_number(value: object, name: str, filename: str) -> float | int:

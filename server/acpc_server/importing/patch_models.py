@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.importing.archive import Archive, StoredTensor, unsafe
 from acpc_server.importing.backbones import DIM_HEAD, encoder_config, prepare_backbone
 from acpc_server.importing.facts import (
     TENSORS,
@@ -22,15 +22,14 @@ from acpc_server.importing.facts import (
     as_bytes,
     block_width,
     count,
-    modules,
     plain_number,
 )
-from acpc_server.importing.reading import RunFile
+from acpc_server.importing.reading import RunFile, read_bytes
 from acpc_server.importing.run_config import lookup
-from acpc_server.importing.world_model import Module
-from acpc_server.models import JsonObject, StateReader
+from acpc_server.models import JsonObject, Node, StateReader, StoredTensor, unsafe
 
 State = dict[str, Tensor]
+Modules = Mapping[str, Node]
 OWN, PLAIN = "backbone.", (int, float, str)
 PREJEPA = "stable_worldmodel.wm.prejepa.module"
 # Keys of dino_wm's hydra.yaml, and what they say; those that must have one value.
@@ -58,8 +57,7 @@ Finish = Callable[[State], State]
 
 def is_patch_model(file: RunFile) -> bool:
     """Whether a file describes a model with slots beside its patches."""
-    root = file.found.root if file.found is not None else None
-    return root is not None and "extra_encoders" in root.children
+    return file.found is not None and "extra_encoders" in file.found.modules
 
 
 def plan_patches(
@@ -79,25 +77,25 @@ def plan_patches(
     """
     for file in files:
         numbers.filename, found = file.path.name, file.found
-        if found is None or found.root is None or file.archive is None or not is_patch_model(file):
+        if found is None or not is_patch_model(file):
             raise unsafe(numbers.filename, "another model than the other files of the run")
-        root = found.root
-        _check_classes(root, numbers.filename)
-        _note(numbers, root, found.tensors, file.archive)
+        known = found.modules
+        _check_classes(known, numbers.filename)
+        _note(numbers, known, file)
     for key, name in KEYS.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     for key, wanted in ALWAYS.items():
         if (held := lookup(tree, key)) not in (None, wanted):
             raise unsafe(numbers.filename, f"{origin}: {key} is {held!r:.20}, not {wanted}")
     block_width(numbers)
-    encoder, finish = _backbone(root, numbers, backbone, lookup(tree, "encoder.name"))
+    encoder, finish = _backbone(known, numbers, backbone, lookup(tree, "encoder.name"))
     dim = numbers["predictor.dim"][0]
     keys = ("num_patches", "num_frames", "depth", "heads", "dim_head", "mlp_dim")
     slots = {
         name: {"_target_": f"{PREJEPA}.Embedder", "emb_dim": numbers[f"{name}.emb_dim"][0],
                "in_chans": numbers["action_encoder.input_dim" if name == "action"
                                    else "proprio.in_chans"][0]}
-        for name in root.children["extra_encoders"].children
+        for name in _children(known, "extra_encoders")
     }  # fmt: skip
     predictor = {key: numbers[f"predictor.{key}"][0] for key in keys}
     config = {
@@ -110,8 +108,12 @@ def plan_patches(
     return as_bytes(config), finish
 
 
-def _check_classes(root: Module, filename: str) -> None:
-    known = {path: module for path, module in modules(root)}
+def _children(known: Modules, path: str) -> list[str]:
+    below = (name.removeprefix(f"{path}.") for name in known if name.startswith(f"{path}."))
+    return [name for name in below if "." not in name]
+
+
+def _check_classes(known: Modules, filename: str) -> None:
     if "extra_encoders.action" not in known:
         raise unsafe(filename, "no action_encoder, without which no action is seen")
     for path, module in known.items():
@@ -125,14 +127,17 @@ def _check_classes(root: Module, filename: str) -> None:
             raise unsafe(filename, f"{path}.eps is {eps!r:.40}, not 1e-05")
 
 
-def _note(
-    numbers: Numbers, root: Module, tensors: Mapping[str, StoredTensor], archive: Archive
-) -> None:
+def _note(numbers: Numbers, known: Modules, file: RunFile) -> None:
     """Note what shapes and attributes say."""
+    tensors = file.found.tensors if file.found is not None else {}
 
     def shape(name: str, axes: int) -> tuple[int, ...]:
         stored = tensors.get(name)
-        if stored is None or len(stored.shape) != axes or not all(stored.shape):
+        if (
+            not isinstance(stored, StoredTensor)
+            or len(stored.shape) != axes
+            or not all(stored.shape)
+        ):
             raise unsafe(numbers.filename, f"no tensor {name} of {axes} axes, as DINO-WM has")
         return stored.shape
 
@@ -143,7 +148,7 @@ def _note(
     numbers.add("predictor.mlp_dim", shape(f"{first}.1.net.1.weight", 2)[0], TENSORS)
     depth = count(r"^predictor\.transformer\.layers\.(\d+)\.", tensors)
     numbers.add("predictor.depth", depth, TENSORS)
-    for path, module in modules(root):
+    for path, module in known.items():
         if not re.fullmatch(r"predictor\.transformer\.layers\.\d+\.0", path):
             continue
         heads, scale = (module.attributes.get(key) for key in ("heads", "scale"))
@@ -153,20 +158,17 @@ def _note(
         if not isinstance(scale, float) or not abs(scale * width**0.5 - 1) <= 1e-6:
             raise unsafe(numbers.filename, f"{path}.scale is {scale!r:.40}, not {width} ** -0.5")
         numbers.add("predictor.dim_head", width, "its tensors and heads")
-        buffers = module.attributes.get("_buffers")
-        mask = buffers.get("bias") if isinstance(buffers, dict) else None
-        mask = module.attributes.get("bias") if mask is None else mask
+        mask = module.tensors.get("bias", module.hidden.get("bias"))
         if not isinstance(mask, StoredTensor) or mask.shape != (1, 1, tokens, tokens):
             raise unsafe(numbers.filename, f"{path}.bias is no mask of {tokens} tokens")
-        row = StoredTensor(mask.kind, mask.key, mask.offset, (tokens,), mask.strides[-1:])
-        seen = int((archive.array(row) != 0).sum())
-        numbers.add("predictor.num_patches", seen, "the object's mask")
+        seen = _first_row(file, mask).count_nonzero()
+        numbers.add("predictor.num_patches", int(seen), "the object's mask")
     patches = numbers.need("predictor.num_patches", "it has no layers")
     if not patches or tokens % patches or math.isqrt(patches) ** 2 != patches:
         problem = f"{tokens} positions and {patches} patches a frame, not a square number of them"
         raise unsafe(numbers.filename, problem)
     numbers.add("predictor.num_frames", tokens // patches, TENSORS)
-    for name in root.children["extra_encoders"].children:
+    for name in _children(known, "extra_encoders"):
         wide, inputs, kernel = shape(f"extra_encoders.{name}.patch_embed.weight", 3)
         if name not in {"action", "proprio"} or kernel != 1:
             raise unsafe(numbers.filename, f"a slot {name!r:.40} over {kernel} frames")
@@ -175,16 +177,23 @@ def _note(
         numbers.add(f"{name}.emb_dim", wide, TENSORS)
 
 
+def _first_row(file: RunFile, mask: StoredTensor) -> Tensor:
+    assert file.archive is not None  # noqa: S101 - its caller has a tensor of it
+    row = replace(mask, shape=mask.shape[-1:], strides=mask.strides[-1:])
+    with file.opened():
+        return file.archive.tensors({"mask": row})["mask"]
+
+
 def _backbone(
-    root: Module, numbers: Numbers, backbone: str, named: object
+    known: Modules, numbers: Numbers, backbone: str, named: object
 ) -> tuple[JsonObject, Finish]:
     """The config's part ``encoder``, and what gives the tensors of a file their backbone."""
-    filename, held = numbers.filename, root.children.get("backbone")
+    filename, held = numbers.filename, known.get("backbone")
     if held is not None and held.kind.startswith("transformers."):
         return _huggingface(held), lambda state: state
     side = math.isqrt(numbers["predictor.num_patches"][0])
     if held is not None:
-        return _trained(held, numbers, side), lambda state: _with_own(state, filename, side)
+        return _trained(known, numbers, side), lambda state: _with_own(state, filename, side)
     if not backbone:
         what = f"{named!r:.40} by the run's config" if isinstance(named, str) else "a DINOv2"
         raise InvalidArgument(
@@ -194,22 +203,24 @@ def _backbone(
             "publishes them)",
         )
     place = Path(backbone)
-    stored = StateReader(place.name, place.read_bytes(), {}).tensors
+    stored = StateReader(place.name, read_bytes(place), {}).tensors
     frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
     named = {f"{OWN}{key}": tensor for key, tensor in frames.items()}
     return encoder_config(frames, side), lambda state: state | named
 
 
-def _trained(held: Module, numbers: Numbers, side: int) -> JsonObject:
+def _trained(known: Modules, numbers: Numbers, side: int) -> JsonObject:
     """The config of a DINOv2 that was trained too, and so lies in the file."""
     slots = sum(value for name, (value, _) in numbers.items() if name.endswith(".emb_dim"))
     width = numbers["predictor.dim"][0] - slots
-    blocks = held.children.get("blocks", held).children
-    held_heads = (one.children.get("attn", held).attributes for one in blocks.values())
-    if any(one.get("num_heads") != width // DIM_HEAD for one in held_heads):
+    blocks = _children(known, "backbone.blocks")
+    attended = (known.get(f"backbone.blocks.{one}.attn") for one in blocks)
+    heads = (one and one.attributes.get("num_heads") for one in attended)
+    if any(one != width // DIM_HEAD for one in heads):
         raise unsafe(numbers.filename, f"heads of the encoder are not of {DIM_HEAD} coordinates")
-    patch = plain_number(held.attributes.get("patch_size"), "encoder.patch_size", numbers.filename)
+    patch = known["backbone"].attributes.get("patch_size")
+    patch = plain_number(patch, "encoder.patch_size", numbers.filename)
     shape = {
         "_target_": "transformers.Dinov2Config", "hidden_size": width, "patch_size": patch,
         "num_hidden_layers": len(blocks), "num_attention_heads": width // DIM_HEAD,
@@ -225,9 +236,9 @@ def _with_own(state: State, filename: str, side: int) -> State:
     return kept | {f"{OWN}{key}": prepared[key] for key in prepared}
 
 
-def _huggingface(held: Module) -> JsonObject:
+def _huggingface(held: Node) -> JsonObject:
     """The config that a Dinov2Model was made from, which loading checks."""
-    config = getattr(held.attributes.get("config"), "attributes", {})
+    config = held.attributes.get("config", {})
     known = {key: config[key] for key in DINOV2_KEYS if isinstance(config.get(key), PLAIN)}
     made = {"_target_": "transformers.Dinov2Config", **known}
     return {"_target_": "transformers.Dinov2Model", "config": made}

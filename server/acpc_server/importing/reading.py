@@ -1,14 +1,18 @@
-"""Opens every weights file of a run as data; what misleads is rejected before torch is loaded."""
+"""Looks through every weights file of a run, before any of them is taken."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc_server.importing.archive import Archive, unsafe
-from acpc_server.importing.inert import read_inert
+from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.importing.sources import Run, epoch_in
 from acpc_server.importing.world_model import FoundModel, find
+from acpc_server.models import DEFAULT_LIMITS, Archive, check_container, unsafe
 
 
 @dataclass(frozen=True)
@@ -23,32 +27,69 @@ class RunFile:
     found: FoundModel | None
     epoch: int | None
     target: str
+    size: int
+    sha256: str
+
+    @contextmanager
+    def opened(self) -> Iterator[bytes]:
+        """Read the file again, for ``archive`` to make tensors of.
+
+        Raises FailedPrecondition: It was written to meanwhile.
+        """
+        data = read_bytes(self.path)
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise FailedPrecondition(f"{self.path.name}: changed while it was read; try again")
+        if self.archive is not None:
+            self.archive.data = data
+        try:
+            yield data
+        finally:
+            if self.archive is not None:
+                self.archive.release()
 
 
-def read_run(run: Run) -> list[RunFile]:
-    """Look through every file of a run; close each file's ``archive`` in the end.
+def read_run(run: Run, key: str = "") -> list[RunFile]:
+    """Look through every file of a run; ``key`` names the weights in them that are meant.
 
     Raises UnsafeCheckpoint: A file is damaged, hostile, or holds something else.
     """
-    files = [_read(path) for path in run.files]
+    files = [_read(path, key) for path in run.files]
     if len(files) == 1 and files[0].epoch is None:
         return [replace(files[0], target="weights.pt")]
     return files
 
 
-def _read(path: Path) -> RunFile:
+def read_bytes(path: Path) -> bytes:
+    """A weights file, once its ends and its size are those of one.
+
+    Raises NotFound: No such file; UnsafeCheckpoint: No regular file, above the server's limit, or
+    not the container that its name says.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotFound(f"{path} does not exist") from None
+    except OSError as error:
+        raise FailedPrecondition(f"{path} cannot be opened: {error.strerror}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not path.is_file():
+            raise unsafe(path.name, "not a regular file")
+        size, limit = os.fstat(descriptor).st_size, DEFAULT_LIMITS.weights_bytes
+        if size > limit:
+            raise unsafe(path.name, f"{size} bytes, above the limit of {limit}")
+        check_container(path.name, file, size)
+        file.seek(0)
+        return file.read(size)
+
+
+def _read(path: Path, key: str) -> RunFile:
     epoch = epoch_in(path.name)
     plain = "".join(x if x.isalnum() or x in "-_." else "_" for x in path.stem)[:100]
     target = f"weights_{plain}.pt" if epoch is None else f"weights_epoch_{epoch}.pt"
-    if path.suffix == ".safetensors":
-        return RunFile(path, None, None, epoch, target)
-    archive = Archive(path)
-    try:
-        found = find(read_inert(archive), path.name)
-        named = sum(tensor.nbytes for tensor in found.tensors.values())
-        if named > 2 * archive.size:  # a tensor under two names is two tensors once written
-            raise unsafe(path.name, f"its {named} bytes of tensors come from {archive.size}")
-    except BaseException:
-        archive.close()
-        raise
-    return RunFile(path, archive, found, epoch, target)
+    data = read_bytes(path)
+    archive = None if path.suffix == ".safetensors" else Archive(path.name, data)
+    found = find(archive, key) if archive is not None else None
+    if archive is not None:
+        archive.release()
+    digest = hashlib.sha256(data).hexdigest()
+    return RunFile(path, archive, found, epoch, target, len(data), digest)

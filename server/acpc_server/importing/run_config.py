@@ -15,9 +15,8 @@ import yaml
 from acpc.datasets import plain_yaml
 
 from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.importing.archive import unsafe
 from acpc_server.importing.facts import HEADS, Numbers
-from acpc_server.models import VIT_SIZES, JsonObject, read_config
+from acpc_server.models import VIT_SIZES, JsonObject, read_config, unsafe
 
 MAX_BYTES, MAX_NESTING, MAX_STEPS = 1 << 18, 16, 8
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from acpc_server.errors import InvalidArgument, NotFound
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors")
 CONFIGS = ("config.json", "config.yaml", "hydra.yaml")
@@ -51,6 +51,12 @@ def find_run(source: Path, config: Path | None = None) -> Run:
     if not source.is_dir():
         raise NotFound(f"{source} does not exist")
     folder = _snapshot(source)
+    if command := _distributed(folder):
+        raise FailedPrecondition(
+            f"{source} is a distributed checkpoint, in files of several processes; where it was "
+            f"written make one file of it, and import that: {command}",
+            reason="CHECKPOINT_WEIGHTS_REFUSED",
+        )
     places = (folder, folder / "checkpoints")
     files = next((found for place in places if (found := _weights(place))), ())
     if not files:
@@ -58,8 +64,8 @@ def find_run(source: Path, config: Path | None = None) -> Run:
     return Run(source, files, config or _config(files[0].parent))
 
 
-def find_runs(root: Path) -> Iterator[tuple[str, Run]]:
-    """Every run below a folder, by its path; a folder ``checkpoints`` belongs to its parent."""
+def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
+    """Name and folder of every run below one; ``checkpoints`` belongs to its parent."""
     if not root.is_dir():
         raise NotFound(f"{root} does not exist or is no folder")
     for path, folders, _ in os.walk(root):
@@ -70,9 +76,19 @@ def find_runs(root: Path) -> Iterator[tuple[str, Run]]:
             folders.clear()
         if here.name.startswith(HUB):
             folders.clear()
-        if here.name.startswith(HUB) or _weights(here):
+        if here.name.startswith(HUB) or _weights(here) or _distributed(here):
             named = relative.parent if here.name == "checkpoints" else relative
-            yield named.as_posix(), find_run(here)
+            yield named.as_posix(), here
+
+
+def _distributed(folder: Path) -> str:
+    """The command that makes one file of a distributed checkpoint; nothing for another folder."""
+    if not (folder / ".metadata").is_file() and not any(folder.glob("*.distcp")):
+        return ""
+    if (folder / "meta.pt").is_file():  # as Lightning's strategy for FSDP writes
+        module = "lightning.pytorch.utilities.consolidate_checkpoint"
+        return f"python -m {module} {folder} --output_file {folder}.ckpt"
+    return f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} {folder}.pt"
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

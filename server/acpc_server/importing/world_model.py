@@ -1,23 +1,14 @@
-"""Finds the world model in what a file describes, and reads its tensors by their names.
-
-A file may hold the model itself, a training module or a wrapper around it, or a dict of such.
-"""
+"""Finds the world model in a described file: the model, a wrapper around it, or plain tensors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
-from acpc_server.importing.archive import StoredTensor, unsafe
-from acpc_server.importing.inert import Inert, Name
+from acpc_server.models import AVERAGES, WRAPPERS, Archive, Node, StoredTensor, choose_state, unsafe
 
 PARTS = ("encoder", "predictor", "action_encoder")
 MODELS = (PARTS, ("predictor", "extra_encoders"))
-MAX_MODULES, MAX_DEPTH, MAX_NAME = 20_000, 64, 300
-WRAPPERS = ("state_dict", "model")
-AVERAGES = re.compile(r"(^|_)ema(_|$)", re.IGNORECASE)
 ROOTS = {"encoder", "backbone"}
 PREFIXES = ("model._orig_mod.", "model.module.", "model.", "module.", "_orig_mod.")
 # What a file holds that no family here reads, by the class of a module in it.
@@ -28,21 +19,12 @@ FOREIGN = {
 }
 # Tensors that TD-MPC2 has, in its own repository and in the public library.
 TDMPC2_NAME = re.compile(r"(model\.)?_?(Qs|qs|dynamics|reward)\.")
-DINO_WM = "dino_wm's dict of modules"
-
-
-@dataclass(frozen=True)
-class Module:
-    """A module of a described network: its class, attributes and children."""
-
-    kind: str
-    attributes: dict[Any, Any]
-
-    @property
-    def children(self) -> dict[str, Module]:
-        """Its children that are modules, in order."""
-        found = ((key, as_module(value)) for key, value in _dict(self.attributes, "_modules"))
-        return {str(key): module for key, module in found if module is not None}
+# Modules of the dict that dino_wm keeps, and PreJEPA's names of them.
+DINO_WM = {
+    "predictor": "predictor", "proprio_encoder": "extra_encoders.proprio",
+    "action_encoder": "extra_encoders.action", "encoder.base_model": "backbone",
+}  # fmt: skip
+Records = dict[str, StoredTensor | str]
 
 
 @dataclass
@@ -51,185 +33,139 @@ class FoundModel:
 
     Attributes:
         tensors: By name, as ``state_dict()`` would give them.
-        root: The network, where the file describes one; None: plain tensors alone.
+        modules: Of a network by their paths in it, its root among them; none: plain tensors alone.
         path: Where in the file it lies.
-        beside: Names of what lies beside it, which tell the family, and that there are averages.
+        beside: Names of what lies beside it, which tell the family.
+        others: What else of the file holds weights.
         epoch: What the file itself says, or None.
     """
 
-    tensors: dict[str, StoredTensor]
-    root: Module | None = None
+    tensors: Records
+    modules: dict[str, Node] = field(default_factory=dict)
     path: str = ""
     beside: set[str] = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
     epoch: int | None = None
 
 
-def as_module(value: object) -> Module | None:
-    """The module that something describes, or None."""
-    if isinstance(value, Inert) and isinstance(value.attributes.get("_modules"), dict):
-        return Module(value.name, value.attributes)
-    return None
-
-
-def _dino_wm(value: object, filename: str) -> Module | None:
-    """The modules of a dict that dino_wm keeps, named as PreJEPA's parts; None: another value."""
-    parts = value if isinstance(value, dict) else {}
-    if as_module(parts.get("predictor")) is None or as_module(parts.get("action_encoder")) is None:
-        return None
-    slots = Inert("torch.nn.modules.container.ModuleDict", None)
-    named = {key: parts.get(f"{key}_encoder") for key in ("proprio", "action")}
-    slots.state = {"_modules": {key: one for key, one in named.items() if one is not None}}
-    children = {"predictor": parts["predictor"], "extra_encoders": slots}
-    if (encoder := as_module(parts.get("encoder"))) is not None:
-        key = encoder.attributes.get("feature_key")
-        if key != "x_norm_patchtokens" or "base_model" not in encoder.children:
-            problem = f"encoder is a {encoder.kind!r:.80} of {key!r:.40}, not DINOv2's patch tokens"
-            raise unsafe(filename, problem)
-        children["backbone"] = dict(_dict(encoder.attributes, "_modules"))["base_model"]
-    return Module(DINO_WM, {"_modules": children})
-
-
-def find(stored: object, filename: str) -> FoundModel:
-    """The world model of a file; UnsafeCheckpoint says what the file holds instead."""
-    epoch = stored.get("epoch") if isinstance(stored, dict) else None
-    found = _find_module(stored, filename) or _find_tensors(stored, filename)
+def find(archive: Archive, key: str = "") -> FoundModel:
+    """The world model of a file, or at a path in it; UnsafeCheckpoint says what is there."""
+    for prefix, problem in FOREIGN.items():
+        if any(node.kind.startswith(prefix) for node in archive.nodes.values()):
+            raise unsafe(archive.filename, problem)
+    found = _find_module(archive, key) or _find_tensors(archive, key)
+    epoch = archive.nodes[""].attributes.get("epoch")
     found.epoch = epoch if type(epoch) is int and 0 <= epoch < 10**9 else None
     return found
 
 
-def _find_module(stored: object, filename: str) -> FoundModel | None:
-    """Search breadth first, so that the outermost is found; two at one depth are an error."""
-    level: list[tuple[str, object, set[str]]] = [("", stored, set())]
-    seen: set[int] = set()
-    holds_module = False
-    for _ in range(MAX_DEPTH):
-        hits: list[FoundModel] = []
-        following: list[tuple[str, object, set[str]]] = []
-        for path, value, beside in level:
-            if id(value) in seen or len(seen) > MAX_MODULES:
-                continue
-            seen.add(id(value))
-            module = as_module(value) or _dino_wm(value, filename)
-            holds_module |= module is not None
-            for prefix, problem in FOREIGN.items():
-                if module is not None and module.kind.startswith(prefix):
-                    raise unsafe(filename, problem)
-            if module is not None and any(set(x) <= module.children.keys() for x in MODELS):
-                hits.append(FoundModel({}, module, path, beside))
-                continue
-            following.extend(_within(path, value))
-        if len(hits) > 1:
-            names = " and ".join(hit.path for hit in hits[:2])
-            raise unsafe(filename, f"holds two world models, {names}; save the one that is meant")
-        if hits:
-            root = hits[0].root
-            assert root is not None  # noqa: S101 - as set above
-            hits[0].tensors = _state(root, filename)
-            return hits[0]
-        level = following
-    if holds_module:
-        kind = as_module(stored)
-        what = f"a {kind.kind!r:.80}" if kind else "modules"
+def _find_module(archive: Archive, key: str) -> FoundModel | None:
+    """The outermost module, or the one at a path; two at one depth are an error."""
+    nodes, filename = archive.nodes, archive.filename
+    modules = {path for path, node in nodes.items() if node.kind != "dict"}
+    hits = [path for path in nodes if _is_model(path, nodes, modules)]
+    if key:
+        hits = [path for path in hits if path == key]
+    elif not hits and modules and not any(
+        nodes[place].kind == "dict" and nodes[place].tensors for place in ("", *WRAPPERS)
+        if place in nodes
+    ):  # fmt: skip
+        what = f"a {archive.kind!r:.80}" if "" in modules else "modules"
         raise unsafe(filename, f"holds {what} without a module of children {', '.join(PARTS)}")
-    return None
+    if not hits:
+        return None
+    least = min(nodes[path].depth for path in hits)
+    found = [_module_at(archive, path) for path in hits if nodes[path].depth == least]
+    if any(other.tensors != found[0].tensors for other in found):
+        names = " and ".join(hit.path for hit in found[:2])
+        raise unsafe(filename, f"holds two world models, {names}; name one with --weights-key")
+    return found[0]
 
 
-def _within(path: str, value: object) -> Iterator[tuple[str, object, set[str]]]:
-    """Yield the parts of a value that may be, or wrap, a world model."""
-    inner: dict[Any, Any] = {}
-    if isinstance(value, dict):
-        inner = value
-    elif isinstance(value, Inert):
-        inner = value.attributes.get("_modules", {})
-        if value.name.endswith(".OptimizedModule") and isinstance(value.args, tuple):
-            inner = dict(enumerate(value.args[:1]))
-    if isinstance(inner, dict):
-        names = {str(key) for key in inner if isinstance(key, str)}
-        for key, child in inner.items():
-            if isinstance(child, dict | Inert):
-                step = str(key)[:MAX_NAME] if isinstance(key, str | int) else "?"
-                yield f"{path}.{step}".lstrip(".")[-MAX_NAME:], child, names
+def _is_model(path: str, nodes: dict[str, Node], modules: set[str]) -> bool:
+    kinds = (("predictor", "action_encoder"),) if nodes[path].kind == "dict" else MODELS
+    return any(all(_join(path, part) in modules for part in parts) for parts in kinds)
 
 
-def _state(root: Module, filename: str) -> dict[str, StoredTensor]:
-    """Parameters and stored buffers of every module, in the order of ``state_dict()``."""
-    state: dict[str, StoredTensor] = {}
-    pending, visits = [("", root, 0)], 0
-    while pending:
-        prefix, module, depth = pending.pop()
-        hidden = _names(module.attributes.get("_non_persistent_buffers_set"))
-        stored = _dict(module.attributes, "_parameters")
-        stored += [x for x in _dict(module.attributes, "_buffers") if x[0] not in hidden]
-        children = [*module.children.items()]
-        visits += 1 + len(stored) + len(children)
-        names = (str(key) if isinstance(key, str) else "?" for key, _ in (*stored, *children))
-        if visits > MAX_MODULES or depth > MAX_DEPTH or len(prefix) > MAX_NAME:
-            raise unsafe(filename, f"more than {MAX_MODULES} modules, or deeper than {MAX_DEPTH}")
-        if any(len(name) > MAX_NAME or not name.isprintable() for name in names):
-            raise unsafe(filename, f"a module with a name of more than {MAX_NAME} letters, or none")
-        for key, value in stored:
-            if value is not None:
-                state[f"{prefix}{key}"] = _plain(value, f"{prefix}{key}", filename)
-        pending += [(f"{prefix}{key}.", child, depth + 1) for key, child in reversed(children)]
-    return state
+def _module_at(archive: Archive, path: str) -> FoundModel:
+    nodes = archive.nodes
+    below = {
+        name.removeprefix(f"{path}.") if path else name: node
+        for name, node in nodes.items()
+        if name != path and name.startswith(f"{path}." if path else "")
+    }
+    if nodes[path].kind == "dict":
+        below = _renamed(below, archive.filename)
+    modules = {"": nodes[path], **{name: x for name, x in below.items() if x.kind != "dict"}}
+    tensors = {
+        f"{name}.{key}".lstrip("."): record
+        for name, node in modules.items() if name or node.kind != "dict"
+        for key, record in node.tensors.items()
+    }  # fmt: skip
+    archive.check(tensors)
+    beside: set[str] = set()
+    if path:
+        parent = path.rpartition(".")[0]
+        beside = {name.removeprefix(f"{parent}.").partition(".")[0] for name in nodes
+                  if not parent or name.startswith(f"{parent}.")}  # fmt: skip
+        beside |= set(nodes[parent].attributes) if parent in nodes else set()
+    others = sorted(filter(AVERAGES.search, beside))
+    return FoundModel(tensors, modules, path, beside, others)
 
 
-def _plain(value: object, name: str, filename: str) -> StoredTensor:
-    if not isinstance(value, StoredTensor):
-        kind = value.name if isinstance(value, Inert) else type(value).__name__
-        raise unsafe(filename, f"{name!r:.200}: a {kind!r:.80}, not a dense tensor of a known type")
-    if value.expanded:
-        problem = "an expanded tensor, many elements of which are one in memory; save a clone of it"
-        raise unsafe(filename, f"{name!r:.200}: {problem}")
-    return value
+def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
+    """The modules that dino_wm keeps in a dict, by PreJEPA's names."""
+    encoder = below.get("encoder")
+    if encoder is not None and encoder.kind != "dict":
+        key = encoder.attributes.get("feature_key")
+        if key != "x_norm_patchtokens" or "encoder.base_model" not in below:
+            problem = f"encoder is a {encoder.kind!r:.80} of {key!r:.40}, not DINOv2's patch tokens"
+            raise unsafe(filename, problem)
+    made = {"extra_encoders": Node(1, "torch.nn.modules.container.ModuleDict", {}, {}, {})}
+    for old, new in DINO_WM.items():
+        made |= {new + name.removeprefix(old): node for name, node in below.items()
+                 if name == old or name.startswith(f"{old}.")}  # fmt: skip
+    return made
 
 
-def _dict(attributes: dict[Any, Any], key: str) -> list[tuple[Any, Any]]:
-    found = attributes.get(key)
-    return [*found.items()] if isinstance(found, dict) else []
-
-
-def _names(value: object) -> set[object]:
-    """Members of a described set, of which a module has few."""
-    args = value.args if isinstance(value, Inert) and isinstance(value.args, tuple) else ()
-    listed = args[0] if args and isinstance(args[0], list) else []
-    return {name for name in listed[:1000] if isinstance(name, str)}
-
-
-def _find_tensors(stored: object, filename: str) -> FoundModel:
+def _find_tensors(archive: Archive, key: str) -> FoundModel:
     """A state dict, bare or as Lightning wraps it, without what losses keep beside the model."""
-    if not isinstance(stored, dict):
-        kind = stored.name if isinstance(stored, Inert | Name) else type(stored).__name__
-        raise unsafe(filename, f"holds a {kind!r:.80}, neither a module nor a state dict")
-    if "model_state_dict" in stored:
+    filename, nodes = archive.filename, archive.nodes
+    if archive.kind != "dict":
+        problem = f"holds a {archive.kind!r:.80}, neither a module nor a state dict"
+        raise unsafe(filename, problem)
+    if "model_state_dict" in nodes[""].attributes:
         raise unsafe(
             filename,
             "a file of PLDM's own repository (model_state_dict): another architecture, with a "
             "convolutional encoder and a recurrent predictor, which no family here reads",
         )
-    wrapped = (stored[key] for key in WRAPPERS if isinstance(stored.get(key), dict))
-    inner: dict[Any, Any] = next(wrapped, stored)
-    names = [key for key in inner if isinstance(key, str) and len(key) <= MAX_NAME]
-    beside = {name.partition(".")[0] for name in names}
+    path, others = choose_state(archive, key)
+    entries = {name: x for name, x in archive.entries(path).items() if x != "NoneType"}
+    beside = {name.partition(".")[0] for name in entries}
     keep = ""
     if not beside & ROOTS:  # what losses keep lies beside the model's own, and is left out
-        keep = next((x for x in PREFIXES if any(name.startswith(x) for name in names)), "")
-    if any(map(TDMPC2_NAME.match, names)):
+        keep = next((x for x in PREFIXES if any(name.startswith(x) for name in entries)), "")
+    if any(map(TDMPC2_NAME.match, entries)):
         raise unsafe(filename, FOREIGN["stable_worldmodel.wm.tdmpc2."])
-    if isinstance(stored.get("predictor"), dict):
+    if not path and "predictor" in nodes and nodes["predictor"].kind == "dict":
         raise unsafe(
             filename,
             "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; no family reads them, "
             "docs/bring-your-own-model.md tells how to add one",
         )
-    tensors: dict[str, StoredTensor] = {}
-    for key in names:
-        if key.startswith(keep) and inner[key] is not None:
-            name = key.removeprefix(keep).replace("_orig_mod.", "")
+    tensors: Records = {}
+    for entry, record in entries.items():
+        if entry.startswith(keep):
+            name = entry.removeprefix(keep).replace("_orig_mod.", "")
             if name in tensors:
                 raise unsafe(filename, f"two tensors are named {name!r:.200}")
-            tensors[name] = _plain(inner[key], name, filename)
+            tensors[name] = record
     if not tensors:
         raise unsafe(filename, "holds no tensors")
-    maps = {str(key) for key, value in stored.items() if isinstance(value, dict)}
-    return FoundModel(tensors, beside=beside | set(filter(AVERAGES.search, maps)))
+    archive.check(tensors)
+    return FoundModel(tensors, {}, path, beside, others)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

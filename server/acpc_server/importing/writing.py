@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
-from acpc_server.importing.archive import BFLOAT16, StoredTensor, unsafe
 from acpc_server.importing.facts import (
     Numbers,
     as_bytes,
@@ -28,7 +27,7 @@ from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patc
 from acpc_server.importing.reading import RunFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
 from acpc_server.importing.sources import Run
-from acpc_server.importing.world_model import AVERAGES
+from acpc_server.importing.world_model import Records
 from acpc_server.models import (
     CONFIG_NAME,
     OPTIONS_NAME,
@@ -39,6 +38,7 @@ from acpc_server.models import (
     load_checkpoint,
     new_folder,
     save_weights,
+    unsafe,
 )
 
 SOURCE_NAME = "source.json"
@@ -92,18 +92,16 @@ def plan_import(
         config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
         return ImportPlan(config, "prejepa", numbers, finish)
     families = {str(asked["family"]): "--family"} if asked.get("family") else {}
-    tensors: Mapping[str, StoredTensor] = {}
+    tensors: Records = {}
     for file in files:
         assert file.found is not None  # noqa: S101 - as checked above
         numbers.filename = file.path.name
-        if file.found.root is not None:
-            check_classes(file.found.root, file.path.name)
+        if file.found.modules:
+            check_classes(file.found.modules, file.path.name)
         tensors = _model_tensors(file.found.tensors) or file.found.tensors
         from_tensors(numbers, tensors)
-        if file.found.root is not None:
-            from_object(numbers, file.found.root)
-        for name in filter(AVERAGES.search, file.found.beside):
-            numbers.add(name, "left out: save it as a file of its own to import it", file.path.name)
+        if file.found.modules:
+            from_object(numbers, file.found.modules)
         if family := family_of(file.found):
             families.setdefault(family, file.path.name)
     from_run_config(numbers, tree, origin)
@@ -184,29 +182,21 @@ def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonO
 
 def _read(file: RunFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors of a file, and what is recorded of it."""
-    if file.archive is None or file.found is None:
-        data = file.path.read_bytes()
-        state, size = StateReader(file.path.name, data, {}).tensors, len(data)
-        digest = hashlib.sha256(data).hexdigest()
-    else:
-        tensors = file.found.tensors
-        state = {name: _tensor(file, tensor) for name, tensor in tensors.items()}
-        size, digest = file.archive.size, file.archive.digest()
+    with file.opened() as data:
+        if file.archive is None or file.found is None:
+            state = StateReader(file.path.name, data, {}).tensors
+        else:
+            state = file.archive.tensors(file.found.tensors)
     state, sha = plan.finish(state), hashlib.sha256()
     for name, tensor in state.items():
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    record: dict[str, Any] = {"file": file.path.name, "bytes": size, "sha256": digest}
+    record: dict[str, Any] = {"file": file.path.name, "bytes": file.size, "sha256": file.sha256}
     record |= {"epoch": file.epoch, "tensors_sha256": sha.hexdigest()}
     if file.found is not None:
-        record |= {"lies_at": file.found.path, "epoch_stored": file.found.epoch}
+        record |= {"lies_at": file.found.path, "epoch_stored": file.found.epoch,
+                   "left_out": file.found.others}  # fmt: skip
     return state, record
-
-
-def _tensor(file: RunFile, stored: StoredTensor) -> Tensor:
-    assert file.archive is not None  # noqa: S101 - as its caller saw
-    tensor = torch.from_numpy(file.archive.array(stored))
-    return tensor.view(torch.bfloat16) if stored.kind == BFLOAT16 else tensor
 
 
 def _model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:

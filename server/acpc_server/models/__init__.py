@@ -1,5 +1,6 @@
 """Checkpoint folder to frozen world model: safe reading, the known families, plug-ins, rollout."""
 
+from acpc_server.models.archive import Archive, Node, StoredTensor, unsafe
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
 from acpc_server.models.convert import (
@@ -10,6 +11,7 @@ from acpc_server.models.convert import (
     save_weights,
 )
 from acpc_server.models.folder import (
+    DEFAULT_LIMITS,
     SHARD,
     CheckpointEntry,
     CheckpointLimits,
@@ -34,12 +36,20 @@ from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.parts import VIT_SIZES
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
-from acpc_server.models.weights import StateReader
+from acpc_server.models.weights import (
+    AVERAGES,
+    WRAPPERS,
+    StateReader,
+    check_container,
+    choose_state,
+)
 
 __all__ = [
-    "CONFIG_NAME", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "CheckpointEntry", "CheckpointLimits",
-    "FrozenJepa", "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard",
-    "StateReader", "TakesProprio", "Widens", "check_actions", "check_history", "check_proprio",
-    "forward_derivatives", "list_checkpoints", "list_others", "load_checkpoint", "new_folder",
-    "read_config", "rollout", "rollout_pool", "sample_model", "save_weights", "with_proprio",
+    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD",
+    "VIT_SIZES", "WRAPPERS", "Archive", "CheckpointEntry", "CheckpointLimits", "FrozenJepa",
+    "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard", "Node",
+    "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
+    "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
+    "list_others", "load_checkpoint", "new_folder", "read_config", "rollout",
+    "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
 ]  # fmt: skip

@@ -31,8 +31,10 @@ def look_into(folder: int, name: str) -> Hint | None:
     Reads no weights: names, and the beginning of a config.
     """
     present = sorted(os.listdir(folder))
-    weights = [entry for entry in present if entry.endswith((*WEIGHTS_SUFFIXES, ".pth"))]
     imports = f"acpc-server import {name} {name}-imported"
+    if any(entry == ".metadata" or entry.endswith(".distcp") for entry in present):
+        return Hint("a distributed checkpoint, in files of several processes", imports)
+    weights = [entry for entry in present if entry.endswith((*WEIGHTS_SUFFIXES, ".pth"))]
     if found := CACHE.fullmatch(name):
         problem = "a cache of the Hub, whose files are links; the server follows none"
         return Hint(problem, f"acpc-server pull {found[1]}/{found[2]}, or {imports}")

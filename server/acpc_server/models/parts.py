@@ -14,9 +14,11 @@ from acpc_server.models.config import JsonObject, Part
 ACTION: Final = "action"
 PROPRIO: Final = "proprio"
 FAMILY_OF_TARGET = {
+    "stable_worldmodel.wm.LeWM": "lewm",
     "stable_worldmodel.wm.lewm.LeWM": "lewm",
     "stable_worldmodel.wm.lewm.lewm.LeWM": "lewm",
     "jepa.JEPA": "lewm",
+    "stable_worldmodel.wm.PLDM": "pldm",
     "stable_worldmodel.wm.pldm.PLDM": "pldm",
     "stable_worldmodel.wm.pldm.pldm.PLDM": "pldm",
 }

@@ -6,13 +6,12 @@ Reading does not check which tensors there are; ``fill`` compares them with a ne
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 import safetensors.torch
 import structlog
@@ -20,12 +19,13 @@ import torch
 from torch import Tensor, nn
 
 from acpc_server.errors import UnsafeCheckpoint, shortage
+from acpc_server.models.archive import Archive, ByteSource, read_directory
 from acpc_server.models.config import OPTIONS_NAME, Config, JsonObject, parse_config
 from acpc_server.models.folder import CheckpointLimits
 
 log = structlog.get_logger("acpc.models")
 StateDict = dict[str, Tensor]
-ByteSource = io.BufferedReader | io.BytesIO
+Entry = TypeVar("Entry")
 
 STORED_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 WRAPPERS = ("state_dict", "model")
@@ -34,8 +34,12 @@ LIGHTNING_PREFIX = "model."
 BACKBONE_PREFIX = "backbone."
 COMPILE_PREFIX = "_orig_mod."
 PARALLEL_PREFIX = "module."
-MAX_ARCHIVE_ENTRIES = 100_000
 SAFETENSORS = ".safetensors"
+# What a pickle of a plain state dict may name; in a tensor's place it is turned down all the same.
+PLAIN_NAME = re.compile(
+    r"torch\.([a-z]+\d+|Size|device|\w+Storage)|torch\._utils\._rebuild_\w+|collections\.\w+|"
+    r"torch\.serialization\._get_layout|numpy\..*|_codecs\.encode"
+)
 MAX_HEADER_BYTES = 2**24
 """Header of a safetensors file; a tensor takes about a hundred bytes of it."""
 LFS_POINTER = b"version https://git-lfs"
@@ -66,8 +70,10 @@ class StateReader:
         Raises UnsafeCheckpoint: The file is damaged, compressed, holds anything but plain dense
         tensors, or would run code.
         """
-        read = _read_safetensors if self.filename.endswith(SAFETENSORS) else read_archive
-        state = unwrap(read(self.filename, self._data), self.filename)
+        if self.filename.endswith(SAFETENSORS):
+            state = unwrap(_read_safetensors(self.filename, self._data), self.filename)
+        else:
+            state = self._of_archive()
         if self._backbone is not None:
             twice = next((name for name in state if name.startswith(BACKBONE_PREFIX)), "")
             if twice:
@@ -76,6 +82,21 @@ class StateReader:
             inner = self._backbone.tensors.items()
             state |= {BACKBONE_PREFIX + name: tensor for name, tensor in inner}
         return state
+
+    def _of_archive(self) -> StateDict:
+        archive = Archive(self.filename, self._data)
+        if called := next((x for x in archive.names if not PLAIN_NAME.fullmatch(x)), ""):
+            raise UnsafeCheckpoint(
+                f"{self.filename}: holds a pickled Python object ({called:.200}), not a plain "
+                "state dict; nothing was executed. Read it as data with: acpc-server import "
+                f"{self.filename} NEW_FOLDER",
+                reason="CHECKPOINT_PICKLED",
+            )
+        path, others = choose_state(archive)
+        if others:
+            hint = "acpc-server import takes one of these with --weights-key"
+            log.warning("weights_left_out", file=self.filename, what=others, hint=hint)
+        return archive.tensors(unwrap(archive.entries(path), self.filename, wrapped=bool(path)))
 
     @cached_property
     def digest(self) -> str:
@@ -94,33 +115,45 @@ class StateReader:
         return sha.hexdigest()
 
 
-def unwrap(stored: object, filename: str) -> StateDict:
-    """Take off a ``state_dict`` or ``model`` wrapper, Lightning's prefix and torch.compile's.
+def choose_state(archive: Archive, key: str = "") -> tuple[str, list[str]]:
+    """The path of the state dict that is meant, and what else the file holds weights in.
 
-    Also DistributedDataParallel's, where every tensor has it. Leaves out the tensors of losses that
-    a training checkpoint holds beside the ``model.`` ones, and averages, of which the log tells.
-    Raises UnsafeCheckpoint: What remains is no mapping from names to plain dense CPU tensors.
+    That is what ``key`` names; else under ``state_dict`` or ``model``, else the top level. Others
+    are dicts of mostly the same names, as an average or what an average replaced, and what is named
+    as one. Raises UnsafeCheckpoint: There is no dict of tensors.
     """
-    if not isinstance(stored, Mapping):
-        raise bad_weights(filename, "", f"holds a {type(stored).__name__}, not a state dict")
-    maps = {x: y for x, y in stored.items() if isinstance(x, str) and isinstance(y, Mapping)}
-    inner = next((maps[key] for key in WRAPPERS if key in maps), stored)
-    beside = {*maps, *(str(key).partition(".")[0] for key in inner)} if inner is not stored else ()
-    if averages := sorted(filter(AVERAGES.search, beside)):
-        hint = "to read these, save them in a weights file of their own"
-        log.warning("weights_left_out", file=filename, what=averages, hint=hint)
-    if inner is not stored and any(str(key).startswith(LIGHTNING_PREFIX) for key in inner):
-        inner = {key: inner[key] for key in inner if str(key).startswith(LIGHTNING_PREFIX)}
-    for key, value in inner.items():
-        if not isinstance(key, str):
-            raise bad_weights(filename, repr(key), "tensor names must be strings")
-        _check_plain(filename, key, value)
-    state: StateDict = {}
-    for key, name in _without_prefixes(inner).items():
+    dicts = {path: node for path, node in archive.nodes.items() if node.kind == "dict"}
+    if not dicts or (key and key not in dicts):
+        what = f"no dict at {key!r:.80}" if key else f"holds a {archive.kind}, not a state dict"
+        raise bad_weights(archive.filename, "", what)
+    chosen = key or next((path for path in WRAPPERS if path in dicts), "")
+    names = set(_without_prefixes(dicts[chosen].tensors).values())
+    others = set()
+    for path, node in dicts.items():
+        alike = 2 * len(names & set(_without_prefixes(node.tensors).values()))
+        if path != chosen and (alike >= max(1, len(names)) or AVERAGES.search(path)):
+            others |= {path} if node.tensors else set()
+    inner = {name.partition(".")[0] for name in dicts[chosen].tensors} if chosen else set()
+    return chosen, sorted(others | set(filter(AVERAGES.search, inner)))
+
+
+def unwrap(
+    stored: Mapping[str, Entry], filename: str, *, wrapped: bool = False
+) -> dict[str, Entry]:
+    """Take off Lightning's prefix and torch.compile's, and DistributedDataParallel's of all names.
+
+    Of what lay below ``state_dict`` or ``model`` leaves out the tensors of losses that a training
+    checkpoint holds beside the ``model.`` ones. Raises UnsafeCheckpoint: Nothing is left, or two
+    tensors have one name.
+    """
+    if wrapped and any(key.startswith(LIGHTNING_PREFIX) for key in stored):
+        stored = {key: stored[key] for key in stored if key.startswith(LIGHTNING_PREFIX)}
+    state: dict[str, Entry] = {}
+    for key, name in _without_prefixes(stored).items():
         if name in state:
             problem = f"two tensors are named {name!r} without training prefixes"
             raise bad_weights(filename, key, problem)
-        state[name] = inner[key].detach()
+        state[name] = stored[key]
     if not state:
         raise bad_weights(filename, "", "holds no tensors")
     return state
@@ -192,7 +225,7 @@ def check_container(filename: str, file: ByteSource, size: int) -> None:
         raise bad_weights(filename, "", "a pointer of Git LFS, not the weights: git lfs pull")
     file.seek(0)
     if not filename.endswith(SAFETENSORS):
-        _check_archive(filename, file, size)
+        read_directory(filename, file, size)
         return
     length = int.from_bytes(file.read(8), "little")
     try:
@@ -207,82 +240,13 @@ def check_container(filename: str, file: ByteSource, size: int) -> None:
         raise bad_weights(filename, "", what) from None
 
 
-def _read_safetensors(filename: str, data: bytes) -> object:
+def _read_safetensors(filename: str, data: bytes) -> StateDict:
     try:
         return safetensors.torch.load(data)
-    except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like
-        _raise_if_host_is_short(error)
+    except Exception as error:  # damaged bytes raise whatever they like
+        if (short := shortage(error)) is not None:
+            raise short from error
         raise bad_weights(filename, "", f"not a readable safetensors file: {error}") from None
-
-
-def read_archive(filename: str, data: bytes) -> object:
-    """Read a torch archive: tensors, plain values and containers of them, however nested.
-
-    Raises UnsafeCheckpoint: The file is damaged or compressed, or would run code.
-    """
-    _check_archive(filename, io.BytesIO(data), len(data))
-    # The restricted unpickler allocates one of any size before anything is checked.
-    if b"bytearray\n" in data:
-        problem = "asks for a bytearray of any size, which is no tensor; nothing was allocated"
-        raise bad_weights(filename, "", problem)
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001  damaged bytes raise whatever they like
-        _raise_if_host_is_short(error)
-        message = str(error)
-    # The message itself advises to load the file unsafely, so only the name in it is kept.
-    found = re.search(r"GLOBAL (\S+)|class (\S+)", message)
-    if found:
-        culprit = found[1] or found[2]
-        problem = (
-            f"holds a pickled Python object ({culprit}), not a plain state dict; nothing was "
-            f"executed. Read it as data with: acpc-server import {filename} NEW_FOLDER"
-        )
-        raise UnsafeCheckpoint(f"{filename}: {problem}", reason="CHECKPOINT_PICKLED")
-    elif "weights_only" in message or "Weights only" in message:
-        problem = "its pickle is damaged or holds more than tensors; nothing was executed"
-    else:
-        problem = f"damaged: {message.splitlines()[0] if message else 'unreadable'}"
-    raise bad_weights(filename, "", problem)
-
-
-def _raise_if_host_is_short(error: Exception) -> None:
-    if (short := shortage(error)) is not None:
-        raise short from error
-
-
-def _check_archive(filename: str, file: ByteSource, size: int) -> None:
-    """Torch stores its records uncompressed, so honest sizes add up to less than the file."""
-    if file.read(2) != b"PK":
-        problem = "not an archive of torch.save (which is a zip file); files older than torch 1.6"
-        raise bad_weights(filename, "", f"{problem} must be saved again")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-    except Exception as error:  # noqa: BLE001  as above
-        _raise_if_host_is_short(error)
-        raise bad_weights(filename, "", f"truncated or damaged archive: {error}") from None
-    if len(entries) > MAX_ARCHIVE_ENTRIES:
-        raise bad_weights(filename, "", f"{len(entries)} archive entries")
-    if len({entry.filename for entry in entries}) != len(entries):
-        raise bad_weights(filename, "", "two archive entries have one name")
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & 1:
-            problem = "compressed or encrypted entry; torch.save writes neither"
-            raise bad_weights(filename, entry.filename, problem)
-    total = sum(entry.file_size for entry in entries)
-    if total > size:
-        raise bad_weights(filename, "", f"entries claim {total} bytes in a file of {size}")
-
-
-def _check_plain(filename: str, name: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        raise bad_weights(filename, name, f"a {type(value).__name__}, not a tensor")
-    if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-        raise bad_weights(filename, name, "not a dense CPU tensor")
-    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-        problem = f"shape {tuple(value.shape)} is larger than its stored data"
-        raise bad_weights(filename, name, problem)
 
 
 def _as_float32(filename: str, name: str, tensor: Tensor) -> Tensor:

@@ -3,9 +3,12 @@
 import json
 import math
 import os
+import shutil
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,8 +17,10 @@ import paper_runs
 import pytest
 import safetensors.torch
 import torch
+import torch.distributed.checkpoint
 from acpc_server.cli import app
-from acpc_server.importing import find_run, read_run
+from acpc_server.importing import find_run
+from acpc_server.importing.reading import read_run
 from acpc_server.models import VIT_SIZES, load_checkpoint
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 from dino_wm_reference import DinoWm, Sizes, backbone_state
@@ -115,9 +120,9 @@ def test_an_object_is_the_model_that_was_pickled(
         assert file.found is not None and file.archive is not None
         wanted = model.state_dict()
         assert [*file.found.tensors] == [*wanted]
-        for name, stored in file.found.tensors.items():
-            assert torch.equal(torch.from_numpy(file.archive.array(stored)), wanted[name])
-        file.archive.close()
+        with file.opened():
+            for name, held in file.archive.tensors(file.found.tensors).items():
+                assert torch.equal(held, wanted[name])
         folder = imported(path, "--frameskip", 5, tmp_path / "new")
         told = source(folder)
         known = not old or wrapping == "training"  # jepa.JEPA alone does not say
@@ -174,8 +179,68 @@ def test_averages_beside_the_weights_are_told_of(tmp_path: Path) -> None:
     torch.save({"state_dict": model.state_dict(), "ema": averages}, path)
     (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
     folder = imported(path, tmp_path / "new")
-    assert "left out" in source(folder)["numbers"]["ema"]["value"]
+    told = source(folder)
+    assert told["weights"]["weights.pt"]["left_out"] == ["ema"]
     check_same(folder, model)
+
+
+@pytest.mark.parametrize("key", ["current_model_state", "callbacks.EMA.ema_state_dict"])
+def test_a_file_of_several_weights_says_which_were_taken(tmp_path: Path, key: str) -> None:
+    """Lightning's WeightAveraging puts the average into state_dict; older callbacks nest it."""
+    model, other, path = world_model(), world_model(seed=1), tmp_path / "lewm.ckpt"
+    states = [{f"model.{k}": x for k, x in one.state_dict().items()} for one in (model, other)]
+    stored: dict[str, Any] = {"epoch": 3, "state_dict": states[0]}
+    *steps, last = key.split(".")
+    place = stored
+    for step in steps:
+        place = place.setdefault(step, {})
+    place[last] = states[1]
+    torch.save(stored, path)
+    (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
+    done = run(path, tmp_path / "first")
+    said = f"takes the weights at state_dict; it also holds {key}, which --weights-key takes"
+    assert said in done.output
+    check_same(tmp_path / "first", model)
+    folder = imported(path, "--weights-key", key, tmp_path / "second")
+    assert source(folder)["weights"]["weights.pt"]["lies_at"] == key
+    check_same(folder, other)
+    assert "no dict at 'nowhere'" in rejected(path, "--weights-key", "nowhere", tmp_path / "third")
+
+
+@pytest.mark.parametrize("lightning", [False, True])
+def test_a_distributed_checkpoint_is_named_with_what_makes_one_file_of_it(
+    tmp_path: Path, lightning: bool
+) -> None:
+    folder, model = tmp_path / "sharded", world_model()
+    torch.distributed.checkpoint.save(model.state_dict(), checkpoint_id=folder)
+    if lightning:
+        torch.save({"epoch": 1}, folder / "meta.pt")
+    told = rejected(folder, tmp_path / "new")
+    assert "a distributed checkpoint" in told
+    command = told.partition("import that: ")[2].split()
+    assert command[:2] == ["python", "-m"]
+    assert find_spec(command[2]) is not None and command[2].startswith("lightning") == lightning
+    if not lightning:
+        subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
+        (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
+        check_same(imported(f"{folder}.pt", tmp_path / "new"), model)
+
+
+def test_a_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(public_config()))
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(6 << 30)
+    assert "above the limit" in rejected(tmp_path / "model.safetensors", tmp_path / "new")
+
+
+def test_names_of_a_file_reach_the_terminal_escaped(tmp_path: Path) -> None:
+    torch.save({"state_dict": {"\x1b[2Jname": torch.ones(1)}}, tmp_path / "a.pt")
+    runs = tmp_path / "runs" / "\x1b]0;title\x07"
+    runs.mkdir(parents=True)
+    (tmp_path / "a.pt").rename(runs / "a.pt")
+    done = run("--all", tmp_path / "runs", tmp_path / "new")
+    assert done.exit_code == 1
+    assert "\x1b" not in done.output + done.stderr and r"\x1b]0;title" in done.output
 
 
 def test_shards_are_named_as_such(tmp_path: Path) -> None:
@@ -235,6 +300,9 @@ CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "option": ({}, ["--frameskip", 2], "frameskip is 2 by --frameskip, but 5 by config.yaml"),
     "neither": ({"data": {}, "wm": {}}, [], "give --frameskip or --action-dim"),
     "not whole": ({"data": {}, "wm": {}}, ["--action-dim", 3], "3 does not divide"),
+    "zero heads": ({"predictor": {"heads": 0}}, [], "heads is 0, not a positive number"),
+    "endless": ({"img_size": math.inf}, [], "img_size is inf, not a positive number"),
+    "immense": ({"patch_size": 10**400}, [], "not a positive number"),
     "text": ({"data": {}, "frameskip": "5"}, [], "frameskip is '5', not a positive number"),
     "zero": ({"data": {}, "wm": {}, "frameskip": 0}, [], "frameskip is 0, not a positive number"),
     "negative": ({"data": {}, "wm": {}, "frameskip": -5}, [], "frameskip is -5, not a positive"),
@@ -242,7 +310,7 @@ CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
     "nan": (
         {"data": {"dataset": {"frameskip": math.nan}}, "frameskip": math.nan},
         [],
-        "frameskip by config.yaml, data.dataset.frameskip is nan, no number",
+        "frameskip by config.yaml, data.dataset.frameskip is nan, not a positive",
     ),
     "no size": ({"encoder_scale": {"a": 1}, "data": {}, "wm": {}}, [], "give --frameskip"),
     "other family": ({"model": {"_target_": "os.system", "encoder": {}}}, [], "os.system"),
@@ -283,7 +351,7 @@ def test_other_files_are_named(tmp_path: Path) -> None:
     torch.save(world_model(), tmp_path / "old.ckpt", _use_new_zipfile_serialization=False)
     assert "must be saved again" in rejected(tmp_path / "old.ckpt", tmp_path / "new")
     torch.save({}, tmp_path / "p4.ckpt", pickle_protocol=4)
-    assert "protocol 4" in rejected(tmp_path / "p4.ckpt", tmp_path / "new")
+    assert "holds no tensors" in rejected(tmp_path / "p4.ckpt", tmp_path / "new")
     assert "does not exist" in rejected(tmp_path / "gone", tmp_path / "new")
 
 
@@ -304,13 +372,13 @@ def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
     assert read.found is not None and read.archive is not None
     parts: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     wanted, model = DinoWm(sizes, parts), load_checkpoint(tmp_path, "new", device=CPU)
-    for name, stored in read.found.tensors.items():
-        values = torch.from_numpy(read.archive.array(stored))
+    with read.opened():
+        held = read.archive.tensors(read.found.tensors)
+    for name, values in held.items():
         part, _, key = name.replace("extra_encoders.", "", 1).partition(".")
         kind = part if part == "predictor" else f"{part}_encoder"
         parts[kind][key] = values.double()
         assert torch.equal(torch.load(folder / "weights_epoch_3.pt")[name], values)
-    read.archive.close()
     pixels, proprio, blocks = torch.rand(2, 3, 12, 12), torch.randn(2, 4), torch.randn(2, 6)
     scale = (sizes.grid**2 * sizes.width) ** -0.5
     mean, std = (torch.tensor(x)[:, None, None] for x in (IMAGENET_MEAN, IMAGENET_STD))
@@ -401,13 +469,17 @@ def test_all_runs_and_again(tmp_path: Path) -> None:
         paper_runs.paper_run(runs / name, epochs=epochs)
     write_checkpoint(runs / "three")
     (runs / "bad").mkdir()
+    for revision in "ab":
+        (runs / "models--a--b/snapshots" / revision).mkdir(parents=True)
     (runs / "bad" / "x_object.ckpt").write_bytes(b"PK damaged")
     first = run("--all", runs, root)
     assert first.exit_code == 1
-    assert "3 of 4 runs are imported" in first.output and "x_object.ckpt" in first.stderr
+    assert "3 of 5 runs are imported" in first.output and "x_object.ckpt" in first.stderr
     assert sorted(x.parent.relative_to(root).as_posix() for x in root.rglob("source.json")) == [
         "a/one", "three", "two"
     ]  # fmt: skip
+    assert "name one of its snapshots: a, b" in first.stderr
+    shutil.rmtree(runs / "models--a--b")
     (runs / "bad" / "x_object.ckpt").unlink()
     stamps = {x: x.stat().st_mtime_ns for x in root.rglob("*")}
     again = run("--all", runs, root)

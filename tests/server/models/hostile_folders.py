@@ -147,6 +147,18 @@ def with_pickle(data: bytes, pickled: bytes) -> bytes:
     return rewrite_archive(data, **{"data.pkl": pickled})
 
 
+def with_body(body: bytes) -> Callable[[bytes], bytes]:
+    """The same archive around other instructions."""
+    return lambda data: with_pickle(data, b"\x80\x02" + body + b".")
+
+
+MADE = b"}X\x01\0\0\0actorch\nFloatTensor\nJ\0\0\x10\0\x85Rs"
+# Each level holds the level below twice.
+FAN = b"}" + b"".join(
+    b"q%c}(X\1\0\0\0ah%cX\1\0\0\0bh%cu" % (level, level, level) for level in range(40)
+)
+
+
 def pickled_bytearray(data: bytes) -> bytes:
     """The same archive, whose pickle makes 64 bytes out of a number that could be any."""
     made = b"\x80\x02c__builtin__\nbytearray\nK\x40\x85R."
@@ -394,7 +406,17 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
     UNSAFE: {
         "pickle-in-archive": (pickled_in_archive, "system"),
         "pickle-as-value": (pickled_tensor_value, "system"),
-        "pickle-allocates": (weights_bytes(pickled_bytearray), "bytearray of any"),
+        "pickle-allocates": (weights_bytes(pickled_bytearray), "object (__builtin__.bytearray)"),
+        "pickle-makes-tensor": (weights_bytes(with_body(MADE)), "object (torch.FloatTensor)"),
+        "pickle-deep-key": (
+            weights_bytes(with_body(b"})" + b"\x85" * 300_000 + b"Ns")),
+            "ended the process that described it",
+        ),
+        "pickle-memory": (
+            weights_bytes(with_body(b"Nr\xff\xff\xff\x7f")),
+            "asked for more than 1024 MiB or 10 s",
+        ),
+        "pickle-shared": (weights_bytes(with_body(FAN)), "more than 100000 modules and dicts"),
         "bare-pickle": (bare_pickle, "not an archive of torch.save"),
         "pickle-as-safetensors": (hidden_in_safetensors, "weights.safetensors"),
         "pickled-module": (state_edit(lambda _: nn.Linear(2, 2)), "pickled Python object"),
@@ -441,8 +463,8 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "garbage": (weights_bytes(lambda _: b"PK garbage" * 9), "damaged archive"),
         "empty-weights": (weights_bytes(lambda _: b""), "empty file"),
         "zip-bomb": (weights_bytes(zip_bomb), "compressed"),
-        "zip-overlap": (weights_bytes(overlapping_entries), "entries claim"),
-        "storage-inflated": (inflated_storage, "damaged: record size"),
+        "zip-overlap": (weights_bytes(overlapping_entries), "members that share bytes"),
+        "storage-inflated": (inflated_storage, "not as long as its tensors say"),
         "legacy-format": (legacy_format, "older than torch 1.6"),
         "weights-huge": (sparse("weights.pt", 5 << 30), "above the limit"),
         "st-header": (safetensors_bytes(huge_header), "safetensors"),

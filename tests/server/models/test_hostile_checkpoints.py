@@ -3,6 +3,7 @@
 import errno
 import os
 import random
+import subprocess
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_weights_are_not_blamed_for_the_host(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_checkpoint(tmp_path / "model")
-    monkeypatch.setattr(torch, "load", raising(error))
+    monkeypatch.setattr(subprocess, "run", raising(error))
     monkeypatch.setattr(safetensors.torch, "load", raising(error))
     with pytest.raises(HostShortage):
         load_checkpoint(tmp_path, "model", device=CPU)

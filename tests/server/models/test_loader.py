@@ -41,6 +41,8 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
 @pytest.mark.parametrize(
     ("target", "family"),
     [
+        ("stable_worldmodel.wm.LeWM", "lewm"),
+        ("stable_worldmodel.wm.PLDM", "pldm"),
         ("stable_worldmodel.wm.lewm.LeWM", "lewm"),
         ("stable_worldmodel.wm.lewm.lewm.LeWM", "lewm"),
         ("jepa.JEPA", "lewm"),
