@@ -64,6 +64,7 @@ _SHORTAGE = re.compile(
     r"|resource temporarily unavailable",
     re.IGNORECASE,
 )
+_OF_OTHERS = re.compile("new thread|temporarily unavailable", re.IGNORECASE)
 
 
 def only_one(name: str, candidates: Sequence[str], what: str, field: str) -> str | None:
@@ -107,9 +108,13 @@ class UnsafeCheckpoint(FailedPrecondition):
 
 
 class HostShortage(ResourceExhausted):
-    """The host has no memory, threads or the like left; the request is not at fault."""
+    """The host has no memory, threads or the like left; the request is not at fault.
+
+    Of memory it may be: ``of_memory`` tells, as of a request or a job that is larger than the host.
+    """
 
     default_reason = "HOST_SHORTAGE"
+    of_memory = False
 
 
 class DeviceFailed(Unavailable):
@@ -150,4 +155,7 @@ def shortage(error: BaseException) -> HostShortage | None:
         retry_after=1.0,
     )
     found.__cause__ = error
+    number = error.errno if isinstance(error, OSError) else errno.ENOMEM
+    words = str(error) if isinstance(error, RuntimeError) else ""
+    found.of_memory = number == errno.ENOMEM and _OF_OTHERS.search(words) is None
     return found

@@ -134,7 +134,7 @@ class JobRun:
         except HostFailed as failed:
             if not failed.short or self.shortages + 1 < SHORTAGES:
                 raise
-            why = f"the host had too little memory, threads or disk for this job {SHORTAGES} times"
+            why = f"the host had too little memory for this job {SHORTAGES} times"
             return {"failure": asdict(JobFailure("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why))}
 
     def _show(self, phase: str) -> None:
@@ -165,12 +165,13 @@ def _outcome(work: Callable[[], Json]) -> Json:
     except Cancelled:
         raise Withdrawn from None
     except (Unavailable, HostShortage) as error:  # the engine was closed, or its device has failed
-        raise HostFailed(error.message, short=isinstance(error, HostShortage)) from error
+        short = isinstance(error, HostShortage) and error.of_memory
+        raise HostFailed(error.message, short=short) from error
     except AcpcError as error:
         return {"failure": asdict(JobFailure(error.code, error.reason, error.message))}
     except Exception as error:
-        if shortage(error) is not None:
-            raise HostFailed(repr(error), short=True) from error
+        if (found := shortage(error)) is not None:
+            raise HostFailed(repr(error), short=found.of_memory) from error
         log.exception("job_step_failed")
         bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
         return {"failure": asdict(bug)}

@@ -1,10 +1,13 @@
 """Whose fault it is that a step fails: the job's, or this host's."""
 
+import errno
+
 import pytest
 from acpc_server.errors import Unavailable
 from acpc_server.jobs import JobState, runner, runs
 from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
+from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
@@ -37,6 +40,19 @@ def test_a_job_too_large_for_its_host_fails_and_the_next_one_runs(desk: Desk) ->
     assert done.attempts == runs.SHORTAGES
     desk.kind.fault = None
     assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EIO])
+def test_a_full_disk_or_too_many_files_fail_no_job_however_long_it_lasts(
+    desk: Desk, number: int
+) -> None:
+    service = desk.started()
+    desk.kind.fault = OSError(number, "short")
+    name = service.submit(SHORT, "").job_id
+    wait_until(lambda: service.get(name).attempts > runs.SHORTAGES + 1)
+    desk.kind.fault = None
+    assert ended(service, name).state is JobState.SUCCEEDED
 
 
 class Unbearable(Counting):
