@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_counterparty import Counterparty
+from waiting import GENEROUS_SECONDS
 
 ARRAYS = anchor_wire.anchor_arrays()
 DIGEST = anchor_wire.digest(ARRAYS)
@@ -61,13 +63,17 @@ def test_an_interrupted_upload_goes_on(
     monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", ARRAYS["frames"][:3].nbytes)
     monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 1)
 
+    ended = threading.Event()
+
     def interrupt(stored: int) -> None:
         if stored == 6:
             store.on_stream_end = lambda _: None
             os.kill(os.getpid(), signal.SIGINT)  # as a terminal does for Ctrl+C
+            ended.wait(GENEROUS_SECONDS)  # no answer, so that it ends a command that waits
 
     store.on_stream_end = interrupt
     broken = anchors("upload", windows, code=130)
+    ended.set()
     assert "run the command again to go on" in broken.stderr
     answer = anchors("upload", windows)
     assert "0 anchors stored already" not in answer.stderr
