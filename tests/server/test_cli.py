@@ -128,10 +128,12 @@ def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) ->
             assert obstacle in last, "it names the flag to change"
 
 
-def test_a_device_that_does_not_exist_is_not_served(run: Run, tmp_path: Path) -> None:
-    folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path)
+@pytest.mark.process  # serving takes signals and warnings of the whole process
+def test_a_device_that_does_not_exist_is_not_served(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    refused = run("serve", *folders, "--state-dir", state, "--device", "cuda:97")
+    folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path, "--state-dir", state)
+    command = [PROGRAM, "serve", *map(str, folders), "--device", "cuda:97"]
+    refused = processes.run(command, check=False)
     assert refused.returncode == 1
     assert "--device cuda:97, but torch" in refused.stderr
     assert not state.exists()
