@@ -15,6 +15,7 @@ from acpc.contract.visual_changes import Signed, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
 
 _PLATE_BYTES = 3 * 2**20
+_NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ class Background(VisualChange, Wire[pb.Background]):
         tolerance: How far each channel of a pixel may be from it, of [0, 1]; a pixel up to twice as
             far counts less. In [0.01, 1].
         plate: A frame of the empty scene, uint8 (height, width, 3) in C order, of the camera's
-            aspect.
+            aspect. Jobs are shown with ``sha256:`` and its digest in its place, by which another
+            job of the same server can name it.
         plate_width: Pixels in a row of the plate, at most 4096; 0 without one.
     """
 
@@ -92,15 +94,21 @@ class Background(VisualChange, Wire[pb.Background]):
                 "key", f"found {self.key!r}, wanted six digits of 0-9a-f, for example c4d0d8"
             )
         row = 3 * self.plate_width
-        if self.plate and (not row or len(self.plate) % row):
+        if self.plate and not self.names_plate and (not row or len(self.plate) % row):
             raise ArgumentError(
                 "plate_width",
                 f"found {self.plate_width}, but a plate of {len(self.plate)} bytes has no whole "
                 "number of rows so wide, 3 bytes a pixel",
             )
 
+    @property
+    def names_plate(self) -> bool:
+        """Whether the plate is named by its digest alone."""
+        return _NAMED.fullmatch(self.plate) is not None
+
     def __str__(self) -> str:
-        which = self.key or f"plate-{hashlib.sha256(self.plate).hexdigest()[:8]}"
+        named = self.plate.decode()[7:] if self.names_plate else ""
+        which = self.key or f"plate-{(named or hashlib.sha256(self.plate).hexdigest())[:8]}"
         others = [] if self.tolerance == 0.1 else [shown(self.tolerance)]
         return f"{self.kind}:" + "@".join([shown(self.strength), which, *others])
 
