@@ -77,6 +77,7 @@ BENCHMARKS = {
     "evidence_intervals": Benchmark(6, "--experiments 500", ""),
     "evidence_limit": Benchmark(6, "--experiments 100", ""),
     "evidence_paired": Benchmark(3, "--experiments 500", ""),
+    "evidence_populations": Benchmark(6, "--experiments 500", ""),
     "evidence_sequential": Benchmark(4, "--experiments 600", ""),
     "evidence_certificates": Benchmark(1),
     "evidence_monitor": Benchmark(1.5),

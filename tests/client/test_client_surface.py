@@ -41,7 +41,7 @@ PUBLIC = [
     "MotionBlur", "Norm", "NumericMode", "Objective", "Occlusion", "Operation", "Outcome", "Pair",
     "PairComparison", "PairOutcome", "PairResult", "PairedIteration", "PairedPlan", "PairedPlans",
     "PartnerPast", "DestroyedActions", "AnchorSample", "Perturbation", "PlanSession",
-    "PlannerStudy", "Policy", "PoolCertificate", "PoolChoice", "Pools", "Progress", "RandomShift",
+    "PlannerStudy", "Policy", "PoolCertificate", "PoolChoice", "Pools", "Population", "PopulationEvidence", "Progress", "RandomShift",
     "Reading", "Receipt", "Registered", "Resize", "Result", "RetryPolicy", "SampledPool", "Score",
     "ScoreJob", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "Shadow", "SkipReason",
     "SoftmaxBounds", "SensitivityStudy", "StudyJob", "StudyResult", "Thresholds", "Timing", "Tls",
