@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         LONGEST_S,
         CallOptions,
         CertifyOptions,
+        Named,
         PairedOptions,
         PairOptions,
         PlannerOptions,
@@ -23,6 +24,6 @@ if TYPE_CHECKING:
         check_timeout,
         unsigned,
     )
-    from acpc_client.calls.requests import Named, Pair
+    from acpc_client.calls.requests import Pair
 else:
     __getattr__, __dir__ = lazy_face(__name__)
