@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from acpc.contract import ArgumentError, Outcome, Score, parse, severities_up_to, strongest_of
 from acpc_client import SeverityLimit, load_result, save_result
-from acpc_client.calls.jobs import limit_severities
+from acpc_client.calls.requests import limit_severities
 from acpc_client.errors import FailedPrecondition
 from hypothesis import given
 from hypothesis import strategies as st
