@@ -29,7 +29,7 @@ from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession, calls
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
-from acpc_lab.cli.parameters import in_words
+from acpc_lab.cli.command import in_words
 from acpc_lab.studies import CheckpointRows
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -233,7 +233,7 @@ def _options(command: str) -> frozenset[str]:
     """The options and arguments of a command."""
     found: Any = _program()
     for word in command.split():
-        found = found.commands[word]
+        found = found.get_command(typer.Context(found), word)
     return frozenset(flag for p in found.params for flag in (*p.opts, *p.secondary_opts))
 
 
