@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from acpc import contract
 from acpc.arrays import NDArray
 from acpc.contract import (
     PairedRequest,
@@ -22,11 +23,13 @@ from acpc.contract import (
     PerturbationSet,
     PlanStart,
     ScoreRequest,
+    Wire,
     WireEnum,
     bounds_of,
     check,
     from_json,
 )
+from acpc.contract.fields import UINT64
 from acpc_client import CemBudget, CheckpointRef, DatasetAnchors, Objective
 
 from acpc_lab.cli.commands import CHECKPOINT, PROTOCOL
@@ -39,7 +42,9 @@ G = TypeVar("G")
 
 
 def about(record: type[Any], name: str) -> str:
-    """Reads a field's line in the docstring of a record or of a base; empty without one."""
+    """What the contract says of a field; of a record of the lab, its line in the docstring."""
+    if issubclass(record, Wire):
+        return contract.about(record, name)
     for cls in record.__mro__:
         text = cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         found = re.search(rf"^    {name}: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)
@@ -57,9 +62,11 @@ def default_of(record: type[Any], name: str) -> str:
 
 
 def in_words(record: type[Any], name: str) -> str:
-    """Describes a field, with its default in brackets; empty without a description."""
+    """Describes a field, with its default; empty without a description."""
     text, default = about(record, name), default_of(record, name)
-    return f"{text.rstrip('.')} [{default}]." if text and default else text
+    text = text.replace(f"Range: 0 to {UINT64}; default", "Default")
+    silent = text and default and "default" not in text.lower()
+    return f"{text.rstrip('.')} [{default}]." if silent else text
 
 
 def sets(record: type[Any], name: str, *flags: str, panel: str | None = PROTOCOL) -> Any:  # noqa: ANN401 - as typer.Option

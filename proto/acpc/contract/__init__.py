@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         changed,
         check,
     )
+    from acpc.contract.help import about, did_you_mean, load_lab, load_optional, nearest
     from acpc.contract.messages import Codec, Wire
     from acpc.contract.moments import (
         CandidatePool,
@@ -117,7 +118,6 @@ if TYPE_CHECKING:
     )
     from acpc.contract.normal_form import digested, resolved
     from acpc.contract.objective import DistanceTerm, Objective
-    from acpc.contract.optional import load_lab, load_optional
     from acpc.contract.perturbations import (
         Brightness,
         ColorJitter,
@@ -217,7 +217,6 @@ if TYPE_CHECKING:
         StudyRequest,
         StudyRows,
     )
-    from acpc.contract.suggestion import did_you_mean, nearest
     from acpc.contract.tensor import DTYPES, Array, Axes, read_tensor, write_tensor
     from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 else:

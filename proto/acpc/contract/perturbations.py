@@ -47,11 +47,7 @@ class Identity(VisualChange, Wire[pb.Identity]):
 
 @dataclass(frozen=True)
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
-    """Independent noise on every pixel, channel and frame; severity ``sigma``.
-
-    Attributes:
-        sigma: Standard deviation in [0, 1] pixel units, in [0, 1]; the paper uses 0.08.
-    """
+    """Independent noise on every pixel, channel and frame; severity ``sigma``."""
 
     kind = "gaussian_noise"
     example = 0.08
@@ -60,13 +56,7 @@ class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
 
 @dataclass(frozen=True)
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one.
-
-    Attributes:
-        kernel_size: Kernel size k in pixels, 1 to 4095, also the severity; borders are reflected.
-            An even size is stored as the odd one that is applied, so that both spellings have one
-            digest and one label. The paper uses 15.
-    """
+    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one."""
 
     kind = "gaussian_blur"
     example = 15
@@ -84,11 +74,7 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
 
 @dataclass(frozen=True)
 class Resize(VisualChange, Wire[pb.Resize]):
-    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing.
-
-    Attributes:
-        scale: Fraction of the side length, in (0, 1]; the paper uses 0.25.
-    """
+    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing."""
 
     kind = "resize"
     example = 0.25
@@ -102,11 +88,7 @@ class Resize(VisualChange, Wire[pb.Resize]):
 
 @dataclass(frozen=True)
 class Brightness(Signed, Wire[pb.Brightness]):
-    """Every pixel times ``1 + change``, saturating at black and white.
-
-    Attributes:
-        change: Relative change in [-1, 1]; -1 is black.
-    """
+    """Every pixel times ``1 + change``, saturating at black and white."""
 
     kind = "brightness"
     example = -0.3
@@ -115,11 +97,7 @@ class Brightness(Signed, Wire[pb.Brightness]):
 
 @dataclass(frozen=True)
 class Contrast(Signed, Wire[pb.Contrast]):
-    """Distance of every pixel from mid-grey times ``1 + change``, saturating.
-
-    Attributes:
-        change: Relative change in [-1, 1]; -1 is uniform grey.
-    """
+    """Distance of every pixel from mid-grey times ``1 + change``, saturating."""
 
     kind = "contrast"
     example = 0.4
@@ -128,11 +106,7 @@ class Contrast(Signed, Wire[pb.Contrast]):
 
 @dataclass(frozen=True)
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
-    """Random brightness, contrast, saturation and hue; one change for all frames of a draw.
-
-    Attributes:
-        strength: s in [0, 1]: the first three change by up to 0.8 s, hue by up to 0.2 s of a turn.
-    """
+    """Random brightness, contrast, saturation and hue; one change for all frames of a draw."""
 
     kind = "color_jitter"
     example = 0.5
@@ -141,12 +115,7 @@ class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
 
 @dataclass(frozen=True)
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec.
-
-    Attributes:
-        quality: 1 to 100 on libjpeg's scale; 100 leaves the frames as they are, although libjpeg's
-            own 100 still rounds.
-    """
+    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec."""
 
     kind = "jpeg"
     example = 20
@@ -160,11 +129,7 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
 
 @dataclass(frozen=True)
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
-    """A mid-grey rectangle at a random place, the same in all frames of a draw.
-
-    Attributes:
-        size: Its sides as a fraction of the frame's, in [0, 1].
-    """
+    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
 
     kind = "occlusion"
     example = 0.3
@@ -173,11 +138,7 @@ class Occlusion(VisualChange, Wire[pb.Occlusion]):
 
 @dataclass(frozen=True)
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
-    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated.
-
-    Attributes:
-        pixels: Largest shift in each direction in pixels of the model's input, 0 to 4095.
-    """
+    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated."""
 
     kind = "random_shift"
     example = 4
@@ -186,11 +147,7 @@ class RandomShift(VisualChange, Wire[pb.RandomShift]):
 
 @dataclass(frozen=True)
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
-    """Mean over a disk, borders reflected.
-
-    Attributes:
-        radius: Of the disk in pixels of the model's input, in [0, 32].
-    """
+    """Mean over a disk, borders reflected."""
 
     kind = "defocus_blur"
     example = 2.5
@@ -199,12 +156,7 @@ class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
 
 @dataclass(frozen=True)
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
-    """Mean over a line, borders reflected.
-
-    Attributes:
-        length: Of the line in pixels of the model's input, in [0, 256].
-        angle: Its direction in degrees, counterclockwise from horizontal, in [0, 180).
-    """
+    """Mean over a line, borders reflected."""
 
     kind = "motion_blur"
     example = 9
@@ -214,13 +166,7 @@ class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
 
 @dataclass(frozen=True)
 class Shadow(VisualChange, Wire[pb.Shadow]):
-    """A soft-edged shadow at a random place, in a random direction; one for all frames of a draw.
-
-    Attributes:
-        strength: How dark it is, in [0, 1]; 1 is black.
-        softness: Width of its edge as a fraction of the frame's shorter side, in [0, 1]; at least
-            one pixel.
-    """
+    """A soft-edged shadow at a random place, in a random direction, the same in all frames."""
 
     kind = "shadow"
     example = 0.5
@@ -230,11 +176,7 @@ class Shadow(VisualChange, Wire[pb.Shadow]):
 
 @dataclass(frozen=True)
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    """Every pixel to a power: exact at the 256 byte values, linear between them.
-
-    Attributes:
-        exponent: Above 1 is darker, below 1 brighter, in [0.1, 10].
-    """
+    """Every pixel to a power: exact at the 256 byte values, linear between them."""
 
     kind = "gamma"
     example = 1.5

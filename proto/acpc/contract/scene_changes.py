@@ -19,11 +19,7 @@ _PLATE_BYTES = 3 * 2**20
 
 @dataclass(frozen=True)
 class Saturation(Signed, Wire[pb.Saturation]):
-    """Difference of every pixel from its luminance times ``1 + change``, saturating.
-
-    Attributes:
-        change: Relative change in [-1, 1]; -1 is grey.
-    """
+    """Difference of every pixel from its luminance times ``1 + change``, saturating."""
 
     kind = "saturation"
     example = -0.5
@@ -32,12 +28,7 @@ class Saturation(Signed, Wire[pb.Saturation]):
 
 @dataclass(frozen=True)
 class Cutout(VisualChange, Wire[pb.Cutout]):
-    """Mid-grey patches at random places, the same in all frames of a draw.
-
-    Attributes:
-        size: Sides of each as a fraction of the frame's, in [0, 1].
-        patches: How many there are, 1 to 16.
-    """
+    """Mid-grey patches at random places, the same in all frames of a draw."""
 
     kind = "cutout"
     example = 0.15
@@ -47,12 +38,7 @@ class Cutout(VisualChange, Wire[pb.Cutout]):
 
 @dataclass(frozen=True)
 class Distractor(VisualChange, Wire[pb.Distractor]):
-    """A disk of a random colour that moves through the history; one path for each draw.
-
-    Attributes:
-        size: Its diameter as a fraction of the frame's shorter side, in [0, 1].
-        speed: How far it moves from frame to frame, as a fraction of the frame's sides, in [0, 1].
-    """
+    """A disk of a random colour that moves through the history; one path for each draw."""
 
     kind = "distractor"
     example = 0.2
@@ -62,17 +48,7 @@ class Distractor(VisualChange, Wire[pb.Distractor]):
 
 @dataclass(frozen=True)
 class Background(VisualChange, Wire[pb.Background]):
-    """Random smooth colours in place of what has a colour, or what a plate of the scene shows.
-
-    Attributes:
-        strength: How far the background goes over to them, in [0, 1]; 1 replaces it.
-        key: Its colour, six hexadecimal digits as of ``c4d0d8``; either this or a plate.
-        tolerance: How far each channel of a pixel may be from it, of [0, 1]; a pixel up to twice as
-            far counts less. In [0.01, 1].
-        plate: A frame of the empty scene, uint8 (height, width, 3) in C order, of the camera's
-            aspect.
-        plate_width: Pixels in a row of the plate, at most 4096; 0 without one.
-    """
+    """Random smooth colours in place of what has a colour, or what a plate of the scene shows."""
 
     kind = "background"
     example = "0.5@c4d0d8"
@@ -125,11 +101,7 @@ def plate_from(path: str) -> dict[str, bytes | int]:
 
 @dataclass(frozen=True)
 class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
-    """A random 3 x 3 convolution over all channels, mixed with the frames.
-
-    Attributes:
-        strength: Share of the convolution in the mixture, in [0, 1].
-    """
+    """A random 3 x 3 convolution over all channels, mixed with the frames."""
 
     kind = "random_convolution"
     example = 0.3
@@ -138,11 +110,7 @@ class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
 
 @dataclass(frozen=True)
 class Zoom(VisualChange, Wire[pb.Zoom]):
-    """A part of the frame at a random place, enlarged to the whole frame.
-
-    Attributes:
-        cut: Share of the frame's sides that is cut away, in [0, 0.9].
-    """
+    """A part of the frame at a random place, enlarged to the whole frame."""
 
     kind = "zoom"
     example = 0.15
@@ -151,12 +119,7 @@ class Zoom(VisualChange, Wire[pb.Zoom]):
 
 @dataclass(frozen=True)
 class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
-    """A pinhole camera turned about its three axes, each by a random angle.
-
-    Attributes:
-        degrees: Largest angle about each axis, in [0, 15].
-        field_of_view: Of the frame's longer side in degrees, in [10, 90].
-    """
+    """A pinhole camera turned about its three axes, each by a random angle."""
 
     kind = "knocked_camera"
     example = 4
@@ -166,11 +129,7 @@ class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
 
 @dataclass(frozen=True)
 class Haze(VisualChange, Wire[pb.Haze]):
-    """Haze of random, smoothly varying density; one for all frames of a draw.
-
-    Attributes:
-        strength: Share of the light that the densest haze takes, in [0, 1].
-    """
+    """Haze of random, smoothly varying density; one for all frames of a draw."""
 
     kind = "haze"
     example = 0.4
@@ -179,11 +138,7 @@ class Haze(VisualChange, Wire[pb.Haze]):
 
 @dataclass(frozen=True)
 class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
-    """Pixels turned black or white with equal chance, independently in every frame.
-
-    Attributes:
-        share: Share of the pixels, in [0, 1].
-    """
+    """Pixels turned black or white with equal chance, independently in every frame."""
 
     kind = "salt_and_pepper"
     example = 0.02
@@ -192,11 +147,7 @@ class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
 
 @dataclass(frozen=True)
 class Stutter(VisualChange, Wire[pb.Stutter]):
-    """A camera that repeats frames: each but the first shows the one before it with some chance.
-
-    Attributes:
-        chance: The chance, in [0, 1].
-    """
+    """A camera that repeats frames: each but the first shows the one before it with some chance."""
 
     kind = "stutter"
     example = 0.5

@@ -14,9 +14,9 @@ from typing import Any, get_type_hints
 from acpc.contract.compositions import KINDS, Composition, Perturbation
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
+from acpc.contract.help import did_you_mean
 from acpc.contract.perturbations import Identity
 from acpc.contract.scene_changes import Background, plate_from
-from acpc.contract.suggestion import did_you_mean
 from acpc.contract.visual_changes import GivenViews, Registered
 
 _UNGRADED = {Identity, Registered, GivenViews, Composition}

@@ -98,12 +98,7 @@ def check_group(name: str, field: str) -> None:
 
 @dataclass(frozen=True)
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    """A perturbation that the server's operator has registered under a name.
-
-    Attributes:
-        name: Its name there, 1 to 200 characters.
-        parameters: Its numbers, at most 64, finite; the plug-in says which there are.
-    """
+    """A perturbation that the server's operator has registered under a name."""
 
     kind = "registered"
     name: str = sized(least=1, most=200)
@@ -132,9 +127,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
 
     Draw i is the i-th view of the group, whatever the seed. Its severity is the number after the
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
-
-    Attributes:
-        group: The group's name, 1 to 100 letters, digits or ``. _ : = + -``.
     """
 
     kind = "given_views"
