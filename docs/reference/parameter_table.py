@@ -385,6 +385,16 @@ def every_field() -> set[str]:
     return {f"{message.name}.{leaf.path}" for message in messages for leaf in _leaves(message)}
 
 
+def kinds() -> str:
+    """The table of what ``--shift`` can name, for the page on perturbations."""
+    lines = ["| for example | parameters | what happens |", "|---|---|---|"]
+    for choice in contract.CHOICES:
+        cls = contract.KINDS[choice.partition(":")[0]]
+        parameters = " ".join(f"`{f.name}`: {contract.about(cls, f.name)}" for f in fields(cls))
+        lines.append(f"| `{contract.example(cls)}` | {parameters} | {contract.about(cls)} |")
+    return "\n".join(lines)
+
+
 def page() -> str:
     """The page."""
     lines = [

@@ -8,6 +8,7 @@ import sys
 import acpc_client
 import processes
 import pytest
+from acpc.contract import KINDS
 from acpc_client.aio.anchors import AsyncAnchors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.aio.resources import (
@@ -31,26 +32,25 @@ PUBLIC = [
     "PairedOptions", "PlannerOptions", "PoolOptions", "ScoreOptions", "ViewOptions", "AcpcClient",
     "AcpcError", "AnchorArrays", "AnchorContents", "AnchorPreview", "AnchorSet", "AnchorValues",
     "AsyncAcpcClient", "AsyncPlanSession", "AsyncScoreJob", "AsyncStudyJob",
-    "Brightness", "CalibratedThresholds", "CalibrationScore", "SelectionStep",
+    "CalibratedThresholds", "CalibrationScore", "SelectionStep",
     "load_thresholds", "CemBudget", "CemReturn", "CertifiedSeverity", "Checkpoint", "CheckpointRef",
-    "CheckpointScore", "CheckpointState", "CleanGaps", "ColorJitter", "Contrast",
+    "CheckpointScore", "CheckpointState", "CleanGaps",
     "CostReduction",
-    "DatasetAnchors", "DefocusBlur", "DistanceTerm",
+    "DatasetAnchors", "DistanceTerm",
     "DrawsBound",
-    "DriftStudy", "ErrorDrift", "Gamma", "GaussianBlur", "GaussianNoise", "GeometryStudy",
-    "GivenViews", "Identity", "IrSummary", "JobState", "Jpeg", "LoadedCheckpoint", "ModelCard",
-    "MotionBlur", "Norm", "NumericMode", "Objective", "Occlusion", "Operation", "Outcome", "Pair",
+    "DriftStudy", "ErrorDrift", "GeometryStudy",
+    "IrSummary", "JobState", "LoadedCheckpoint", "ModelCard",
+    "Norm", "NumericMode", "Objective", "Operation", "Outcome", "Pair",
     "PairComparison", "PairOutcome", "PairResult", "PairedIteration", "PairedPlan", "PairedPlans",
     "PartnerPast", "DestroyedActions", "AnchorSample", "Perturbation", "PlanSession",
     "PlannerStudy", "PoolCertificate", "PoolChoice", "Population", "PopulationEvidence", "Progress",
-    "RandomShift",
-    "Reading", "Receipt", "Registered", "Resize", "Result", "RetryPolicy", "SampledPool", "Score",
-    "ScoreJob", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "Shadow", "SkipReason",
+    "Reading", "Receipt", "Result", "RetryPolicy", "SampledPool", "Score",
+    "ScoreJob", "ScoreProtocol", "ScoreRequest", "SelectionCertificate", "SkipReason",
     "SoftmaxBounds", "SensitivityStudy", "StudyJob", "StudyResult", "Thresholds", "Timing", "Tls",
     "Difference", "ScoreComparison", "WorstAnchor", "WorstAnchors", "compare_scores",
     "UploadProgress", "Verdict", "ViewCertificate", "errors", "load_result", "save_result",
-    "severity_grid", "Background", "Composition", "Cutout", "Distractor", "Haze", "KnockedCamera",
-    "RandomConvolution", "SaltAndPepper", "Saturation", "Stutter", "Zoom",
+    "severity_grid",
+    *(kind.__name__ for kind in KINDS.values()),
 ]  # fmt: skip
 
 SWEEPS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc.contract import parse_grid, severities_up_to, strongest_of
+from acpc.contract import examples_of, parse_grid, severities_up_to
 from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
@@ -75,7 +75,7 @@ def limit(
     interrupted.
     """
     with as_usage("--shift"):
-        grid = parse_grid(shift) if ":" in shift else [strongest_of(shift)]
+        grid = parse_grid(shift) if ":" in shift else examples_of(shift)[2:]
         severities = grid if len(grid) > 1 else severities_up_to(grid[0], steps)
     anchors = source.read()
     checkpoint, reference = judged.refs(needed="without it no severity passes")

@@ -119,20 +119,30 @@ if TYPE_CHECKING:
     from acpc.contract.normal_form import digested, resolved
     from acpc.contract.objective import DistanceTerm, Objective
     from acpc.contract.perturbations import (
+        Background,
         Brightness,
         ColorJitter,
         Contrast,
+        Cutout,
         DefocusBlur,
+        Distractor,
         Gamma,
         GaussianBlur,
         GaussianNoise,
+        Haze,
         Identity,
         Jpeg,
+        KnockedCamera,
         MotionBlur,
         Occlusion,
+        RandomConvolution,
         RandomShift,
         Resize,
+        SaltAndPepper,
+        Saturation,
         Shadow,
+        Stutter,
+        Zoom,
     )
     from acpc.contract.plain import from_json, from_plain, to_json, to_plain
     from acpc.contract.provenance import Receipt, Timing, moment
@@ -161,18 +171,6 @@ if TYPE_CHECKING:
         UploadHeader,
         released_future_frames,
     )
-    from acpc.contract.scene_changes import (
-        Background,
-        Cutout,
-        Distractor,
-        Haze,
-        KnockedCamera,
-        RandomConvolution,
-        SaltAndPepper,
-        Saturation,
-        Stutter,
-        Zoom,
-    )
     from acpc.contract.scores import (
         AnchorPreview,
         AnchorPreviews,
@@ -193,15 +191,17 @@ if TYPE_CHECKING:
     )
     from acpc.contract.severities import (
         CHOICES,
+        GRADED,
         curve_of,
         example,
+        examples_of,
         kind_named,
         parse,
         parse_grid,
         severities_up_to,
         severity_grid,
         severity_range,
-        strongest_of,
+        unchanged,
     )
     from acpc.contract.sound import check_score
     from acpc.contract.studies import (

@@ -27,11 +27,12 @@ class VisualChange:
 
     Attributes:
         kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        example: Usual parameters in the short form; the paper's, where it has any.
+        examples: Parameters in the short form: mild, medium and strong. The medium ones are the
+            paper's, where it has any. None of a kind whose severity cannot be chosen.
     """
 
     kind: ClassVar[str]
-    example: ClassVar[float | str] = 0.0
+    examples: ClassVar[tuple[float | str, ...]] = ()
     checks_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
