@@ -23,6 +23,7 @@ from acpc.contract.visual_changes import Registered, Signed, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
 
 _PLATE_BYTES = 3 * 2**20
+_NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 @dataclass(frozen=True)
@@ -234,15 +235,21 @@ class Background(VisualChange, Wire[pb.Background]):
                 "key", f"found {self.key!r}, wanted six digits of 0-9a-f, for example c4d0d8"
             )
         row = 3 * self.plate_width
-        if self.plate and (not row or len(self.plate) % row):
+        if self.plate and not self.names_plate and (not row or len(self.plate) % row):
             raise ArgumentError(
                 "plate_width",
                 f"found {self.plate_width}, but a plate of {len(self.plate)} bytes has no whole "
                 "number of rows so wide, 3 bytes a pixel",
             )
 
+    @property
+    def names_plate(self) -> bool:
+        """Whether the plate is named by its digest alone."""
+        return _NAMED.fullmatch(self.plate) is not None
+
     def __str__(self) -> str:
-        which = self.key or f"plate-{hashlib.sha256(self.plate).hexdigest()[:8]}"
+        named = self.plate.decode()[7:] if self.names_plate else ""
+        which = self.key or f"plate-{(named or hashlib.sha256(self.plate).hexdigest())[:8]}"
         others = [] if self.tolerance == 0.1 else [shown(self.tolerance)]
         return f"{self.kind}:" + "@".join([shown(self.strength), which, *others])
 

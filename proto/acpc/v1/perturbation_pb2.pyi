@@ -691,7 +691,8 @@ class Background(_message.Message):
     """
     plate: _builtins.bytes
     """A frame of the empty scene, uint8 (height, width, 3) in C order, of the
-    camera's aspect.
+    camera's aspect. Jobs are shown with "sha256:" and its digest, 64 hexadecimal
+    digits, in its place, by which another job of the same server can name it.
     Length: 0 to 3145728.
     """
     plate_width: _builtins.int

@@ -86,7 +86,7 @@ class Hosts:
         self.record = record
         self._hosts = sa.Table(
             "acpc_hosts",
-            sa.MetaData(schema="acpc" if record.postgres else None),
+            record.own_tables,
             sa.Column("executor_id", sa.Text, primary_key=True),
             sa.Column("session", sa.Text, nullable=False),
             sa.Column("folder", sa.Text, nullable=False),
@@ -96,7 +96,7 @@ class Hosts:
         )
 
     def create(self) -> None:
-        """Make the table when there is none."""
+        """Make the tables beside DBOS's own when there are none."""
         with self.record.engine.connect() as connection:
             if self.record.postgres:
                 connection.execution_options(isolation_level="READ COMMITTED")

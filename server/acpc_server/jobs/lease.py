@@ -232,11 +232,18 @@ class Lease:
 class Retention:
     """Deletes in the background what ended long ago; hosts may sweep together, a job goes once.
 
-    ``days``: how long a finished job is kept; zero keeps all.
+    ``days``: how long a finished job is kept; zero keeps all. ``delete`` removes jobs.
     """
 
-    def __init__(self, record: Record, kinds: Collection[str], days: float) -> None:
+    def __init__(
+        self,
+        record: Record,
+        kinds: Collection[str],
+        days: float,
+        delete: Callable[[Collection[str]], None],
+    ) -> None:
         self._record = record
+        self._delete = delete
         self._kinds = list(kinds)
         self._seconds = 86_400 * days
         self._stop = threading.Event()
@@ -270,5 +277,5 @@ class Retention:
             expired = self._record.ended_before(before, self._kinds, BATCH)
             if not expired:
                 return
-            self._record.delete(expired)
+            self._delete(expired)
             log.info("jobs_deleted", jobs=len(expired))

@@ -13,6 +13,7 @@ from acpc.contract import from_plain
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, only_one
 from acpc_server.jobs.hosts import Hosts
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobRow, JobState, Progress
+from acpc_server.jobs.payloads import taken_out
 from acpc_server.jobs.runs import RunningJobs
 
 log = structlog.get_logger("acpc.jobs")
@@ -100,7 +101,7 @@ class JobReader:
         for row in rows:
             kind = self._kinds[row.kind]
             try:
-                spec = from_plain(kind.spec_type, row.recorded)
+                spec, _ = taken_out(from_plain(kind.spec_type, row.recorded))
             except InvalidArgument:  # written by a newer release
                 continue
             done = recorded.get(row.job_id, 0)

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -94,6 +95,8 @@ class Record:
         self._inputs = sa.table(
             "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=schema
         )
+        self.own_tables = sa.MetaData(schema="acpc" if self.postgres else None)
+        self._alone = threading.Lock()
         options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
         if self.postgres:  # each query is a transaction, in one trip
             options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
@@ -135,10 +138,15 @@ class Record:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep every other host that asks for the same out meanwhile; at most one thread of each.
+        """Keep every other thread and host that asks for the same out meanwhile.
 
         One that stops in the middle is not awaited for longer than seconds on PostgreSQL.
         """
+        with self._alone, self._lock_of_hosts():
+            yield
+
+    @contextmanager
+    def _lock_of_hosts(self) -> Iterator[None]:
         if not self.postgres:
             if self._file not in (0, Path(str(self.url.database)).stat().st_ino):
                 raise FileNotFoundError("the job record was deleted, and its jobs would be lost")
@@ -167,6 +175,12 @@ class Record:
         with suppress(dbos_error.DBOSConflictingWorkflowError):
             # The empty one was the tenant; hosts of an earlier release read it.
             self._dbos.enqueue(options, spec, stamp, "", owner)
+
+    def payloads(self) -> set[str]:
+        """Return the digests of the payloads of all jobs."""
+        listed = self._jobs.c.attributes["payloads"].as_string()
+        found = self._ask(sa.select(listed).where(listed.is_not(None)).distinct())
+        return {digest for (digests,) in found for digest in digests.split()}
 
     def get(self, job_id: str) -> JobRow | None:
         """Return a job with its result."""

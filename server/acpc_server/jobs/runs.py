@@ -149,16 +149,6 @@ def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: str) -> dict[st
     return {"job": job_id, "kind": kind.name, **named, **({"principal": owner} if owner else {})}
 
 
-def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
-    try:
-        read: JobSpec = from_plain(kind.spec_type, spec)
-    except InvalidArgument:
-        # Written by a newer release; the lease queues it again for a host that can read it.
-        log.warning("job_unreadable")
-        raise Withdrawn from None
-    return read
-
-
 def _outcome(work: Callable[[], Json]) -> Json:
     try:
         return {"value": work()}
@@ -185,11 +175,21 @@ def _value(outcome: Json) -> Json:
 
 
 class RunningJobs:
-    """Runs jobs, and counts how they end; ``release`` queues again a job that this host holds."""
+    """Runs jobs, and counts how they end.
 
-    def __init__(self, metrics: Metrics, release: Callable[[str], object]) -> None:
+    ``release`` queues again a job that this host holds; ``fill`` returns a spec with what is kept
+    beside it.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        release: Callable[[str], object],
+        fill: Callable[[JobSpec], JobSpec] = lambda spec: spec,
+    ) -> None:
         self._metrics = metrics
         self._release = release
+        self._fill = fill
         self._runs: dict[str, JobRun] = {}
         self._ended: dict[str, float] = {}
         self._shortages: dict[str, int] = {}
@@ -201,11 +201,22 @@ class RunningJobs:
     def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: str) -> Json:
         """Run a job to its end, in the calling thread."""
         with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
-            read = _readable(kind, spec)
+            read = self._readable(kind, spec)
             run = JobRun(kind, read, owner, self._metrics)
             with structlog.contextvars.bound_contextvars(**about(kind, read, job_id, owner)):
                 log.info("job_started")
                 return self._hold(job_id, run, stamp)
+
+    def _readable(self, kind: JobKind[Any], spec: Json) -> JobSpec:
+        try:
+            read: JobSpec = from_plain(kind.spec_type, spec)
+            return self._fill(read)
+        except InvalidArgument:
+            # Written by a newer release; the lease queues it again for a host that can read it.
+            log.warning("job_unreadable")
+        except RECORD_ERRORS as error:
+            log.warning("job_database_away", cause=first_line(error))
+        raise Withdrawn
 
     def _hold(self, job_id: str, run: JobRun, stamp: str) -> Json:
         jobs, kind = self._metrics.jobs, run.kind.name

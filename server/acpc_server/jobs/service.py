@@ -1,13 +1,13 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
+import json
 import re
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from acpc.contract import to_plain
@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acpc_server.errors import (
     AlreadyExists,
     FailedPrecondition,
+    InvalidArgument,
     NotFound,
     ResourceExhausted,
     Unavailable,
@@ -25,6 +26,7 @@ from acpc_server.jobs import runner
 from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, Json
 from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
+from acpc_server.jobs.payloads import MAX_BYTES, Payloads, taken_out
 from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import RunningJobs, about
@@ -33,6 +35,9 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# Of a request on record, as JSON.
+MAX_SPEC_BYTES = 2**20
+T = TypeVar("T")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
@@ -71,16 +76,16 @@ class JobService:
         for name in self._kinds:
             runner.workflow(name)
         self._options = options
-        self._submitting = threading.Lock()
         self._folder = StateFolder(options.state_dir)
         self._executor_id = ""
         self._record = record = Record(options.database_url)
         self._hosts = hosts = Hosts(record)
-        self._running = running = RunningJobs(metrics, self._release)
+        self._payloads = Payloads(record)
+        self._running = running = RunningJobs(metrics, self._release, self._payloads.fill)
         self._metrics = metrics
         self._reader = JobReader(self._kinds, running, hosts)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days)
+        self._retention = Retention(record, self._kinds, options.retention_days, self._delete)
         self._lease = lease = Lease(
             hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
         )
@@ -167,22 +172,37 @@ class JobService:
         Unavailable, here and in every call below: the job record cannot be reached.
         """
         job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
+        short, payloads = taken_out(spec)
+        plain = to_plain(short)
+        _require_small(plain, payloads)
         job = self._find(job_id) if request_id else None
         if job is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
+            if payloads:
+                labels["payloads"] = " ".join(payloads)
             # Counting and adding are one act, in this process and on the record.
-            with self._submitting, self._reached(), self._record.alone():
+            with self._reached(), self._record.alone():
                 self._require_room()
-                self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
+                if payloads:
+                    self._payloads.keep(payloads)
+                self._record.enqueue(kind.name, job_id, plain, stamp, labels, owner)
             log.info("job_submitted", **about(kind, spec, job_id, owner))
             job = self.get(job_id)
-        if job.spec != spec:
+        if job.spec != short:
             other = "another" if job.kind == kind.name else f"a {job.kind}"
             raise AlreadyExists(
                 f"request_id {request_id!r} was used for {other} job, operations/{job_id}; "
                 "use a new request_id"
             )
         return job
+
+    def fill(self, value: T, field: str = "") -> T:
+        """Return a record with everything in place that it names by digest.
+
+        InvalidArgument, of ``field``: no job on record has it.
+        """
+        with self._reached():
+            return self._payloads.fill(value, field)
 
     def _find(self, job_id: str) -> Job | None:
         try:
@@ -269,8 +289,13 @@ class JobService:
                 f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
         with self._reached():
-            self._record.delete([job_id])
+            self._delete([job_id])
         self._running.forget(job_id)  # its request id may be used again
+
+    def _delete(self, job_ids: Collection[str]) -> None:
+        self._record.delete(job_ids)
+        with self._record.alone():
+            self._payloads.forget(self._record.payloads)
 
     def follow(self, name: str, changed: Changed) -> Callable[[], None]:
         """Call ``changed`` at each change of a job until it is done."""
@@ -285,6 +310,19 @@ class JobService:
                     with suppress(NotFound):  # deleted since: an error is of all who follow any job
                         found[job_id] = self._reader.get(job_id)
             return found
+
+
+def _require_small(plain: Json, payloads: Mapping[str, bytes]) -> None:
+    large = sum(map(len, payloads.values()))
+    if large > MAX_BYTES:
+        raise InvalidArgument(
+            "", f"the plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer at once"
+        )
+    size = len(json.dumps(plain))
+    if size > MAX_SPEC_BYTES:
+        raise InvalidArgument(
+            "", f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
+        )
 
 
 def _job_id(request_id: str) -> str:
