@@ -233,7 +233,7 @@ def _options(command: str) -> frozenset[str]:
     """The options and arguments of a command."""
     found: Any = _program()
     for word in command.split():
-        found = found.commands[word]
+        found = found.get_command(typer.Context(found), word)
     return frozenset(flag for p in found.params for flag in (*p.opts, *p.secondary_opts))
 
 

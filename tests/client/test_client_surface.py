@@ -146,7 +146,10 @@ DRAWING = {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"}
 LOADS: dict[str, tuple[set[str], set[str]]] = {
     "import acpc_client": (set(), {"grpc", "numpy", "google"}),
     "from acpc_client import *": ({"grpc", "numpy", "acpc_client"}, HEAVY | WORKBENCH),
-    "from acpc_lab.integrations import *": (set(), HEAVY | {"stable_worldmodel", "gymnasium"}),
+    "from acpc_lab.integrations import CemCertificates, EpochScorer": (
+        set(),
+        HEAVY | {"stable_worldmodel", "gymnasium"},
+    ),
     "from acpc_lab.sweeps import *; import acpc_lab.tables": (set(), HEAVY | DRAWING - {"PIL"}),
     "from acpc_lab.report import *": (set(), HEAVY | DRAWING),
     "import acpc_lab.cli": ({"typer"}, {"torch", "acpc_server", "pandas", "h5py"}),

@@ -1,48 +1,83 @@
 """Puts the commands of ``acpc`` together."""
 
-from __future__ import annotations
-
 import os
-from importlib import metadata
-from typing import Annotated
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from acpc.command_line import reported
-from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.cli import anchors, checkpoints, operations, render, study, sweep
-from acpc_lab.cli.commands import Group, command
-from acpc_lab.cli.diagnose import certify, compare, plan_paired
-from acpc_lab.cli.diff import diff
-from acpc_lab.cli.init import init
-from acpc_lab.cli.limit import limit
-from acpc_lab.cli.listed import datasets, tasks
-from acpc_lab.cli.report import report
-from acpc_lab.cli.score import score
-from acpc_lab.cli.shifts import shifts
-from acpc_lab.cli.watch import watch
+from acpc_lab.cli.command import Command, Group
+
+COMMANDS = {
+    "compare": "diagnose.Compare",
+    "certify": "diagnose.Certify",
+    "plan-paired": "diagnose.PlanPaired",
+    "score": "score.Score",
+    "limit": "limit.Limit",
+    "diff": "diff.Diff",
+    "watch": "watch.Watch",
+    "report": "report.Report",
+    "datasets": "listed.Datasets",
+    "init": "init.Init",
+    "tasks": "listed.Tasks",
+    "shifts": "listed.Shifts",
+    "checkpoints": "checkpoints.app",
+    "anchors": "anchors.app",
+    "operations": "operations.app",
+    "sweep": "sweep.app",
+    "study": "study_commands.app",
+}
+"""Where each command lies: a dataclass of its options, or a group."""
+
+
+class _Loaded(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for: an import takes longest."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
+        module, _, attribute = COMMANDS[name].partition(".")
+        found = getattr(import_module(f"acpc_lab.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_command(found)
+        alone = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        alone.command(name, cls=Command)(found)
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Program(Group):
+    """The program, whose commands are imported when they are used."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**attributes)
+        self.commands = _Loaded()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
+        """The names of the commands, which are not imported for it."""
+        return list(COMMANDS)
+
 
 app = typer.Typer(
     name="acpc",
-    cls=Group,
+    cls=Program,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (
-    compare, certify, plan_paired, score, limit, diff, watch, report, datasets, init, tasks, shifts,
-):  # fmt: skip
-    command(app)(function)
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(anchors.app, name="anchors")
-app.add_typer(operations.app, name="operations")
-app.add_typer(sweep.app, name="sweep")
-app.add_typer(study.app, name="study")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata  # noqa: PLC0415 - takes longer than the command
+
         typer.echo(f"acpc {metadata.version('acpc')}")
         raise typer.Exit
 
@@ -95,5 +130,5 @@ def main() -> None:
     """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with reported(lambda why: render.error(FailedPrecondition(why))):
+    with reported(lambda why: print(f"error: FAILED_PRECONDITION: {why}", file=sys.stderr)):
         app()

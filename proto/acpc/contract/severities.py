@@ -139,7 +139,8 @@ def unchanged(shift: Any) -> Perturbation:
         first = fields(shift)[0].name
         for value in (0, 1, 100):
             with suppress(ArgumentError):
-                if (found := replace(shift, **{first: value})).changes_nothing:
+                found: Perturbation = replace(shift, **{first: value})
+                if found.changes_nothing:
                     return found
     raise ArgumentError("strongest", f"{shift} has no severity to change; {LISTED}")
 
