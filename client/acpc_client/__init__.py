@@ -113,11 +113,13 @@ if TYPE_CHECKING:
     )
 
     from acpc_client import errors
+    from acpc_client.absence import Absence
     from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
     from acpc_client.anchor_arrays import AnchorArrays, digest_of
     from acpc_client.calls import (
         CallOptions,
         CertifyOptions,
+        Pair,
         PairedOptions,
         PairOptions,
         PlannerOptions,
@@ -127,7 +129,6 @@ if TYPE_CHECKING:
     )
     from acpc_client.errors import AcpcError
     from acpc_client.files import read_npz, write_whole
-    from acpc_client.inputs import Pair
     from acpc_client.results import (
         RESULT_FORMATS,
         CalibratedThresholds,
@@ -151,7 +152,7 @@ if TYPE_CHECKING:
         save_result,
         status_of,
     )
-    from acpc_client.retries import Absence, RetryPolicy
+    from acpc_client.retries import RetryPolicy
     from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
     from acpc_client.transport import (
         DEFAULT_TARGET,

@@ -16,7 +16,7 @@ from acpc.contract import (
     unchanged,
 )
 from acpc_client import SeverityLimit, load_result, save_result
-from acpc_client.calls.jobs import limit_severities
+from acpc_client.calls.requests import limit_severities
 from acpc_client.errors import FailedPrecondition
 from hypothesis import given
 from hypothesis import strategies as st

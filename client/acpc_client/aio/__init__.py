@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The client; ``client/unasync.py`` makes the blocking one of it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Checkpoints, datasets, operations and jobs of the asyncio client."""
+"""Checkpoints, datasets, operations and jobs of the client."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
 
 import grpc
 from acpc.contract import (
@@ -16,16 +15,33 @@ from acpc.contract import (
     Score,
     TaskSummary,
 )
+from acpc.v1.checkpoint_service_pb2 import (
+    GetCheckpointRequest,
+    ListCheckpointsRequest,
+    LoadCheckpointRequest,
+    UnloadCheckpointRequest,
+)
+from acpc.v1.dataset_service_pb2 import ListDatasetsRequest, ListTasksRequest
+from acpc.v1.scoring_service_pb2 import WatchOperationRequest
+from google.longrunning.operations_pb2 import (
+    CancelOperationRequest,
+    DeleteOperationRequest,
+    GetOperationRequest,
+    ListOperationsRequest,
+    WaitOperationRequest,
+)
+from google.protobuf.duration_pb2 import Duration
 
-from acpc_client.aio.listing import AsyncListing
+from acpc_client.absence import Watch
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
+from acpc_client.calls import Page, Rpc, check_timeout, methods, requests, unsigned
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
-from acpc_client.transport import check_timeout
-from acpc_client.watches import WatchPlan
+from acpc_client.transport import AsyncListing
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+# Beyond a wait at the server itself, for the answer to arrive.
+WAIT_SLACK_S = 10.0
 
 
 class Resource:
@@ -35,11 +51,16 @@ class Resource:
         self._transport = transport
 
     def _pages(
-        self, page: Callable[[str], PreparedCall[Page[Item]]], timeout: float | None
+        self,
+        rpc: Rpc[Page[Item]],
+        request: Any,  # noqa: ANN401 - a message
+        timeout: float | None,
     ) -> AsyncListing[Item]:
-        async def fetch(token: str) -> tuple[Sequence[Item], str]:
-            answer = await self._transport.run(page(token), timeout)
-            return answer.items, answer.next_token
+        async def fetch(token: str) -> Page[Item]:
+            asked: Any = rpc.request()
+            asked.CopyFrom(request)
+            asked.page_token = token
+            return await self._transport.run(rpc, asked, timeout)
 
         return AsyncListing(fetch)
 
@@ -55,13 +76,16 @@ class AsyncCheckpoints(Resource):
         With ``show_all`` also folders that hold something else, with ``problem`` and
         ``next_command``.
         """
-        return self._pages(lambda token: checkpoints.list_page(page_size, token, show_all), timeout)
+        size = unsigned(page_size, "page_size")
+        request = ListCheckpointsRequest(page_size=size, show_all=show_all)
+        return self._pages(methods.LIST_CHECKPOINTS, request, timeout)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
         """One checkpoint."""
-        return await self._transport.run(checkpoints.get(checkpoint), timeout)
+        request = GetCheckpointRequest(checkpoint=requests.reference(checkpoint))
+        return await self._transport.run(methods.GET_CHECKPOINT, request, timeout)
 
     async def load(
         self,
@@ -72,7 +96,9 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> LoadedCheckpoint:
         """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
-        return await self._transport.run(checkpoints.load(checkpoint, pin, request_id), timeout)
+        ref, name = requests.reference(checkpoint), requests.identity(request_id)
+        request = LoadCheckpointRequest(request_id=name, checkpoint=ref, pin=pin)
+        return await self._transport.run(methods.LOAD_CHECKPOINT, request, timeout)
 
     async def unload(
         self,
@@ -82,7 +108,9 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
-        return await self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
+        ref, name = requests.reference(checkpoint), requests.identity(request_id)
+        request = UnloadCheckpointRequest(request_id=name, checkpoint=ref)
+        return await self._transport.run(methods.UNLOAD_CHECKPOINT, request, timeout)
 
 
 class AsyncDatasets(Resource):
@@ -92,13 +120,15 @@ class AsyncDatasets(Resource):
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: checkpoints.datasets_page(page_size, token), timeout)
+        request = ListDatasetsRequest(page_size=unsigned(page_size, "page_size"))
+        return self._pages(methods.LIST_DATASETS, request, timeout)
 
     def tasks(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
-        return self._pages(lambda token: checkpoints.tasks_page(page_size, token), timeout)
+        request = ListTasksRequest(page_size=unsigned(page_size, "page_size"))
+        return self._pages(methods.LIST_TASKS, request, timeout)
 
 
 class AsyncOperations(Resource):
@@ -115,24 +145,32 @@ class AsyncOperations(Resource):
             page_size: Operations a call; pages are fetched as they are read.
             timeout: Seconds a call.
         """
-        return self._pages(lambda token: jobs.list_page(filter, page_size, token), timeout)
+        size = unsigned(page_size, "page_size", 31)
+        request = ListOperationsRequest(name="operations", filter=filter, page_size=size)
+        return self._pages(methods.LIST_OPERATIONS, request, timeout)
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
-        return await self._transport.run(jobs.get(name), timeout)
+        request = GetOperationRequest(name=name)
+        return await self._transport.run(methods.GET_OPERATION, request, timeout)
 
-    async def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
+    async def wait(self, name: str, *, timeout: float = 60.0) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        limit = check_timeout(timeout) or jobs.WAIT.timeout
-        return await self._transport.run(jobs.wait(name, limit), limit + jobs.WAIT_SLACK_S)
+        limit = check_timeout(timeout) or methods.WAIT_OPERATION.timeout
+        whole = int(limit)
+        lasting = Duration(seconds=whole, nanos=int((limit - whole) * 1e9))
+        request = WaitOperationRequest(name=name, timeout=lasting)
+        return await self._transport.run(methods.WAIT_OPERATION, request, limit + WAIT_SLACK_S)
 
     async def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""
-        await self._transport.run(jobs.cancel(name), timeout)
+        request = CancelOperationRequest(name=name)
+        await self._transport.run(methods.CANCEL_OPERATION, request, timeout)
 
     async def delete(self, name: str, *, timeout: float | None = None) -> None:
         """Forgets an operation that has ended. Not tried again."""
-        await self._transport.run(jobs.delete(name), timeout)
+        request = DeleteOperationRequest(name=name)
+        await self._transport.run(methods.DELETE_OPERATION, request, timeout)
 
     async def watch(
         self, name: str, *, timeout: float | None = None, patience: float | None = None
@@ -153,38 +191,41 @@ class AsyncOperations(Resource):
             NotFound: The server has no record of the operation, or has lost it.
         """
         absence = self._transport.absence(patience)
-        plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
+        watch = Watch(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
+            stream: Any = None
             try:
-                async with aclosing(self._updates(plan)) as updates:
-                    async for operation in updates:
-                        if plan.news(operation):
+                if watch.streaming:
+                    stream = self._transport.call(methods.WATCH)(
+                        WatchOperationRequest(name=watch.name), timeout=watch.segment()
+                    )
+                    async for answer in stream:
+                        operation = methods.WATCH.read(answer)
+                        if operation.done:
+                            await self._transport.finish(stream)
+                        if watch.news(operation):
                             yield operation
                         if operation.done:
                             return
-                delay = plan.ended()
+                else:
+                    operation = await self._poll(watch)
+                    if watch.news(operation):
+                        yield operation
+                    if operation.done:
+                        return
+                delay = watch.ended()
             except grpc.RpcError as raised:
-                delay = plan.failed(self._transport.error(raised))
+                delay = watch.failed(self._transport.error(raised))
+            finally:
+                if stream is not None:
+                    stream.cancel()
             await self._transport.rest(delay)
 
-    async def _updates(self, plan: WatchPlan) -> AsyncGenerator[Operation, None]:
-        """One stream of updates, or one poll."""
-        call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
-        rpc = self._transport.rpc(call.method)
-        if not plan.streaming:
-            yield call.read(
-                await rpc(call.request, timeout=min(call.method.timeout, plan.segment()))
-            )
-            return
-        stream = rpc(call.request, timeout=plan.segment())
-        try:
-            async for answer in stream:
-                operation = call.read(answer)
-                if operation.done:
-                    await self._transport.finish(stream)
-                yield operation
-        finally:
-            stream.cancel()
+    async def _poll(self, watch: Watch) -> Operation:
+        """The watched operation as it is now; raises RpcError, which the watch judges."""
+        rpc = methods.GET_OPERATION
+        call, limit = self._transport.call(rpc), min(rpc.timeout, watch.segment())
+        return rpc.read(await call(GetOperationRequest(name=watch.name), timeout=limit))
 
 
 class _Job(Generic[Answer]):

@@ -1,4 +1,4 @@
-"""The service's methods: request in, typed answer out. No I/O; both clients use them."""
+"""The service's methods and the messages of their requests. No I/O; both clients use them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 if TYPE_CHECKING:
-    from acpc_client.calls import anchors, checkpoints, diagnostics, jobs
-    from acpc_client.calls.call import (
+    from acpc_client.calls import methods, requests
+    from acpc_client.calls.methods import Page, Rpc
+    from acpc_client.calls.options import (
         LONGEST_S,
         CallOptions,
         CertifyOptions,
-        Method,
-        Page,
         PairedOptions,
         PairOptions,
         PlannerOptions,
         PoolOptions,
-        PreparedCall,
         ScoreOptions,
         ViewOptions,
         check_options,
+        check_timeout,
+        unsigned,
     )
-    from acpc_client.calls.jobs import Named
+    from acpc_client.calls.requests import Named, Pair
 else:
     __getattr__, __dir__ = lazy_face(__name__)

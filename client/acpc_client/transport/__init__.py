@@ -1,4 +1,4 @@
-"""Channels, deadlines and stubs: what both clients share."""
+"""Channels, deadlines and the input and output of both clients."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ if TYPE_CHECKING:
         access_from_environment,
         make_access,
     )
-    from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
-    from acpc_client.transport.channel import Ending, Tls
-    from acpc_client.transport.session import GOODBYE_S, ReadAnswer, SessionBase
+    from acpc_client.transport.aio import (
+        AsyncConversation,
+        AsyncListing,
+        AsyncLock,
+        AsyncMaker,
+        AsyncPairs,
+        AsyncWire,
+    )
+    from acpc_client.transport.base import DEFAULT_TARGET, Feed
+    from acpc_client.transport.channel import Tls
+    from acpc_client.transport.sync import Conversation, Listing, Lock, Maker, Pairs, Wire
 else:
     __getattr__, __dir__ = lazy_face(__name__)
