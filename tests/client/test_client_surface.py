@@ -1,10 +1,13 @@
 """The public surface, and what importing it must not bring along."""
 
+import ast
 import importlib
 import inspect
 import json
 import sys
+from typing import Any
 
+import acpc.contract
 import acpc_client
 import processes
 import pytest
@@ -50,6 +53,8 @@ PUBLIC = [
     "Difference", "ScoreComparison", "WorstAnchor", "WorstAnchors", "compare_scores",
     "UploadProgress", "Verdict", "ViewCertificate", "errors", "load_result", "save_result",
     "severity_grid",
+    "CHOICES", "DEFAULT_TARGET", "OnUpload", "RESULT_FORMATS", "Record", "Study", "answered",
+    "digest_of", "parse", "parse_grid", "read_npz", "status_of", "write_whole",
     *(kind.__name__ for kind in KINDS.values()),
 ]  # fmt: skip
 
@@ -96,6 +101,20 @@ def test_the_public_names_are_these() -> None:
         assert getattr(acpc_client, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = acpc_client.Nothing
+
+
+@pytest.mark.parametrize("package", [acpc_client, acpc.contract])
+def test_a_face_has_what_its_table_says_and_type_checkers_read(package: Any) -> None:  # noqa: ANN401
+    listed = {name: module for module, names in package.NAMES.items() for name in names.split()}
+    assert listed.keys() <= set(dir(package))
+    imports = [node for node in ast.walk(ast.parse(inspect.getsource(package)))
+               if isinstance(node, ast.ImportFrom) and node.module]  # fmt: skip
+    stated = {alias.name: node.module for node in imports for alias in node.names}
+    whole = {node.module for node in imports if node.names[0].name == "*"}
+    for name, module in listed.items():
+        home = module if "." in module else f"{package.__name__}.{module}"
+        assert stated.get(name) in (home, package.__name__) or home in whole, name
+        assert getattr(package, name) is not None
 
 
 @pytest.mark.parametrize(("package", "names"), [("sweeps", SWEEPS), ("integrations", INTEGRATIONS)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 from collections.abc import Iterable
@@ -11,8 +10,6 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from acpc.contract.errors import FailedPrecondition
 from acpc.extras import install_line
@@ -36,6 +33,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3, *, like: float = _L
         count: Names at most.
         like: Least likeness, in [0, 1]: ``difflib``'s ratio.
     """
+    import difflib  # noqa: PLC0415 - an error's, and it takes long to import
+
     by_spelling: dict[str, str] = {}
     for given in islice(known, _MAX_KNOWN):
         by_spelling.setdefault(given.casefold()[:_MAX_LENGTH], given)
@@ -75,6 +74,8 @@ def load_lab(module: str, extra: str = "lab") -> ModuleType:
 @cache
 def comments() -> dict[str, str]:
     """What the .proto files say of each message and of each field: ``ScoreProtocol.draws``."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - a page's alone
+
     contract = FileDescriptorSet.FromString(_CONTRACT.read_bytes())
     found = {}
     for file in contract.file:

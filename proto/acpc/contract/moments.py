@@ -26,8 +26,8 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | Array
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
-VIEWS = Axes("views, h, height, width, 3", of_frames=True)
-FLOAT_VIEWS = Axes(VIEWS.names, of_frames=False)
+_VIEWS = Axes("views, h, height, width, 3", of_frames=True)
+_FLOAT_VIEWS = Axes(_VIEWS.names, of_frames=False)
 GOALS = {
     "frame": Axes("height, width, 3", of_frames=True),
     "latent": Axes("latent width", of_frames=False),
@@ -75,7 +75,7 @@ class _Moment(Request):
         _check_rows("proprio", self.proprio, len(self.history))
         if isinstance(self.views, np.ndarray):
             real = self.float_views and self.views.dtype.kind == "f"
-            (FLOAT_VIEWS if real else VIEWS).check(self.views, "explicit_views")
+            (_FLOAT_VIEWS if real else _VIEWS).check(self.views, "explicit_views")
             _check_same("explicit_views", self.views.shape[1:], self.history.shape)
             if real:
                 _check_levels(self.views)

@@ -22,6 +22,13 @@ from acpc.contract.messages import Wire
 from acpc.contract.visual_changes import Registered, Signed, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
 
+__all__ = [
+    "Background", "Brightness", "ColorJitter", "Contrast", "Cutout", "DefocusBlur",
+    "Distractor", "Gamma", "GaussianBlur", "GaussianNoise", "Haze", "Identity", "Jpeg",
+    "KnockedCamera", "MotionBlur", "Occlusion", "RandomConvolution", "RandomShift", "Resize",
+    "SaltAndPepper", "Saturation", "Shadow", "Stutter", "Zoom",
+]  # fmt: skip
+"""Every kind here; the faces of the contract and of the client have them too."""
 _PLATE_BYTES = 3 * 2**20
 _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
