@@ -18,7 +18,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from acpc import contract
 from acpc.contract import Objective, Wire, WireEnum, bounds_of, check, from_json
-from acpc.contract.fields import UINT64
 from typer.core import TyperCommand, TyperGroup
 
 HELP_ALL = "--help-all"
@@ -144,7 +143,7 @@ def _default_of(record: type[Any], name: str) -> str:
 def in_words(record: type[Any], name: str) -> str:
     """Describes a field, with its default; empty without a description."""
     text, default = about(record, name), _default_of(record, name)
-    text = text.replace(f"Range: 0 to {UINT64}; default", "Default")
+    text = re.sub(r"Range: 0 to \d{20}; default", "Default", text)
     silent = text and default and "default" not in text.lower()
     return f"{text.rstrip('.')} [{default}]." if silent else text
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 NAMES = {
+    "acpc.contract": "perturbations",
     "anchor_sets": """
         AnchorArray AnchorContents AnchorSet DIRECTIONS MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
         anchors_digest check_extra endpoints_at endpoints_digest extra_digest frame_digests
