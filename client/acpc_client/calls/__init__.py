@@ -6,24 +6,17 @@ from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
+NAMES = {
+    "methods": "Page Rpc",
+    "options": """
+        CallOptions CertifyOptions LONGEST_S Named PairOptions PairedOptions PlannerOptions
+        PoolOptions ScoreOptions ViewOptions check_options check_timeout unsigned""",
+    "requests": "Pair",
+}
 if TYPE_CHECKING:
     from acpc_client.calls import methods, requests
-    from acpc_client.calls.methods import Page, Rpc
-    from acpc_client.calls.options import (
-        LONGEST_S,
-        CallOptions,
-        CertifyOptions,
-        Named,
-        PairedOptions,
-        PairOptions,
-        PlannerOptions,
-        PoolOptions,
-        ScoreOptions,
-        ViewOptions,
-        check_options,
-        check_timeout,
-        unsigned,
-    )
-    from acpc_client.calls.requests import Pair
+    from acpc_client.calls.methods import *
+    from acpc_client.calls.options import *
+    from acpc_client.calls.requests import *
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
+    __getattr__, __dir__ = lazy_face(__name__, NAMES)
