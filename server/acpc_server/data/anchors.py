@@ -68,6 +68,12 @@ class Anchors(ABC):
         """Future frames H."""
         return int(self.action_blocks.shape[1]) + 1 - self.history
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory, those of frames that may yet be read among them."""
+        beside = (x for x in (self.window_blocks, self.proprio) if x is not None)
+        return sum(array.nbytes for array in (*self.small_arrays().values(), *beside))
+
     @cached_property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
@@ -166,6 +172,11 @@ class PartialAnchors(Anchors):
         whole = self._whole
         same = (self.count, self.horizon) == (whole.count, whole.horizon)
         return whole.digest if same else self.content_digest()
+
+    @property
+    def held_bytes(self) -> int:
+        """Those of the whole set."""
+        return self._whole.held_bytes
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first."""

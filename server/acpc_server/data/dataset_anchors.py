@@ -108,7 +108,7 @@ class FileAnchors(Anchors):
         FailedPrecondition: the file now holds other frames, or is damaged; NotFound,
         PermissionDenied: it is gone, or is now a link.
         """
-        if self._rows.size * 3 * int(np.prod(self.frame_size)) > HELD_BYTES:
+        if self._frame_bytes > HELD_BYTES:
             return self._read(start, stop)
         held = self._held
         stamp = self._stamp()
@@ -120,6 +120,15 @@ class FileAnchors(Anchors):
             # The stamp from before the read, so that a write during it is noticed the next time.
             held = self._held = (stamp, whole)
         return held[1][start:stop].copy()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory, those of frames that may yet be read among them."""
+        return super().held_bytes + (self._frame_bytes if self._frame_bytes <= HELD_BYTES else 0)
+
+    @property
+    def _frame_bytes(self) -> int:
+        return self._rows.size * 3 * int(np.prod(self.frame_size))
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         with self._reopen() as dataset:

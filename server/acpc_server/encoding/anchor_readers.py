@@ -28,8 +28,10 @@ from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, N
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
-# Readers kept open, most of them under two keys: consecutive jobs of a sweep use the same anchors.
-KEPT_READERS = 8
+# Bytes that readers may hold while they are kept: consecutive jobs of a sweep use the same anchors.
+KEPT_BYTES = 2**29
+# Keys of readers, most of which have two.
+KEPT_KEYS = 32
 
 
 @dataclass(frozen=True)
@@ -66,9 +68,12 @@ class _Key(NamedTuple):
 class AnchorReaders:
     """Opens anchors for jobs, and checks that they have not changed."""
 
-    def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
+    def __init__(
+        self, datasets: DatasetStore, sets: AnchorStore, kept_bytes: int = KEPT_BYTES
+    ) -> None:
         self._datasets = datasets
         self._sets = sets
+        self._kept_bytes = kept_bytes
         self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -319,8 +324,13 @@ class AnchorReaders:
         with self._lock:
             self._kept[key] = anchors
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT_READERS:
+            while len(self._kept) > KEPT_KEYS or self._too_much(anchors):
                 self._kept.popitem(last=False)
+
+    def _too_much(self, latest: Anchors) -> bool:
+        """Whether those kept beside the latest may hold too much with it."""
+        others = {id(x): x.held_bytes for x in self._kept.values() if x is not latest}
+        return bool(others) and latest.held_bytes + sum(others.values()) > self._kept_bytes
 
 
 def _check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
