@@ -21,6 +21,9 @@ from acpc_server.models.jepa_model import JepaModel
 
 Affine: TypeAlias = tuple[Tensor, Tensor | None]
 NORM_EPS = 1e-5
+# Rows x heads from which attention over a window's few tokens takes a CPU half the time by its
+# elements; below, the fused kernel's fewer operations win.
+BY_ELEMENT = 256
 
 
 class _Layer(NamedTuple):
@@ -120,7 +123,8 @@ class JepaRollout:
         """Mix values causally: for each token, or for the last alone."""
         t, rows = len(qkv), qkv.shape[1:-1].numel()
         each = qkv.view(t, rows, 3, self._heads, -1)
-        if qkv.is_cpu and qkv.dtype is not torch.bfloat16:
+        by_element = qkv.is_cpu and qkv.dtype is not torch.bfloat16
+        if by_element and rows * self._heads >= BY_ELEMENT:
             mixed = _by_element(each, last)  # (q, rows, heads, d)
         else:
             q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
@@ -132,7 +136,7 @@ class JepaRollout:
 def _by_element(
     tokens: Float[Tensor, "t rows 3 heads d"], last: bool
 ) -> Float[Tensor, "q rows heads d"]:
-    """Compute attention of few tokens by its elements, in half a fused kernel's time on a CPU."""
+    """Compute attention of few tokens by its elements."""
     q, k, v = tokens.unbind(2)
     q = q[-1:] if last else q
     scores = (q[:, None] * k).sum(-1) * tokens.shape[-1] ** -0.5  # (q, t, rows, heads)
