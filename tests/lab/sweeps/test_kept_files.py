@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from acpc_command import Acpc, acpc_command
-from client_fixtures import unused_target
 from job_counterparty import JobParty
 
 GOLDEN = Path(__file__).with_name("golden")
