@@ -50,9 +50,7 @@ def same(tmp_path: Path) -> Callable[[str], None]:
 def test_results_of_an_earlier_release_are_exported_as_they_were(
     kept: Path, same: Callable[[str], None], name: str
 ) -> None:
-    acpc_command()(
-        "sweep", "results", kept / "kept.sweep", *WRITTEN[name], "--output", kept / name
-    )
+    acpc_command()("sweep", "results", kept / "kept.sweep", *WRITTEN[name], "--output", kept / name)
     same(name)
 
 
