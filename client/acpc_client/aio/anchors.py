@@ -9,16 +9,10 @@ import grpc
 import numpy as np
 from acpc.arrays import NDArray
 from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
-from acpc.v1.anchor_service_pb2 import (
-    DeleteAnchorSetRequest,
-    GetAnchorSetRequest,
-    GetUploadRequest,
-    ListAnchorSetsRequest,
-)
 
 from acpc_client.aio.resources import Resource
 from acpc_client.anchor_arrays import AnchorArrays, Frames
-from acpc_client.calls import check_timeout, methods, requests, unsigned
+from acpc_client.calls import check_timeout, methods, requests
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.transport import AsyncListing, AsyncMaker
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
@@ -85,9 +79,9 @@ class AsyncAnchors(Resource):
 
     async def _find(self, upload: Upload) -> AnchorSet | None:
         """Asks where an upload goes on."""
-        request = GetUploadRequest(request_id=upload.request_id)
+        name = upload.request_id
         try:
-            answer = await self._transport.run(methods.GET_UPLOAD, request, None)
+            answer = await self._call(methods.GET_UPLOAD, None, request_id=name)
         except NotFound:
             return upload.begin(None)
         return upload.begin(answer)
@@ -131,8 +125,7 @@ class AsyncAnchors(Resource):
 
     async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
-        request = GetAnchorSetRequest(digest=_digest_of(anchor_set))
-        return await self._transport.run(methods.GET_ANCHORS, request, timeout)
+        return await self._call(methods.GET_ANCHORS, timeout, digest=_digest_of(anchor_set))
 
     async def contents(
         self,
@@ -152,22 +145,19 @@ class AsyncAnchors(Resource):
         Raises:
             ResourceExhausted: They are more than an answer holds.
         """
-        request = GetAnchorSetRequest(
-            digest=_digest_of(anchor_set), contents=True, neighbourhood=neighbourhood
-        )
-        return await self._transport.run(methods.ANCHOR_CONTENTS, request, timeout)
+        asked = {"contents": True, "neighbourhood": neighbourhood}
+        digest = _digest_of(anchor_set)
+        return await self._call(methods.ANCHOR_CONTENTS, timeout, digest=digest, **asked)
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
-        request = ListAnchorSetsRequest(page_size=unsigned(page_size, "page_size"))
-        return self._pages(methods.LIST_ANCHORS, request, timeout)
+        return self._pages(methods.LIST_ANCHORS, timeout, page_size)
 
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""
-        request = DeleteAnchorSetRequest(digest=_digest_of(anchor_set))
-        await self._transport.run(methods.DELETE_ANCHORS, request, timeout)
+        await self._call(methods.DELETE_ANCHORS, timeout, digest=_digest_of(anchor_set))
 
 
 def _digest_of(anchor_set: AnchorSet | str) -> str:

@@ -267,8 +267,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.preview_anchors(job, anchors, draw)
-        return await self._transport.run(calls.methods.PREVIEW, request, timeout)
+        rpc = calls.methods.PREVIEW
+        request = rpc.request(
+            name=job if isinstance(job, str) else job.name,
+            anchors=[calls.unsigned(index, "anchors") for index in anchors],
+            draw=calls.unsigned(draw, "draw"),
+        )
+        return await self._transport.run(rpc, request, timeout)
 
     async def compare_scores(
         self,

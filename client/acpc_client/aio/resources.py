@@ -15,21 +15,6 @@ from acpc.contract import (
     Score,
     TaskSummary,
 )
-from acpc.v1.checkpoint_service_pb2 import (
-    GetCheckpointRequest,
-    ListCheckpointsRequest,
-    LoadCheckpointRequest,
-    UnloadCheckpointRequest,
-)
-from acpc.v1.dataset_service_pb2 import ListDatasetsRequest, ListTasksRequest
-from acpc.v1.scoring_service_pb2 import WatchOperationRequest
-from google.longrunning.operations_pb2 import (
-    CancelOperationRequest,
-    DeleteOperationRequest,
-    GetOperationRequest,
-    ListOperationsRequest,
-    WaitOperationRequest,
-)
 from google.protobuf.duration_pb2 import Duration
 
 from acpc_client.absence import Watch
@@ -50,17 +35,17 @@ class Resource:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
+    async def _call(self, rpc: Rpc[Answer], timeout: float | None, **request: object) -> Answer:
+        """The answer to a request of these fields."""
+        return await self._transport.run(rpc, rpc.request(**request), timeout)
+
     def _pages(
-        self,
-        rpc: Rpc[Page[Item]],
-        request: Any,  # noqa: ANN401 - a message
-        timeout: float | None,
+        self, rpc: Rpc[Page[Item]], timeout: float | None, page_size: int, **request: object
     ) -> AsyncListing[Item]:
+        size = unsigned(page_size, "page_size", 31)
+
         async def fetch(token: str) -> Page[Item]:
-            asked: Any = rpc.request()
-            asked.CopyFrom(request)
-            asked.page_token = token
-            return await self._transport.run(rpc, asked, timeout)
+            return await self._call(rpc, timeout, page_size=size, page_token=token, **request)
 
         return AsyncListing(fetch)
 
@@ -76,16 +61,14 @@ class AsyncCheckpoints(Resource):
         With ``show_all`` also folders that hold something else, with ``problem`` and
         ``next_command``.
         """
-        size = unsigned(page_size, "page_size")
-        request = ListCheckpointsRequest(page_size=size, show_all=show_all)
-        return self._pages(methods.LIST_CHECKPOINTS, request, timeout)
+        return self._pages(methods.LIST_CHECKPOINTS, timeout, page_size, show_all=show_all)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
         """One checkpoint."""
-        request = GetCheckpointRequest(checkpoint=requests.reference(checkpoint))
-        return await self._transport.run(methods.GET_CHECKPOINT, request, timeout)
+        ref = requests.reference(checkpoint)
+        return await self._call(methods.GET_CHECKPOINT, timeout, checkpoint=ref)
 
     async def load(
         self,
@@ -96,9 +79,9 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> LoadedCheckpoint:
         """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
-        ref, name = requests.reference(checkpoint), requests.identity(request_id)
-        request = LoadCheckpointRequest(request_id=name, checkpoint=ref, pin=pin)
-        return await self._transport.run(methods.LOAD_CHECKPOINT, request, timeout)
+        asked = {"checkpoint": requests.reference(checkpoint), "pin": pin}
+        name = requests.identity(request_id)
+        return await self._call(methods.LOAD_CHECKPOINT, timeout, request_id=name, **asked)
 
     async def unload(
         self,
@@ -109,8 +92,8 @@ class AsyncCheckpoints(Resource):
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
         ref, name = requests.reference(checkpoint), requests.identity(request_id)
-        request = UnloadCheckpointRequest(request_id=name, checkpoint=ref)
-        return await self._transport.run(methods.UNLOAD_CHECKPOINT, request, timeout)
+        rpc = methods.UNLOAD_CHECKPOINT
+        return await self._call(rpc, timeout, request_id=name, checkpoint=ref)
 
 
 class AsyncDatasets(Resource):
@@ -120,15 +103,13 @@ class AsyncDatasets(Resource):
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
-        request = ListDatasetsRequest(page_size=unsigned(page_size, "page_size"))
-        return self._pages(methods.LIST_DATASETS, request, timeout)
+        return self._pages(methods.LIST_DATASETS, timeout, page_size)
 
     def tasks(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
-        request = ListTasksRequest(page_size=unsigned(page_size, "page_size"))
-        return self._pages(methods.LIST_TASKS, request, timeout)
+        return self._pages(methods.LIST_TASKS, timeout, page_size)
 
 
 class AsyncOperations(Resource):
@@ -145,32 +126,29 @@ class AsyncOperations(Resource):
             page_size: Operations a call; pages are fetched as they are read.
             timeout: Seconds a call.
         """
-        size = unsigned(page_size, "page_size", 31)
-        request = ListOperationsRequest(name="operations", filter=filter, page_size=size)
-        return self._pages(methods.LIST_OPERATIONS, request, timeout)
+        asked = {"name": "operations", "filter": filter}
+        return self._pages(methods.LIST_OPERATIONS, timeout, page_size, **asked)
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
-        request = GetOperationRequest(name=name)
-        return await self._transport.run(methods.GET_OPERATION, request, timeout)
+        return await self._call(methods.GET_OPERATION, timeout, name=name)
 
     async def wait(self, name: str, *, timeout: float = 60.0) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        limit = check_timeout(timeout) or methods.WAIT_OPERATION.timeout
-        whole = int(limit)
-        lasting = Duration(seconds=whole, nanos=int((limit - whole) * 1e9))
-        request = WaitOperationRequest(name=name, timeout=lasting)
-        return await self._transport.run(methods.WAIT_OPERATION, request, limit + WAIT_SLACK_S)
+        rpc = methods.WAIT_OPERATION
+        limit = check_timeout(timeout) or rpc.timeout
+        lasting = Duration()
+        lasting.FromNanoseconds(int(limit * 1e9))
+        request = rpc.request(name=name, timeout=lasting)
+        return await self._transport.run(rpc, request, limit + WAIT_SLACK_S)
 
     async def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""
-        request = CancelOperationRequest(name=name)
-        await self._transport.run(methods.CANCEL_OPERATION, request, timeout)
+        await self._call(methods.CANCEL_OPERATION, timeout, name=name)
 
     async def delete(self, name: str, *, timeout: float | None = None) -> None:
         """Forgets an operation that has ended. Not tried again."""
-        request = DeleteOperationRequest(name=name)
-        await self._transport.run(methods.DELETE_OPERATION, request, timeout)
+        await self._call(methods.DELETE_OPERATION, timeout, name=name)
 
     async def watch(
         self, name: str, *, timeout: float | None = None, patience: float | None = None
@@ -196,9 +174,8 @@ class AsyncOperations(Resource):
             stream: Any = None
             try:
                 if watch.streaming:
-                    stream = self._transport.call(methods.WATCH)(
-                        WatchOperationRequest(name=watch.name), timeout=watch.segment()
-                    )
+                    request = methods.WATCH.request(name=watch.name)
+                    stream = self._transport.call(methods.WATCH)(request, timeout=watch.segment())
                     async for answer in stream:
                         operation = methods.WATCH.read(answer)
                         if operation.done:
@@ -225,7 +202,7 @@ class AsyncOperations(Resource):
         """The watched operation as it is now; raises RpcError, which the watch judges."""
         rpc = methods.GET_OPERATION
         call, limit = self._transport.call(rpc), min(rpc.timeout, watch.segment())
-        return rpc.read(await call(GetOperationRequest(name=watch.name), timeout=limit))
+        return rpc.read(await call(rpc.request(name=watch.name), timeout=limit))
 
 
 class _Job(Generic[Answer]):

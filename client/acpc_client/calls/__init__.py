@@ -9,9 +9,9 @@ from acpc.faces import lazy_face
 NAMES = {
     "methods": "Page Rpc",
     "options": """
-        CallOptions CertifyOptions LONGEST_S PairOptions PairedOptions PlannerOptions
+        CallOptions CertifyOptions LONGEST_S Named PairOptions PairedOptions PlannerOptions
         PoolOptions ScoreOptions ViewOptions check_options check_timeout unsigned""",
-    "requests": "Named Pair",
+    "requests": "Pair",
 }
 if TYPE_CHECKING:
     from acpc_client.calls import methods, requests

@@ -67,8 +67,8 @@ class Rpc(Generic[Answer]):
         self.path = f"/{service.full_name}/{name}"
         ways = (method.client_streaming, method.server_streaming)
         self.kind = "_".join("stream" if streams else "unary" for streams in ways)
-        self.request = GetMessageClass(method.input_type)
-        self.answer = GetMessageClass(method.output_type)
+        self.request: type[Any] = GetMessageClass(method.input_type)
+        self.answer: type[Any] = GetMessageClass(method.output_type)
 
     def read(self, answer: object) -> Answer:
         """The typed answer that a message stands for.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypedDict, TypeVar
 
 from acpc_client.errors import ArgumentError
 
@@ -158,6 +158,15 @@ class ScoreOptions(CallOptions, total=False):
     thresholds: Thresholds | None
     evidence: EvidenceOptions | None
     until_decided: UntilDecided | None
+
+
+class Named(Protocol):
+    """A job, or an operation."""
+
+    @property
+    def name(self) -> str:
+        """``operations/<id>``."""
+        ...
 
 
 def check_options(given: Mapping[str, object], known: type) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, Protocol, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 from acpc import contract
@@ -37,16 +37,16 @@ from acpc_client.calls.options import (
     PoolOptions,
     ScoreOptions,
     check_options,
-    unsigned,
 )
 
 M = TypeVar("M", bound=Message)
 # Of one severity: each time its checkpoint is overwritten takes one.
 MAX_ATTEMPTS = 1000
-_MOMENT = (
-    "proprio", "goal_proprio", "past_blocks", "cost_reduction", "endpoint_tolerance", "objective",
-)  # fmt: skip
-_SELECTION = ("elite_count", "weights", "kept_elites", "temperature")
+# Options that are no field of the request by their name.
+_APART = {
+    "request_id", "perturbations", "views", "draws", "seed", "anchor", "offsets", "infeasible",
+    "reference",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,33 +118,18 @@ _droppable: Callable[[type], list[tuple[str, str, object, bool]]] = cache(_find_
 
 
 def _common(
-    checkpoint: str | CheckpointRef, options: Mapping[str, Any], known: type, *more: str
+    checkpoint: str | CheckpointRef, options: Mapping[str, Any], known: type
 ) -> dict[str, Any]:
-    """What every computing request has, and ``more`` of the options by their names.
+    """What every computing request has, and the options of ``known`` that are fields of it.
 
     What is not given is None, for which a record takes its default.
     """
     check_options(options, known)
+    names: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
     return {
         "request_id": identity(options.get("request_id")),
         "checkpoint": CheckpointRef.of(checkpoint),
-        **{name: options.get(name) for name in ("numeric_mode", *more)},
-    }
-
-
-def _moment(
-    checkpoint: str | CheckpointRef,
-    scene: tuple[Array, Array],
-    options: Mapping[str, Any],
-    known: type,
-    *more: str,
-) -> dict[str, Any]:
-    """What every planner request has: ``_common``, history and goal, and the views."""
-    return {
-        **_common(checkpoint, options, known, *_MOMENT, *more),
-        "history": scene[0],
-        "goal": scene[1],
-        "views": _views(options),
+        **{name: options.get(name) for name in names - _APART},
     }
 
 
@@ -180,12 +165,11 @@ def compare_pair(
     **options: Unpack[PairOptions],
 ) -> diagnostic_service_pb2.ComparePairRequest:
     """The message that compares one pair."""
-    names = ("proprio", "observed_future", "future_proprio", "weights")
-    own = _common(checkpoint, options, PairOptions, *names)
-    request = contract.PairRequest(
-        **own, history=history, action_blocks=action_blocks, views=_views(options)
+    own = _common(checkpoint, options, PairOptions)
+    views = _views(options)
+    return message(
+        contract.PairRequest(**own, history=history, action_blocks=action_blocks, views=views)
     )
-    return message(request)
 
 
 def compare_pairs(
@@ -206,9 +190,10 @@ def certify_pool(
     **options: Unpack[PoolOptions],
 ) -> diagnostic_service_pb2.CertifyPoolRequest:
     """The message that certifies one pool."""
-    own = _moment(checkpoint, (history, goal), options, PoolOptions, *_SELECTION)
-    pool = _candidates(candidates, options.get("offsets"), options.get("infeasible"))
-    sent = message(contract.PoolRequest(**own, **pool))
+    own = _common(checkpoint, options, PoolOptions)
+    own |= _candidates(candidates, options.get("offsets"), options.get("infeasible"))
+    request = contract.PoolRequest(**own, history=history, goal=goal, views=_views(options))
+    sent = message(request)
     return cast("diagnostic_service_pb2.CertifyPoolRequest", sent)  # to mypy, that of its base
 
 
@@ -216,8 +201,8 @@ def plan_start(
     checkpoint: str | CheckpointRef, history: Array, goal: Array, **options: Unpack[CertifyOptions]
 ) -> diagnostic_service_pb2.PlanStart:
     """The message that begins a moment of a session."""
-    own = _moment(checkpoint, (history, goal), options, CertifyOptions, *_SELECTION)
-    return message(contract.PlanStart(**own))
+    own = _common(checkpoint, options, CertifyOptions)
+    return message(contract.PlanStart(**own, history=history, goal=goal, views=_views(options)))
 
 
 def plan_pool(
@@ -243,9 +228,8 @@ def plan_paired(
     **options: Unpack[PairedOptions],
 ) -> diagnostic_service_pb2.PlanPairedRequest:
     """The message that plans twice with common random numbers."""
-    names = ("sampling_seed", "returns", "choices")
-    own = _moment(checkpoint, (history, goal), options, PairedOptions, *names)
-    return message(contract.PairedRequest(**own, budget=budget))
+    own = {**_common(checkpoint, options, PairedOptions), "history": history, "goal": goal}
+    return message(contract.PairedRequest(**own, budget=budget, views=_views(options)))
 
 
 def _candidates(
@@ -267,10 +251,9 @@ def score_checkpoint(
     **options: Unpack[ScoreOptions],
 ) -> scoring_service_pb2.ScoreCheckpointRequest:
     """The message that submits a scoring job."""
-    names = ("protocol", "thresholds", "evidence", "until_decided")
     against = options.get("reference")
     asked = contract.ScoreRequest(
-        **_common(checkpoint, options, ScoreOptions, *names),
+        **_common(checkpoint, options, ScoreOptions),
         anchors=_source(anchors),
         shift=_perturbation(shift, "shift"),
         reference=None if against is None else CheckpointRef.of(against),
@@ -292,26 +275,6 @@ def run_study(
 def _source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
     """The source of a job's anchors; a text is the digest of a set."""
     return anchors.digest if isinstance(anchors, AnchorSet) else anchors
-
-
-class Named(Protocol):
-    """A job, or an operation."""
-
-    @property
-    def name(self) -> str:
-        """``operations/<id>``."""
-        ...
-
-
-def preview_anchors(
-    job: str | Named, anchors: Sequence[int], draw: int
-) -> scoring_service_pb2.PreviewAnchorsRequest:
-    """The message that asks what the model saw at some anchors of a job."""
-    return scoring_service_pb2.PreviewAnchorsRequest(
-        name=job if isinstance(job, str) else job.name,
-        anchors=[unsigned(index, "anchors") for index in anchors],
-        draw=unsigned(draw, "draw"),
-    )
 
 
 def limit_names(

@@ -36,7 +36,7 @@ class DiffGate(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Diff(AnswerOptions, Server):
-    """Compare two checkpoints that were scored on the same anchors.
+    """Compares two checkpoints that were scored on the same anchors.
 
     Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
     for. Anchors are paired, so that what makes some of them hard for both cancels: a difference

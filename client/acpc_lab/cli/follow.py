@@ -8,11 +8,9 @@ from pathlib import Path
 import typer
 from acpc_client import (
     AcpcClient,
-    Doubt,
     Operation,
     Outcome,
     Progress,
-    Score,
     StudyResult,
     save_result,
 )
@@ -106,8 +104,8 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
         render.score(score, asked=render.asked(operation), wide=form.wide)
     outcome = by_gate(score.gated(gate), gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
-    if outcome is Outcome.UNDECIDED:
-        render.note(f"undecided: {_advice(score)}")
+    if outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
+        render.note("undecided: nothing passes without a reference; name one: --reference")
     if outcome is Outcome.UNSPECIFIED:
         render.note("error: the server gave no outcome this client knows; update the client")
         raise typer.Exit(Exit.ERROR)
@@ -124,25 +122,6 @@ def exit_of(outcomes: Collection[Outcome]) -> Exit:
         if outcome in outcomes:
             return code
     return Exit.OK
-
-
-def _advice(score: Score) -> str:
-    found = score.evidence
-    if found and found.confident_outcome is Outcome.INCONCLUSIVE:
-        return "nothing passes without a reference, so nothing was judged; name one: --reference"
-    needed = found.needed(score.checkpoint.anchors) if found else ""
-    if found and found.doubt is Doubt.DRAWS:
-        return "all anchors share their draws; score each as a group of its own"
-    if needed.startswith("more"):
-        unit = "" if found and found.trajectories_to_decide else " anchors"
-        return f"{needed}{unit} would probably decide it, so near its threshold it lies"
-    if found and found.trajectories_to_decide:
-        return f"more episodes, not more anchors: {needed} would probably decide it"
-    if found and needed:
-        return (
-            f"score again with --anchors {found.anchors_to_decide}, which would probably decide it"
-        )
-    return "it lies on its threshold, so that more anchors need not decide it: judge it yourself"
 
 
 def study_line(study: StudyResult) -> str:

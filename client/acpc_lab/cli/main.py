@@ -8,36 +8,46 @@ from typing import Annotated, Any
 
 import typer
 from acpc.command_line import reported
+from typer.core import TyperCommand
 
 from acpc_lab.cli.command import Command, Group
 
 COMMANDS = {
-    "compare": "diagnose.Compare",
-    "certify": "diagnose.Certify",
-    "plan-paired": "diagnose.PlanPaired",
-    "score": "score.Score",
-    "limit": "limit.Limit",
-    "diff": "diff.Diff",
-    "watch": "watch.Watch",
-    "report": "report.Report",
-    "datasets": "listed.Datasets",
-    "init": "init.Init",
-    "tasks": "listed.Tasks",
-    "shifts": "listed.Shifts",
-    "checkpoints": "checkpoints.app",
-    "anchors": "anchors.app",
-    "operations": "operations.app",
-    "sweep": "sweep.app",
-    "study": "study_commands.app",
+    "compare": (
+        "diagnose.Compare",
+        "Do two views of one history lead to the same predicted future?",
+    ),
+    "certify": (
+        "diagnose.Certify",
+        "Can this visual change alter the planner's choice among these candidates?",
+    ),
+    "plan-paired": (
+        "diagnose.PlanPaired",
+        "Does this visual change alter the plan that CEM returns?",
+    ),
+    "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
+    "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
+    "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
+    "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
+    "report": ("report.Report", "Writes the report of a sweep or of jobs: one HTML file."),
+    "datasets": ("listed.Datasets", "Lists the datasets that --dataset can name."),
+    "init": ("init.Init", "Writes a task file for a dataset."),
+    "tasks": ("listed.Tasks", "Lists the task presets and files that --task can name."),
+    "shifts": ("listed.Shifts", "Lists the visual changes that --shift can name."),
+    "checkpoints": ("checkpoints.app", "Lists, shows, loads and unloads checkpoints."),
+    "anchors": ("anchors.app", "Anchor sets: upload once, score on the same windows."),
+    "operations": ("operations.app", "Lists, shows, watches, cancels and deletes jobs."),
+    "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
+    "study": ("study_commands.app", "The paper's studies on your own checkpoints."),
 }
-"""Where each command lies: a dataclass of its options, or a group."""
+"""Where each command lies, a dataclass of its options or a group, and what it is for."""
 
 
 class _Loaded(Mapping[str, Any]):
     """The commands by name, each imported when it is asked for: an import takes longest."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
-        module, _, attribute = COMMANDS[name].partition(".")
+        module, _, attribute = COMMANDS[name][0].partition(".")
         found = getattr(import_module(f"acpc_lab.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
@@ -62,6 +72,13 @@ class Program(Group):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         """The names of the commands, which are not imported for it."""
         return list(COMMANDS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
+        """Prints the help without importing the commands."""
+        self.commands = {
+            name: TyperCommand(name, help=what) for name, (_, what) in COMMANDS.items()
+        }
+        super().format_help(ctx, formatter)
 
 
 app = typer.Typer(
@@ -119,9 +136,9 @@ def acpc(
         0    done; the screen passed, or was inconclusive without a reference
         1    the server rejected the call, or could not answer it
         2    wrong usage
-        3    the screen failed, or `certify --require` was not met
+        3    the screen failed, `certify --require` was not met, or `diff --gate` found it worse
         4    the job failed or was cancelled; a cell of the sweep has no score
-        5    undecided: with `--gate confident`, the anchors are too few to say
+        5    undecided: the anchors are too few to say, or nothing was judged
         130  interrupted; a job that was submitted goes on at the server
     """
 

@@ -24,8 +24,7 @@ from acpc_lab.cli.options import (
     read_grid,
     reported,
 )
-from acpc_lab.cli.progress import ProgressView, shown, state_of
-from acpc_lab.cli.table import Column
+from acpc_lab.cli.progress import ProgressView, shown
 from acpc_lab.studies import bundle
 from acpc_lab.tables import Rows, read_rows, sha256
 
@@ -116,11 +115,7 @@ class OfRows(StudyOptions):
     rows: Annotated[Path, typer.Argument(metavar="ROWS", help="CSV.", **_FILE)]
 
 
-_VIEW: ProgressView[studies.MeasuringTask] = ProgressView(
-    noun="checkpoints",
-    before="submitting",
-    columns=(Column("checkpoint", lambda status: status.task.title), Column("state", state_of)),
-)
+_VIEW: ProgressView[studies.MeasuringTask] = ProgressView("checkpoints", "submitting")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
@@ -85,7 +85,7 @@ class Lease:
     def __init__(
         self,
         hosts: Hosts,
-        running: RunningJobs,
+        running: JobRunner,
         *,
         terms: LeaseTerms,
         on_queued: Callable[[int, float], None],

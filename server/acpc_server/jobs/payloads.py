@@ -6,6 +6,7 @@ Such are bytes, as the plate of a background. Lists and pages read specs alone.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -14,12 +15,15 @@ from typing import Any, TypeVar, cast
 import sqlalchemy as sa
 
 from acpc_server.errors import InvalidArgument
+from acpc_server.jobs.kind import Json
 from acpc_server.jobs.record import Record
 
 # Bytes up to which they stay in the spec: a digest has 71.
 SMALL_BYTES = 1024
 # What a job may keep on record beside its spec: the four plates of a composition are 12 MiB.
 MAX_BYTES = 2**24
+# Of the spec itself, as JSON.
+MAX_SPEC_BYTES = 2**20
 _NAMED = re.compile(rb"sha256:([0-9a-f]{64})")
 
 T = TypeVar("T")
@@ -53,6 +57,18 @@ def taken_out(value: T) -> tuple[T, dict[str, bytes]]:
         return b"sha256:" + digest.encode()
 
     return replaced(value, take), payloads
+
+
+def require_small(plain: Json, payloads: Mapping[str, bytes]) -> None:
+    """Raise InvalidArgument for a job that would keep too much on record."""
+    large, size = sum(map(len, payloads.values())), len(json.dumps(plain))
+    if large > MAX_BYTES:
+        raise InvalidArgument(
+            "", f"the plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer at once"
+        )
+    if size > MAX_SPEC_BYTES:
+        wrong = f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
+        raise InvalidArgument("", wrong)
 
 
 class Payloads:
