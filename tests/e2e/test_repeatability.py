@@ -12,8 +12,7 @@ import planning_wire
 import pytest
 import wire
 from acpc.contract import GaussianBlur, GaussianNoise, PoolCertificate, Timing
-from acpc_client import PairComparison, PairResult
-from acpc_client.inputs import Pair
+from acpc_client import Pair, PairComparison, PairResult
 from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld
 from waiting import GENEROUS_SECONDS
