@@ -59,8 +59,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links between files of the repository at pages of the site."""
-    parts = CODE.split(markdown)
+    """Points links of the repository at pages of the site, and adds the table of kinds."""
+    kinds = import_module("parameter_table").kinds()
+    parts = CODE.split(markdown.replace("<!-- kinds -->", kinds))
     return "".join(
         part if CODE.fullmatch(part) else _relinked(part, page.file.src_uri) for part in parts
     )
