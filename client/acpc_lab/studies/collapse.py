@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import FAIL, PASS, panels, swatch
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskScore
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
@@ -193,11 +193,12 @@ STUDY = Study(
     summarise,
     shown,
     lambda made: {"checkpoints": collapse_bars(made.summary.checkpoints)},
+    "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
+    "0.967 to 0.984",
     (
         "acpc study collapse --checkpoints weights.csv --out collapse/",
         "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
     ),
-    AskScore(GaussianNoise(0.005), ScoreProtocol()),
-    options=("draws", "seed", "horizon"),
+    Ask(ScoreProtocol(), GaussianNoise(0.005)),
     gather=lambda answers, parameters, note: (collapse_rows(answers), {}),
 )

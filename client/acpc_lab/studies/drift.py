@@ -12,7 +12,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import joined, panels
 from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
-from acpc_lab.studies.measuring import AskStudy, require_one_per_run
+from acpc_lab.studies.measuring import Ask, require_one_per_run
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -271,10 +271,12 @@ STUDY = Study(
     summarise,
     shown,
     lambda made: {"errors": drift_errors(made.summary.cells)},
+    "55.9 +- 4.7% against Base and 51.3 +- 3.5% against Base and control, over 3 runs; "
+    "best in 12 of 12 cells",
     (
         "acpc study drift --checkpoints unaugmented.csv --out drift/",
         "acpc study drift --rows drift/rows.csv --alpha 10",
     ),
-    AskStudy(DriftStudy()),
+    Ask(DriftStudy()),
     check=lambda checkpoints, _: require_one_per_run(checkpoints),
 )

@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, RULE, SOFT, hue, marker, panels
 from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
-from acpc_lab.studies.measuring import AskStudy, StudyCheckpoint
+from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -280,10 +280,11 @@ STUDY = Study(
     summarise,
     shown,
     lambda made: {"errors": planner_errors(made.summary.cells, made.summary.reduction)},
+    "15.2 +- 2.0% over 3 runs; better in 12 of 12 cells",
     (
         "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
         "acpc study planner --rows planner/rows.csv --protocol released",
     ),
-    AskStudy(PlannerStudy()),
+    Ask(PlannerStudy()),
     check=lambda checkpoints, _: require_two_tasks(checkpoints),
 )

@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, logarithmic, marker, panels, zero_line
 from acpc_lab.studies.base import CHECKPOINT, Evidence, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -228,6 +228,8 @@ STUDY = Study(
     summarise,
     shown,
     draw,
+    "by both methods the augmented checkpoint is less sensitive in every task; no number "
+    "is printed",
     ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
-    AskStudy(SensitivityStudy()),
+    Ask(SensitivityStudy()),
 )

@@ -28,7 +28,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = study("shifts", pairs, "--out", bundle)
     for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
         assert line in answer.stdout
-    assert answer.stdout.count("boundary") == 3  # two pairs and the column
+    table, ours, theirs = answer.stdout.partition("in the paper: ")
+    assert table.count("boundary") == 3  # two pairs and the column
+    assert ours and "BA 0.889, precision 0.882, recall 1.000" in theirs
     assert f"acpc study verify {bundle}" in answer.stderr
     return bundle
 
