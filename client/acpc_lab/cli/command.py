@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
-from acpc.contract import Objective, WireEnum, bounds_of, check, from_json
+from acpc import contract
+from acpc.contract import Objective, Wire, WireEnum, bounds_of, check, from_json
 from typer.core import TyperCommand, TyperGroup
 
 HELP_ALL = "--help-all"
@@ -117,7 +118,9 @@ def group(name: str, help: str) -> typer.Typer:
 
 
 def about(record: type[Any], name: str) -> str:
-    """Reads a field's line in the docstring of a record or of a base; empty without one."""
+    """What the contract says of a field; of a record of the lab, its line in the docstring."""
+    if issubclass(record, Wire):
+        return contract.about(record, name)
     for cls in record.__mro__:
         text = cleandoc(cls.__dict__.get("__doc__") or "").partition("Attributes:\n")[2]
         found = re.search(rf"^    {name}: (.*(?:\n {{6,}}.*)*)", text, re.MULTILINE)
@@ -138,9 +141,11 @@ def _default_of(record: type[Any], name: str) -> str:
 
 
 def in_words(record: type[Any], name: str) -> str:
-    """Describes a field, with its default in brackets; empty without a description."""
+    """Describes a field, with its default; empty without a description."""
     text, default = about(record, name), _default_of(record, name)
-    return f"{text.rstrip('.')} [{default}]." if text and default else text
+    text = re.sub(r"Range: 0 to \d{20}; default", "Default", text)
+    silent = text and default and "default" not in text.lower()
+    return f"{text.rstrip('.')} [{default}]." if silent else text
 
 
 def sets(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc.contract import parse_grid, severities_up_to, strongest_of
+from acpc.contract import examples_of, parse_grid, severities_up_to
 from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
@@ -51,7 +51,7 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
         typer.Option(
             metavar="KIND[:STRONGEST]",
             help="The visual change and the strongest of it to score, as gaussian_noise:0.2; "
-            "without a number, twice the usual one; or the grid itself, as "
+            "without a number, its strong example; or the grid itself, as "
             "gaussian_noise:0.02,0.05,0.1 or gaussian_noise:0.02..0.2/10. `acpc shifts` lists all.",
         ),
     ]
@@ -71,7 +71,7 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
     def run(self) -> None:
         """Scores the grid, and says up to which severity the screen passes."""
         with as_usage("--shift"):
-            grid = parse_grid(self.shift) if ":" in self.shift else [strongest_of(self.shift)]
+            grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
             severities = grid if len(grid) > 1 else severities_up_to(grid[0], self.steps)
         anchors = self.source()
         checkpoint, reference = self.refs(needed="without it no severity passes")
