@@ -25,7 +25,6 @@ from acpc_lab.plotting.panels import (
     Fill,
     data_uri,
     frame_uri,
-    joined,
     logarithmic,
     marker,
     panels,

@@ -1,18 +1,17 @@
-"""Draws rows of panels and runs joined by thin lines, and turns frames into data URIs."""
+"""Draws rows of panels, and turns frames into data URIs."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from acpc.arrays import NDArray
 
 from acpc_lab.extras import load
-from acpc_lab.plotting.canvas import GROUND, INK, MARKERS, RULE, SOFT, hue
+from acpc_lab.plotting.canvas import GROUND, MARKERS, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -44,23 +43,6 @@ def panels(
 def marker(index: int) -> str:
     """Marker of the index-th kind."""
     return MARKERS[index % len(MARKERS)]
-
-
-def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """Draws a thin line per run over the compared models, with a diamond at each mean."""
-    places = range(len(labels))
-    for run in values:
-        axis.plot(places, run, color=RULE, linewidth=0.8, zorder=1)
-    for place in places:
-        column = [run[place] for run in values]
-        colour = hue(place)
-        axis.plot([place] * len(column), column, "o", color=colour, markersize=3, zorder=2)
-        mean = sum(column) / len(column)
-        axis.plot(place, mean, "D", color=colour, markersize=6, zorder=3, markeredgecolor=INK)
-    axis.update_datalim([(0, 0)])  # so that the margin above is a share of the whole height
-    axis.set_xticks(list(places), labels)
-    axis.set_xlim(-0.4, len(labels) - 0.6)
-    axis.set_ylim(bottom=0)
 
 
 Fill = Literal["full", "left", "none"]
