@@ -11,7 +11,7 @@ from acpc_lab.sweeps.cells import Cell, again, recipe
 from acpc_lab.sweeps.plan import GroupNames, SweepPlan, cells_of, is_named
 from acpc_lab.sweeps.reading import Label, Node, SweepFileError
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, MeasuredRow, Quantity
+from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
 from acpc_lab.sweeps.spec import SweepSpec, example, load_spec, read_spec
 from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions, depot_of
 from acpc_lab.sweeps.tasks import CellStatus, CellTask, SweepFolder, SweepProgress

@@ -15,6 +15,7 @@ from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
 from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.plan import SweepPlan
+from acpc_lab.sweeps.rows import without_anchors
 from acpc_lab.tables import write_whole
 
 
@@ -75,13 +76,6 @@ class CellTask:
 
 CellStatus = TaskStatus[CellTask]
 SweepProgress = CampaignProgress[CellTask]
-
-
-def without_anchors(score: Score) -> Score:
-    """Returns the score without its per-anchor values."""
-    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
-    bare = {k: x and dataclasses.replace(x, anchor_values=None) for k, x in sides.items()}
-    return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
 
 
 class SweepFolder:

@@ -46,7 +46,7 @@ def test_a_file_gives_the_score_that_was_saved(tmp_path: Path, suffix: str) -> N
     score = judged(side("trained", 0.2, 2.0, seed=1), side("base", 2.0, 2.0), shift="blur:15")
     save_result(score, tmp_path / f"score.{suffix}")
     (cell,) = from_files([tmp_path / f"score.{suffix}"]).cells
-    assert cell.score == score and cell.anchors == "100 anchors"
+    assert cell.score == score and cell.name == "trained"
 
 
 def test_the_receipt_of_a_score_in_hand_tells_its_protocol() -> None:
@@ -56,7 +56,7 @@ def test_the_receipt_of_a_score_in_hand_tells_its_protocol() -> None:
         receipt = dataclasses.replace(score.receipt, parameters={"protocol": told})
         (cell,) = from_scores({"mine": dataclasses.replace(score, receipt=receipt)}).cells
         assert cell.name == "mine" and cell.shift.startswith("shift ")
-        assert cell.protocol == wanted
+        assert cell.cell.protocol == wanted
     with pytest.raises(ArgumentError, match="found no scores"):
         from_scores([])
 
@@ -91,7 +91,7 @@ def test_a_job_tells_shift_protocol_and_how_to_repeat_it(
     data = with_pictures(data, client)
     (cell,) = data.cells
     assert (cell.shift, cell.task) == ("gaussian_blur:15", "two-room.yaml")
-    assert (cell.protocol.seed, cell.protocol.margin) == (3, 0.1)
+    assert (cell.cell.protocol.seed, cell.cell.protocol.margin) == (3, 0.1)
     assert data.command == "acpc sweep run again.yaml"
     asked = counterparty.requests["PreviewAnchors"][0]
     assert asked.name == "operations/one" and 3 <= len(asked.anchors) <= 6
@@ -144,7 +144,8 @@ def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
     assert [cell.success for cell in data.cells] == [0, 0.02, 0.04, 0.08]
     assert [cell.score is None for cell in data.cells] == [False, False, True, True]
     assert data.cells[2].problem == "failed: NOT_FOUND: no checkpoint"
-    assert [cell.pending for cell in data.cells] == [False, False, False, True]
+    assert [cell.state.done for cell in data.cells] == [True, True, True, False]
+    assert data.pending == 1
     again = json.loads(data.recipe)
     assert set(again) == {"checkpoints", "anchors", "shifts"}  # no name: measured, not found
     assert data.cells[0].is_reference and not data.cells[1].is_reference
