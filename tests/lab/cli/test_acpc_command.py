@@ -134,7 +134,7 @@ def test_score_shows_progress_table_and_verdict_in_words(
     answer = acpc(*SCORE, *protocol, code=3)
     assert "encoding anchors 1/4, 1 min 15 s left" in answer.stderr
     assert "FAILED: what decided the outcome" in answer.stdout
-    assert "IR relative" in answer.stdout
+    assert "relative IR" in answer.stdout
     assert "trained (reference)" in answer.stdout
     assert checked(output.read_text())["answer"]["verdict"]["outcome"] == "failed"
     (sent,) = counterparty.requests["ScoreCheckpoint"]

@@ -89,9 +89,9 @@ def test_intervals_and_notes_stand_beside_the_numbers(
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED))
     answer = acpc(*SCORE, "--gate", "confident", code=5)
     rows = {line.partition("  ")[0]: line for line in answer.stdout.splitlines()}
-    assert "0.0625 to 0.25" in rows["IR relative"]
+    assert "0.0625 to 0.25" in rows["relative IR"]
     assert "0.9 to 0.99" in rows["SR"] and "95 % interval" in answer.stdout
-    assert "0.25 to 0.75" in rows["IR raw"]
+    assert "0.25 to 0.75" in rows["raw IR"]
     assert "PASSED: what decided the outcome" in answer.stdout
     assert "how sure: undecided: 2 anchors are too few, about 240 would probably" in answer.stdout
     assert "the doubt is in SR" in answer.stdout
