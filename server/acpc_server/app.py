@@ -106,7 +106,8 @@ class Server:
             [scoring, studies],
             self.metrics,
             options.job_options(settings, device_name(self._device)),
-            lambda: on_leave(EVICTED),
+            verify=self._engine.verify,
+            on_evicted=lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth(self._checkpoints.loaded)
         self._http = HttpEndpoint(

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import wire
-from acpc.v1 import scoring_service_pb2_grpc
+from acpc.v1 import anchor_service_pb2, anchor_service_pb2_grpc, scoring_service_pb2_grpc
 from job_world import JobCaller
 from served_world import ServedWorld, write_world
 from waiting import GENEROUS_SECONDS
@@ -47,6 +47,19 @@ def test_an_anchor_too_large_to_hold_is_rejected_with_its_bytes(world: ServedWor
     assert found is not None
     assert (found.code, found.reason) == ("INVALID_ARGUMENT", "ANCHOR_TOO_LARGE")
     assert f"{23 * 3 * 4096**2} bytes" in found.message
+
+
+def test_nor_does_a_set_take_such_an_anchor(world: ServedWorld) -> None:
+    never_written(world.dataset_root / "big.h5", 4096)
+    source = {"dataset": "big.h5", "task": "tworoom", "count": 2}
+    request = anchor_service_pb2.CreateAnchorSetRequest(source=source, history=3, horizon=20)
+    with world.server() as server, grpc.insecure_channel(server.address) as channel:
+        stub = anchor_service_pb2_grpc.AnchorServiceStub(channel)
+        found = wire.refusal(lambda: stub.CreateAnchorSet(request, timeout=GENEROUS_SECONDS))
+        peak = holdings(server.pid)["rss_mib"]
+    assert found is not None
+    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("source.dataset",))
+    assert found.reason == "ANCHOR_TOO_LARGE" and peak < 2 * MARGIN_MIB
 
 
 def test_a_job_of_large_frames_holds_few_of_them_as_numbers(world: ServedWorld) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import wire
 from acpc.contract import GaussianBlur, GaussianNoise
-from acpc_client import PairComparison, PairResult
-from acpc_client.inputs import Pair
+from acpc_client import Pair, PairComparison, PairResult
 from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld
 

@@ -1,4 +1,4 @@
-"""The asyncio client. Tasks of one event loop share it."""
+"""The client."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.errors import AlreadyExists
-from acpc_client.inputs import Feed
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
 
 if TYPE_CHECKING:
     from acpc.contract import (
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
         Study,
     )
 
-    from acpc_client.aio.wire import Pairs
+    from acpc_client.absence import Absence, OnAway
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
     from acpc_client.results import (
         LimitPoint,
@@ -38,14 +37,15 @@ if TYPE_CHECKING:
         SeverityLimit,
         WorstAnchors,
     )
-    from acpc_client.retries import Absence, OnAway
+    from acpc_client.transport import AsyncPairs
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
     """Asks an ACPC server.
 
-    Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
-    deadline (``timeout`` in seconds, for the whole call with its retries).
+    One serves a whole program: its threads, or with asyncio the tasks of one event loop. Every
+    method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a deadline
+    (``timeout`` in seconds, for the whole call with its retries).
 
     Args:
         target: ``host:port`` of the server, any gRPC target, or the IP addresses of several
@@ -136,13 +136,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
-        return await self._transport.run(call, timeout)
+        request = calls.requests.compare_pair(checkpoint, history, action_blocks, **options)
+        return await self._transport.run(calls.methods.COMPARE_PAIR, request, timeout)
 
     def compare_pairs(
         self,
         checkpoint: str | CheckpointRef,
-        pairs: Pairs,
+        pairs: AsyncPairs,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
         timeout: float | None = None,
@@ -159,11 +159,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(
-            lambda pair: calls.diagnostics.stream_item(checkpoint, pair, numeric_mode),
-            results.PairOutcome.from_message,
-        )
-        return self._transport.stream(calls.diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
+        feed = Feed(lambda pair: calls.requests.compare_pairs(checkpoint, pair, numeric_mode))
+        return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def score_checkpoint(
         self,
@@ -191,10 +188,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return aio.AsyncScoreJob(
-            self.operations, await self._transport.submit(call, timeout, patience)
-        )
+        request = calls.requests.score_checkpoint(checkpoint, anchors, shift, **options)
+        rpc = calls.methods.SCORE
+        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        return aio.AsyncScoreJob(self.operations, submitted)
 
     async def find_limit(
         self,
@@ -231,8 +228,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             AcpcError: What the server rejected, or why a job ended without a score.
         """
         jobs, scored = [], []
-        for shift in calls.jobs.limit_severities(strongest, steps):
-            for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):
+        for shift in calls.requests.limit_severities(strongest, steps):
+            for name in calls.requests.limit_names(checkpoint, anchors, shift, options):
                 asked: ScoreOptions = {**options, "request_id": name}
                 try:
                     job = await self.score_checkpoint(
@@ -270,7 +267,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
             AcpcError: What the server rejected, or could not do.
         """
-        return await self._transport.run(calls.jobs.preview_anchors(job, anchors, draw), timeout)
+        rpc = calls.methods.PREVIEW
+        request = rpc.request(
+            name=job if isinstance(job, str) else job.name,
+            anchors=[calls.unsigned(index, "anchors") for index in anchors],
+            draw=calls.unsigned(draw, "draw"),
+        )
+        return await self._transport.run(rpc, request, timeout)
 
     async def compare_scores(
         self,
@@ -358,7 +361,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.jobs.run_study(checkpoint, anchors, study, **options)
-        return aio.AsyncStudyJob(
-            self.operations, await self._transport.submit(call, timeout, patience)
-        )
+        request = calls.requests.run_study(checkpoint, anchors, study, **options)
+        rpc = calls.methods.STUDY
+        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        return aio.AsyncStudyJob(self.operations, submitted)

@@ -9,8 +9,8 @@ from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
-from acpc_lab.cli.progress import ProgressView, state_of
-from acpc_lab.cli.table import Column, Format, prose
+from acpc_lab.cli.progress import ProgressView
+from acpc_lab.cli.table import WIDE, Column, Format, prose
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
@@ -109,12 +109,12 @@ _SURE = (
     Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
     Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
     Column(
-        "sure",
+        "for sure",
         lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
         rank=1,
     ),
-    Column("unseen", _unseen, rank=8),
-    Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
+    Column("draws not seen", _unseen, rank=WIDE),
+    Column("judged alone", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=WIDE),
 )
 
 
@@ -126,23 +126,15 @@ def in_words(item: CellResult) -> str:
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 
-def _so_far(status: CellStatus) -> CellResult:
-    """Returns a cell that is being scored, as it is now."""
-    problem, entry = status.problem, dict(vars(status.entry))
-    if problem is not None:
-        entry |= {"code": problem.code, "message": problem.message}
-    return CellResult(**entry, cell=status.task.cell, score=status.task.score)
-
-
-def _live(column: Column) -> Column:
-    if column.title == "state":
-        return column._replace(value=state_of)
-    return column._replace(value=lambda status: column.cell(_so_far(status)))
+def _answer(status: CellStatus) -> str:
+    """The score of a cell in a few words, as soon as it has one."""
+    return in_words(
+        CellResult(**vars(status.entry), cell=status.task.cell, score=status.task.score)
+    )
 
 
 VIEW: ProgressView[CellTask] = ProgressView(
     noun="cells",
     before="asking the server for its checkpoints",
-    columns=tuple(map(_live, COLUMNS)),
-    answer=lambda status: in_words(_so_far(status)),
+    answer=_answer,
 )

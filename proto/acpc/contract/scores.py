@@ -53,21 +53,7 @@ class IrSummary(Record, Wire[pb.IrSummary]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorValues(Record, Wire[pb.AnchorValues]):
-    """Per-anchor values, in the order of the anchors.
-
-    Attributes:
-        anchor_ids: Identity of each anchor, int64 (n,).
-        radius: Mean normalised radius over draws, float64 (n,).
-        motion_scale: Clean-motion scale s_i, float64 (n,).
-        different_state_distance: D_i, float64 (n,); NaN where skipped.
-        partner: Index of the partner, int64 (n,); -1 where skipped.
-        draw_radius: Radius of every draw, float64 (n, draws).
-        skip_reasons: Why each anchor has no partner, n of them.
-        step_radius: Distance of clean and perturbed prediction at each step in units of the motion
-            scale, mean over draws, float64 (n, H); None when the server left it out.
-        trajectory_ids: Trajectory each anchor was cut from, int64 (n,): anchors of one trajectory
-            are no independent samples. None for jobs of releases that did not record it.
-    """
+    """Per-anchor values, in the order of the anchors."""
 
     anchor_ids: NDArray[np.int64]
     radius: NDArray[np.float64]
@@ -82,24 +68,7 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CheckpointScore(Record, Wire[pb.CheckpointScore]):
-    """IR and SR of one checkpoint.
-
-    Attributes:
-        ir_raw: Quantile over anchors of the mean normalised radius.
-        sr: Separation rate.
-        anchors: Anchors n.
-        eligible: Anchors with a different-label partner in reach.
-        skipped: Anchors without one.
-        median_latent_distance: Of clean endpoint latents; near zero means collapse.
-        summaries: Raw IR at every horizon and quantile asked for.
-        anchor_values: None when the server left them out.
-        rounding_floor: Raw IR below which the arithmetic of the network leaves it fewer than two
-            digits: 100 times the largest rounding error of the radii that decide it. Rounding
-            moved raw IR by less than a hundredth of it wherever that was measured; ranks swapped
-            beyond those radii could escape it. None where it was not measured: an older server, a
-            family that has no float64, or no room in memory or no finite numbers in the other
-            arithmetic.
-    """
+    """IR and SR of one checkpoint."""
 
     checkpoint: CheckpointRef
     ir_raw: float
@@ -134,18 +103,7 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):
-    """The screen's decision and its reasons.
-
-    Attributes:
-        outcome: Passed, failed, or inconclusive without a reference.
-        ir_relative: IR relative to the reference; None without one.
-        score: S; nonnegative exactly when both requirements hold. None without a reference.
-        delta_score: S of the checkpoint minus S of the reference. None without one.
-        ir_passed: None without a reference.
-        sr_passed: Whether SR reaches its threshold.
-        thresholds: The thresholds the server used.
-        summary: One sentence that says what decided the outcome.
-    """
+    """The screen's decision and its reasons."""
 
     outcome: Outcome
     ir_relative: float | None
@@ -164,16 +122,7 @@ class Verdict(Record, Wire[pb.Verdict]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
-    """Answer of a scoring job; ``reference`` is None when none was named.
-
-    Attributes:
-        checkpoint: What was measured of the checkpoint.
-        reference: What was measured of the reference.
-        verdict: What the screen says of the numbers as they are.
-        receipt: What they were computed from.
-        evidence: How sure numbers and verdict are; None for jobs of releases that did not compute
-            it.
-    """
+    """Answer of a scoring job; ``reference`` is None when none was named."""
 
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
@@ -357,14 +306,7 @@ def _number(value: np.generic | WireEnum) -> object:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreview(Record, Wire[pb.AnchorPreview]):
-    """What the model saw at one anchor: histories at its image size, for a person to look at.
-
-    Attributes:
-        anchor: Index of the anchor, in the order of ``AnchorValues``.
-        clean: Its history, uint8 (h, height, width, 3).
-        perturbed: The history under one draw of the shift, clipped to what a picture can show.
-        partner: History of its different-label partner; None where it was skipped.
-    """
+    """What the model saw at one anchor: histories at its image size, for a person to look at."""
 
     anchor: int
     clean: NDArray[np.uint8]

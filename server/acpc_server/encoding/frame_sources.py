@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -52,13 +52,6 @@ class FrameSource:
     def place(self) -> _Place:
         """Which frames of which array."""
         return id(self.pixels), self.start, self.count
-
-    def drawing_work(self, pixels: int) -> float:
-        """Price its drawing at so many pixels a frame, as ``perturb.drawing_work``."""
-        if self.drawn is None:
-            return 0.0
-        plan, view = self.drawn
-        return drawing_work(plan.specs[view.spec_index], self.count, pixels)
 
     def located(self, error: AcpcError) -> AcpcError:
         """Return the error of a view like this one with the field of this request."""
@@ -156,6 +149,13 @@ class FrameSources:
     def _key(self, frame: np.ndarray) -> bytes:
         shape = f"{frame.shape}{frame.dtype}".encode()
         return _digest(self._prefix + shape, np.ascontiguousarray(frame).data)
+
+
+def drawing_of(sources: Iterable[FrameSource], pixels: int) -> float:
+    """Price the drawing of sources at so many pixels a frame, as ``perturb.drawing_work``."""
+    drawn = ((source, *source.drawn) for source in sources if source.drawn)
+    views = ((plan.specs[view.spec_index], source.count) for source, plan, view in drawn)
+    return drawing_work(views, pixels)
 
 
 def _digest(content: bytes, pixels: memoryview | bytes = b"") -> bytes:

@@ -15,13 +15,13 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources
+from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources, drawing_of
 from acpc_server.encoding.views import distinct_views
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
 from acpc_server.numerics import input_size
-from acpc_server.perturb import PIECE_WORK
+from acpc_server.perturb import PIECE_WORK, check_drawing
 from acpc_server.scheduling import Priority, RequestContext
 
 # Latents by key, or why there are none.
@@ -126,6 +126,8 @@ class HistoryEncoder:
         """
         if isinstance(views, PerturbationSet):
             count, field = len(distinct_views(views)), "perturbations.draws"
+            pixels = math.prod(input_size(history.shape, model.card.image_size))
+            check_drawing(views.specs, len(history), pixels, "perturbations.specs[{}]")
         else:
             count, field = len(views), "explicit_views.shape"
         beside = 0 if extra is None else len(extra)
@@ -155,7 +157,7 @@ class HistoryEncoder:
             return 0.0, 0.0
         calls = sum(x.count for x in listed) / self.frames_per_call(model, listed[0].pixels)
         pixels = _pixels(model.card, listed[0])
-        drawing = sum(x.drawing_work(pixels) for x in listed)
+        drawing = drawing_of(listed, pixels)
         return calls + drawing / PIECE_WORK, drawing
 
     def encode(
@@ -242,7 +244,7 @@ class HistoryEncoder:
         maker = FrameSources(model.card, mode, self._engine.device)
         for group in self._grouped(model.card, distinct.values(), context):
             pixels = _pixels(model.card, group[0])
-            with self._engine.drawing(sum(x.drawing_work(pixels) for x in group), context) as turn:
+            with self._engine.drawing(drawing_of(group, pixels), context) as turn:
                 made, same = maker.make(group, turn)
             frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)

@@ -19,6 +19,7 @@ from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.device import Device, DeviceContext
 from acpc_server.engine.host import by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.self_test import check_product
 from acpc_server.engine.sizes import (
     HELD_LATENTS,
     IN_PLACE_WORK,
@@ -293,6 +294,19 @@ class DeviceClient:
         chunk = Chunk(primitive, kind, payload, rows, together, context, merge, max_rows)
         answer: U = self._result(chunk)
         return answer
+
+    def verify(self, context: RequestContext) -> None:
+        """Have the device compute a known product; this server leaves where it is another one.
+
+        Raises DeviceFailed then, and ResourceExhausted where there is no memory for it.
+        """
+
+        def known(_: Sequence[None]) -> Sequence[None]:
+            with own_threads(1):  # a second one costs more than it gains
+                check_product(self.device)
+            return [None]
+
+        self._result(Chunk("self_test", "self_test", None, 1, known, context, False, 1))
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""

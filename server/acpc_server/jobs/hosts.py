@@ -14,9 +14,6 @@ from sqlalchemy.exc import IntegrityError
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.record import Record
 
-# Key of the advisory lock under which the table is made.
-SCHEMA_LOCK = 0x61637063
-
 
 class StateFolder:
     """The folder of one running server, and the name that goes with it.
@@ -86,7 +83,7 @@ class Hosts:
         self.record = record
         self._hosts = sa.Table(
             "acpc_hosts",
-            sa.MetaData(schema="acpc" if record.postgres else None),
+            record.own_tables,
             sa.Column("executor_id", sa.Text, primary_key=True),
             sa.Column("session", sa.Text, nullable=False),
             sa.Column("folder", sa.Text, nullable=False),
@@ -94,23 +91,6 @@ class Hosts:
             sa.Column("running", sa.Text, nullable=False),
             sa.Column("about", sa.Text, nullable=False, server_default="{}"),
         )
-
-    def create(self) -> None:
-        """Make the table when there is none."""
-        with self.record.engine.connect() as connection:
-            if self.record.postgres:
-                connection.execution_options(isolation_level="READ COMMITTED")
-                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
-                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
-            self._hosts.metadata.create_all(connection)
-            table = self._hosts
-            found = sa.inspect(connection).get_columns(table.name, table.schema)
-            if not any(column["name"] == "about" for column in found):  # of an older server
-                name = table.fullname
-                add = f"ALTER TABLE {name} ADD COLUMN about TEXT NOT NULL DEFAULT '{{}}'"
-                connection.exec_driver_sql(add)
-            connection.commit()
 
     def read(self) -> dict[str, Host]:
         """Return every host on record, by its executor id."""

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
@@ -85,7 +85,7 @@ class Lease:
     def __init__(
         self,
         hosts: Hosts,
-        running: RunningJobs,
+        running: JobRunner,
         *,
         terms: LeaseTerms,
         on_queued: Callable[[int, float], None],
@@ -232,11 +232,18 @@ class Lease:
 class Retention:
     """Deletes in the background what ended long ago; hosts may sweep together, a job goes once.
 
-    ``days``: how long a finished job is kept; zero keeps all.
+    ``days``: how long a finished job is kept; zero keeps all. ``delete`` removes jobs.
     """
 
-    def __init__(self, record: Record, kinds: Collection[str], days: float) -> None:
+    def __init__(
+        self,
+        record: Record,
+        kinds: Collection[str],
+        days: float,
+        delete: Callable[[Collection[str]], None],
+    ) -> None:
         self._record = record
+        self._delete = delete
         self._kinds = list(kinds)
         self._seconds = 86_400 * days
         self._stop = threading.Event()
@@ -270,5 +277,5 @@ class Retention:
             expired = self._record.ended_before(before, self._kinds, BATCH)
             if not expired:
                 return
-            self._record.delete(expired)
+            self._delete(expired)
             log.info("jobs_deleted", jobs=len(expired))

@@ -152,7 +152,7 @@ def test_score_shows_the_rounding_floor_and_warns_in_words_within_ten_of_it(
 ) -> None:  # fmt: skip
     counterparty.script.extend(finished(pb.OUTCOME_PASSED, rounding_floor=floor))
     output = tmp_path / "score.json"
-    answer = acpc(*SCORE, "--output", output)
+    answer = acpc(*SCORE, "-o", "wide", "--output", output)
     (row,) = [line for line in answer.stdout.splitlines() if "rounding floor " in line]
     assert row.split()[-2] == shown
     warning = (

@@ -87,3 +87,22 @@ def test_a_number_that_no_measurement_gives_is_named_with_its_file(
         answer = acpc(*command, code=2)
         words = " ".join(answer.stderr.split())
         assert f"{odd}: {field}: found 1e+308" in words
+
+
+@pytest.mark.parametrize(
+    ("push", "code", "words"),
+    [
+        (0.3, 0, ""),
+        (0.6, 5, "undecided: two-after may be worse than two-before, or may not"),
+        (0.9, 3, "two-after is surely worse than two-before"),
+    ],
+    ids=["better", "alike", "worse"],
+)
+def test_a_gate_lets_pass_what_is_surely_no_worse(
+    push: float, code: int, words: str, acpc: Acpc, before: Path, tmp_path: Path
+) -> None:
+    save_result(score("after", push), tmp_path / "after.npz")
+    asked = ("diff", before, tmp_path / "after.npz", "--gate", "no-worse")
+    answer = acpc(*asked, "--junit", tmp_path / "gate.xml", code=code)
+    assert words in answer.stderr
+    assert ('failures="0"' in (tmp_path / "gate.xml").read_text()) == (code != 3)

@@ -96,7 +96,6 @@ def test_intervals_and_notes_stand_beside_the_numbers(
     assert "how sure: undecided: 2 anchors are too few, about 240 would probably" in answer.stdout
     assert "the doubt is in SR" in answer.stdout
     assert "warning: 2 anchors are eligible, fewer than 30" in answer.stderr
-    assert "undecided: score again with --anchors 240" in answer.stderr
 
 
 def test_json_has_the_whole_evidence(acpc: Acpc, counterparty: Counterparty) -> None:
