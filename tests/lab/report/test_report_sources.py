@@ -32,10 +32,7 @@ from acpc_lab.report import (
     render,
     with_pictures,
 )
-from acpc_lab.sweeps import Cell, SweepResults, recipe
-from acpc_lab.sweeps.plan import make_plan
-from acpc_lab.sweeps.reading import Node
-from acpc_lab.sweeps.spec import read_spec
+from acpc_lab.sweeps import Cell, Planner, SweepResults, read_spec, recipe
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from report_samples import judged, kept_sweep, side
@@ -122,12 +119,12 @@ def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, tmp_path:
     """The sweep file of a job resolves to one cell that asks for what the job was asked."""
     chosen = Thresholds(0.2, source_digest="e" * 64, family="lewm")
     request = dataclasses.replace(REQUEST, anchors=anchors, thresholds=chosen)
-    spec = read_spec(Node(json.loads(recipe(request))), "again", tmp_path)
+    spec = read_spec(json.loads(recipe(request)), "again", tmp_path)
     listed = [
         Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, False, None)
         for name, weights in (("trained", "weights_epoch_3.pt"), ("base", "weights.pt"))
     ]
-    (cell,) = make_plan(spec, listed, lambda given: given.dataset or given.digest).cells
+    (cell,) = Planner.of(spec, listed, lambda given: given.drawn or given.set).plan().cells
     wanted = Cell(
         request.checkpoint, request.reference, anchors, request.shift, request.protocol,
         request.thresholds, request.numeric_mode, {},
