@@ -183,9 +183,8 @@ class Server:
             "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
             "google.longrunning.Operations": rpc.OperationsServicer(self._jobs, writer),
         }
-        if settings.reflection:
-            described = rpc.Reflection((*SERVICES, HEALTH))
-            servicers |= dict.fromkeys(described.own, described)
+        described = rpc.Reflection((*SERVICES, HEALTH))
+        servicers |= dict.fromkeys(described.own, described)
         find = descriptor_pool.Default().FindServiceByName
         for name, servicer in servicers.items():
             checked = replace(shared, check=diagnostic.check) if servicer is diagnostic else None

@@ -30,8 +30,8 @@ log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
-# Connections open at a time; streams, and calls that wait for jobs.
-CONNECTIONS, STREAMS, WAITS = 8192, 64, 512
+# Connections open at a time, and calls: waits for jobs, streams, and uploads of anchors.
+CONNECTIONS, CALLS, STREAMS, WAITS, UPLOADS = 8192, 1024, 64, 512, 8
 # Messages being received at a time; at least two of them.
 RECEIVING_MIB = 512
 # Anchors of a set, and how long an upload may go without a new shard.
@@ -86,10 +86,10 @@ def max_connections() -> int:
 def ingress(settings: Settings) -> Ingress:
     """Make what every call but a health check shares."""
     total = Quota(
-        calls=settings.max_calls,
+        calls=CALLS,
         streams=STREAMS,
         waits=WAITS,
-        uploads=settings.anchor_uploads,
+        uploads=UPLOADS,
     )
     slots = max(2, RECEIVING_MIB // settings.max_message_mib)
     return Ingress(
@@ -165,7 +165,6 @@ def job_options(settings: Settings, device: str) -> JobOptions:
         state_dir=settings.state_dir,
         executor_id=settings.executor_id,
         concurrency=settings.job_concurrency,
-        max_queued=settings.max_queued_jobs,
         terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
         about={"version": CODE_VERSION, "device": device},
@@ -173,10 +172,8 @@ def job_options(settings: Settings, device: str) -> JobOptions:
 
 
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """Limit what the cache of checkpoints loads."""
-    return CheckpointLimits(
-        weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-    )
+    """Limit what the cache of checkpoints loads: half of what it keeps."""
+    return CheckpointLimits(weights_bytes=settings.checkpoint_budget_mib * MEBIBYTE // 2)
 
 
 def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
@@ -190,9 +187,7 @@ def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
         ) from error
     limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
-        set_bytes=settings.anchor_set_mib * MEBIBYTE,
         set_anchors=SET_ANCHORS,
-        uploads=settings.anchor_uploads,
         keep_seconds=settings.anchor_keep_days * 86_400,
         upload_seconds=UPLOAD_SECONDS,
     )
