@@ -1,11 +1,8 @@
 """Names a host: the folder it locks, and its row in the table of the hosts of a record."""
 
 import fcntl
-import json
 import os
 import socket
-import threading
-import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,11 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.kind import Progress
 from acpc_server.jobs.record import Record
-
-# Hosts report the progress of their jobs about once a second.
-REPORT_SECONDS = 1.0
 
 
 class StateFolder:
@@ -79,7 +72,7 @@ class Host:
     session: str  # the process that has the name now; empty after an orderly stop
     folder: str  # identity of the process's state folder
     beat: int = 0  # grows for as long as the process lives
-    running: str = "{}"  # progress of its jobs, JSON
+    running: str = "{}"  # progress of its jobs, of release 0.1.0
     about: str = "{}"  # since when, version and device, JSON
 
 
@@ -88,9 +81,6 @@ class Hosts:
 
     def __init__(self, record: Record) -> None:
         self.record = record
-        self._reading = threading.Lock()
-        self._progress: dict[str, Progress] = {}
-        self._read_at = -REPORT_SECONDS
         self._hosts = sa.Table(
             "acpc_hosts",
             record.own_tables,
@@ -108,18 +98,6 @@ class Hosts:
             rows = connection.execute(sa.select(self._hosts)).mappings()
             return {row["executor_id"]: Host(**row) for row in rows}
 
-    def progress(self) -> dict[str, Progress]:
-        """Return progress of the jobs of every host, read at most once a second."""
-        with self._reading:
-            if time.monotonic() - self._read_at >= REPORT_SECONDS:
-                self._progress = {
-                    job_id: Progress.at(**progress)
-                    for host in self.read().values()
-                    for job_id, progress in json.loads(host.running).items()
-                }
-                self._read_at = time.monotonic()
-            return self._progress
-
     def enter(self, host: Host, found: Host | None) -> bool:
         """Replace the row ``found`` by a host; False when the row has changed since."""
         if found is not None:
@@ -131,14 +109,13 @@ class Hosts:
             return False
         return True
 
-    def beat(self, host: Host, running: str) -> bool:
+    def beat(self, host: Host) -> bool:
         """Show that the host lives; False when its row is gone, or another process's."""
-        values = {"beat": self._hosts.c.beat + 1, "running": running}
-        return self._change(self._held_by(host), values)
+        return self._change(self._held_by(host), {"beat": self._hosts.c.beat + 1})
 
     def leave(self, host: Host) -> bool:
         """Mark the host as stopped in an orderly way: its jobs are free at once."""
-        return self._change(self._held_by(host), {"session": "", "running": "{}"})
+        return self._change(self._held_by(host), {"session": ""})
 
     def forget(self, host: Host) -> None:
         """Remove a host that has not moved since it was read."""

@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
@@ -29,7 +29,7 @@ from acpc_server.jobs.record import RECORD_ERRORS, first_line, no_room
 from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
-# How often a host that has jobs checks that they are still its own, and reports their progress.
+# How often a host that has jobs checks that they are still its own.
 TICK_SECONDS = 1.0
 # Queued jobs are counted at every heartbeat, but for no more than this share of the time, and at
 # least once a minute: each host counts the whole queue.
@@ -102,7 +102,6 @@ class Lease:
         self._entered = False
         self._others = Sightings()
         self._strays = Sightings()
-        self._reported = ""
         self.away = self.full = False  # whether the record could not be reached, or written
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
@@ -186,20 +185,17 @@ class Lease:
                 return
 
     def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
+        """Withdraw runs whose job was cancelled or taken over."""
         if ours := self._running.ids():
             self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
-        if self._running.report() != self._reported:
-            self._beat()
 
     def _beat(self) -> bool:
-        self._reported = self._running.report()
-        if self._hosts.beat(self._host, self._reported):
+        if self._hosts.beat(self._host):
             return True
         found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
-            return self._hosts.enter(replace(self._host, running=self._reported), None)
+            return self._hosts.enter(self._host, None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
         self._stop.set()
         self._on_evicted()

@@ -10,7 +10,7 @@ from acpc_server.cli import app
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
 from acpc_server.jobs.hosts import Host, Hosts, StateFolder
-from acpc_server.jobs.lease import Lease, Sightings
+from acpc_server.jobs.lease import Lease
 from acpc_server.jobs.payloads import Payloads
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runs import JobRunner
@@ -45,26 +45,26 @@ def test_a_place_is_taken_only_as_it_was_found(hosts: Hosts) -> None:
     assert not hosts.enter(replace(A, session="late"), None), "somebody was quicker"
     found = hosts.read()["a"]
     assert found == A
-    assert hosts.beat(A, '{"job": {}}')
-    assert hosts.read()["a"] == replace(A, beat=1, running='{"job": {}}')
+    assert hosts.beat(A)
+    assert hosts.read()["a"] == replace(A, beat=1)
     successor = replace(A, session="process-2")
     assert not hosts.enter(successor, found), "the holder moved"
     assert hosts.enter(successor, hosts.read()["a"])
-    assert not hosts.beat(A, "{}"), "a process whose place is taken does not beat in it"
+    assert not hosts.beat(A), "a process whose place is taken does not beat in it"
     assert hosts.read() == {"a": successor}
 
 
 def test_a_host_is_forgotten_only_while_it_stands_still(hosts: Hosts) -> None:
     hosts.enter(A, None)
     seen = hosts.read()["a"]
-    hosts.beat(A, "{}")
+    hosts.beat(A)
     hosts.forget(seen)
     assert "a" in hosts.read()
     assert hosts.leave(A)
     assert hosts.read()["a"].session == ""
     hosts.forget(hosts.read()["a"])
     assert hosts.read() == {}
-    assert not hosts.beat(A, "{}")
+    assert not hosts.beat(A)
 
 
 @pytest.mark.parametrize("url", ["x", "postgresql://h:port/d", "nothing://h/d"])
@@ -72,16 +72,6 @@ def test_a_url_of_no_database_is_told(url: str) -> None:
     shown = CliRunner().invoke(app, ["hosts", "--jobs-url", url])
     assert isinstance(shown.exception, FailedPrecondition), shown.exception
     assert shown.exception.message.startswith("--jobs-url: no database's URL (")
-
-
-def test_beats_are_counted_from_the_last_that_moved() -> None:
-    seen = Sightings()
-    assert seen.count({"a": 1, "b": 1}) == {"a": 0, "b": 0}
-    assert seen.count({"a": 1, "b": 2}) == {"a": 1, "b": 0}
-    assert seen.count({"a": 1}) == {"a": 2}
-    assert seen.count({"a": 1, "b": 2}) == {"a": 3, "b": 0}, "b came back"
-    assert seen.count({"a": None}) == {"a": 0}, "its place has gone, which is a change"
-    assert seen.count({"a": None}) == {"a": 1}
 
 
 def lease(
@@ -102,7 +92,7 @@ def test_a_name_whose_holder_beats_is_refused(hosts: Hosts) -> None:
 
     def live() -> None:
         while not stop.wait(TERMS.heartbeat):
-            hosts.beat(A, "{}")
+            hosts.beat(A)
 
     beating = threading.Thread(target=live)
     beating.start()
