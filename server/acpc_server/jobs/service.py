@@ -25,7 +25,6 @@ from acpc_server.errors import (
 )
 from acpc_server.jobs import runner
 from acpc_server.jobs.following import Changed, JobFollowers
-from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -35,7 +34,7 @@ from acpc_server.jobs.kind import (
     JobState,
     Progress,
 )
-from acpc_server.jobs.lease import Lease, LeaseTerms
+from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import JobRunner, Verify

@@ -9,8 +9,7 @@ import pytest
 from acpc_server.cli import app
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
-from acpc_server.jobs.hosts import Host, Hosts, StateFolder
-from acpc_server.jobs.lease import Lease
+from acpc_server.jobs.lease import Host, Hosts, Lease, StateFolder
 from acpc_server.jobs.payloads import Payloads
 from acpc_server.jobs.record import Record
 from acpc_server.jobs.runs import JobRunner
