@@ -155,7 +155,6 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-
 Fill = Literal["full", "left", "none"]
 """How much of a mark is filled: all, its left half, nothing."""
 
