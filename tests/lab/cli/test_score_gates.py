@@ -116,7 +116,7 @@ def test_a_grid_of_shifts_is_one_table_of_jobs(
     found = [getattr(pb, f"OUTCOME_{name}") for name in outcomes]
     counterparty.script += [ended(one, one) for one in found]
     answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
-    assert "of 2 measurements" in " ".join(answer.stdout.split())
+    assert "Of 2 measurements" in " ".join(answer.stdout.split())
     asked = counterparty.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
     acpc(*SCORE, "--shift", "everyday", "--output", "one.json", code=2)
