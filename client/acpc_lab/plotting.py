@@ -155,23 +155,6 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-def joined(axis: Axes, values: Sequence[Sequence[float]], labels: Sequence[str]) -> None:
-    """Draws a thin line per run over the compared models, with a diamond at each mean."""
-    places = range(len(labels))
-    for run in values:
-        axis.plot(places, run, color=RULE, linewidth=0.8, zorder=1)
-    for place in places:
-        column = [run[place] for run in values]
-        colour = hue(place)
-        axis.plot([place] * len(column), column, "o", color=colour, markersize=3, zorder=2)
-        mean = sum(column) / len(column)
-        axis.plot(place, mean, "D", color=colour, markersize=6, zorder=3, markeredgecolor=INK)
-    axis.update_datalim([(0, 0)])  # so that the margin above is a share of the whole height
-    axis.set_xticks(list(places), labels)
-    axis.set_xlim(-0.4, len(labels) - 0.6)
-    axis.set_ylim(bottom=0)
-
-
 Fill = Literal["full", "left", "none"]
 """How much of a mark is filled: all, its left half, nothing."""
 

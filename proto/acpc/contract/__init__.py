@@ -47,7 +47,7 @@ NAMES = {
         released_future_frames""",
     "scores": """
         AnchorPreview AnchorPreviews AnchorValues CheckpointScore IrSummary Score SkipReason
-        Verdict""",
+        TITLES Verdict""",
     "served": "Checkpoint CheckpointState DatasetFile LoadedCheckpoint ModelCard TaskSummary",
     "severities": """
         CHOICES GRADED curve_of example examples_of kind_named parse parse_grid

@@ -1,8 +1,11 @@
 """Names a host: the folder it locks, and its row in the table of the hosts of a record."""
 
 import fcntl
+import json
 import os
 import socket
+import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs.kind import Progress
 from acpc_server.jobs.record import Record
+
+# Hosts report the progress of their jobs about once a second.
+REPORT_SECONDS = 1.0
 
 
 class StateFolder:
@@ -81,6 +88,9 @@ class Hosts:
 
     def __init__(self, record: Record) -> None:
         self.record = record
+        self._reading = threading.Lock()
+        self._progress: dict[str, Progress] = {}
+        self._read_at = -REPORT_SECONDS
         self._hosts = sa.Table(
             "acpc_hosts",
             record.own_tables,
@@ -97,6 +107,18 @@ class Hosts:
         with self.record.engine.begin() as connection:
             rows = connection.execute(sa.select(self._hosts)).mappings()
             return {row["executor_id"]: Host(**row) for row in rows}
+
+    def progress(self) -> dict[str, Progress]:
+        """Return progress of the jobs of every host, read at most once a second."""
+        with self._reading:
+            if time.monotonic() - self._read_at >= REPORT_SECONDS:
+                self._progress = {
+                    job_id: Progress.at(**progress)
+                    for host in self.read().values()
+                    for job_id, progress in json.loads(host.running).items()
+                }
+                self._read_at = time.monotonic()
+            return self._progress
 
     def enter(self, host: Host, found: Host | None) -> bool:
         """Replace the row ``found`` by a host; False when the row has changed since."""

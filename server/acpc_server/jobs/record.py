@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ POSTGRES_CONNECTION = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
+# Jobs deleted at a time, so that no heartbeat is late.
+BATCH = 20
 # What SQLite calls a disk, a quota or a limit of its own that leaves no room.
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
@@ -227,10 +229,10 @@ class Record:
         waited = _seconds_since(status.created_at) if first else None
         return self.steps([job_id]).get(job_id, 0), waited
 
-    def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
-        """Return ids of jobs that ended before a moment, at most ``limit``."""
-        asked = {"completed_before": moment.isoformat(), "limit": limit}
-        found = self._listed(status=ENDED, name=list(kinds), **asked)
+    def ended_before(self, moment: float, kinds: list[str]) -> list[str]:
+        """Return ids of a few jobs that ended before a moment, in seconds since 1970."""
+        before = datetime.fromtimestamp(moment, UTC).isoformat()
+        found = self._listed(status=ENDED, name=kinds, completed_before=before, limit=BATCH)
         return [status.workflow_id for status in found]
 
     def held(self, executor_id: str | None = None) -> dict[str, str]:
