@@ -12,6 +12,8 @@ DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
 SERVED := '.[server,lab]'
 PAGES := '.[lab,docs]'
+# The blocking client, made of the asyncio one.
+BLOCKING := client/acpc_client/sync/client.py
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
@@ -43,20 +45,23 @@ define add
 @touch $@
 endef
 
-$(READY): pyproject.toml constraints.txt
+$(BLOCKING): client/unasync.py $(wildcard client/acpc_client/aio/*.py)
+	@$(PYTHON) client/unasync.py && touch $@
+
+$(READY): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,everything that tests and tools use (minutes),$(ALL))
 	@$(INSTALL) --no-deps stable-worldmodel
 
-$(DEMO): pyproject.toml constraints.txt
+$(DEMO): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,$(SAID),$(SERVED))
 
 $(STUDIES): $(DEMO)
 	$(call add,what the studies use besides: scikit-learn,'.[tsne]')
 
-$(LINT): pyproject.toml constraints.txt
+$(LINT): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,linters and code generators,'.[lint]')
 
-$(DOCS): pyproject.toml constraints.txt
+$(DOCS): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,what builds the pages,$(PAGES))
 
 setup: $(READY) ## Install everything into .venv; other targets install what they need
@@ -111,7 +116,6 @@ lint: $(LINT) ## ruff, the import rules, the wire contract and its generated cod
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py --check
-	@$(BIN)/python client/unasync.py --check
 	@$(BIN)/python proto/lint.py
 
 types: $(READY) ## mypy --strict on server and client
@@ -121,9 +125,8 @@ format: $(LINT) ## Format the code
 	@$(BIN)/ruff check --fix-only .
 	@$(BIN)/ruff format .
 
-proto: $(LINT) ## Generate the code of the wire contract and of the blocking client
+proto: $(LINT) ## Generate the code of the wire contract
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python proto/generate.py
-	@$(BIN)/python client/unasync.py
 
 docs: $(DOCS) ## Build the documentation site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

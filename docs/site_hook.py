@@ -48,18 +48,20 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds the pages that lie outside ``docs/``, and that of parameters."""
+    """Adds the pages that lie outside ``docs/``, and those of parameters and metrics."""
     for page, source in OUTSIDE.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     sys.path.append(str(ROOT / "docs" / "reference"))
-    parameters = import_module("parameter_table").page()
-    files.append(File.generated(config, "reference/parameters.md", content=parameters))
+    for name in ("parameter", "metric"):
+        made = import_module(f"{name}_table").page()
+        files.append(File.generated(config, f"reference/{name}s.md", content=made))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Points links between files of the repository at pages of the site."""
-    parts = CODE.split(markdown)
+    """Points links of the repository at pages of the site, and adds the table of kinds."""
+    kinds = import_module("parameter_table").kinds()
+    parts = CODE.split(markdown.replace("<!-- kinds -->", kinds))
     return "".join(
         part if CODE.fullmatch(part) else _relinked(part, page.file.src_uri) for part in parts
     )

@@ -10,41 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from acpc.contract import Perturbation, VisualChange, parse_grid
+from acpc.contract import GRADED, Perturbation, VisualChange, examples_of, parse_grid
 from acpc_server.numerics import to_model_input, to_pixels
 from acpc_server.perturb import perturb_frames
 from PIL import Image, ImageDraw, ImageFont
 
 TARGET = Path(__file__).parents[1] / "docs" / "perturbations.png"
 EVERYDAY = TARGET.with_name("everyday.png")
-# Mild, medium and strong, on a model input of this side.
 SIDE = 112
-GRIDS = (
-    "gaussian_noise:0.02,0.05,0.08",
-    "gaussian_blur:5,9,15",
-    "resize:0.5,0.33,0.25",
-    "brightness:-0.2,-0.4,-0.7",
-    "contrast:-0.25,-0.5,-0.75",
-    "color_jitter:0.2,0.5,1",
-    "jpeg:50,20,5",
-    "occlusion:0.15,0.3,0.45",
-    "random_shift:4,8,16",
-    "defocus_blur:1,2,4",
-    "motion_blur:5,9,17@30",
-    "shadow:0.3,0.6,0.9",
-    "gamma:1.5,2.2,4",
-    "saturation:-0.3,-0.6,-1",
-    "cutout:0.08,0.15,0.25",
-    "distractor:0.1,0.2,0.4",
-    "background:0.3,0.6,1@a07850",
-    "random_convolution:0.2,0.5,1",
-    "zoom:0.1,0.2,0.4",
-    "knocked_camera:2,5,10",
-    "haze:0.2,0.4,0.7",
-    "salt_and_pepper:0.01,0.03,0.1",
-)
-# Of three frames, in which everything moves to the right.
-HISTORY = "stutter:0.2,0.6,1"
+"""Of a model input."""
 DRAW = 11
 COLUMNS = 3
 GAP, CAPTION = 6, 17
@@ -95,6 +69,17 @@ def seen(frame: np.ndarray, shift: Perturbation) -> Image.Image:
     return picture
 
 
+def rows_of(kind: str, frame: np.ndarray) -> list[Row]:
+    """A kind, mild to strong; three frames of a moving scene where one frame shows nothing."""
+    examples = examples_of(kind)
+    texts = [str(examples[0]), *(str(shift).partition(":")[2] for shift in examples[1:])]
+    pictures = [seen(frame, shift) for shift in examples]
+    if all(np.array_equal(picture, frame) for picture in pictures):
+        moving = np.stack([np.roll(frame, 12 * time, axis=1) for time in range(3)])
+        return drawn(moving, examples, SIDE)[1:]
+    return [list(zip(texts, pictures, strict=True))]
+
+
 def drawn(
     frames: np.ndarray, shifts: Sequence[VisualChange], image_size: int, draw: int = 0
 ) -> list[Row]:
@@ -140,12 +125,7 @@ def main() -> None:
     """Draws the pictures."""
     frame = scene(SIDE)
     clean = ("the frame", Image.fromarray(frame))
-    rows = [[clean]]
-    for grid in map(parse_grid, GRIDS):
-        texts = [str(grid[0]), *(str(shift).partition(":")[2] for shift in grid[1:])]
-        rows.append([(text, seen(frame, shift)) for text, shift in zip(texts, grid, strict=True)])
-    moving = np.stack([np.roll(frame, 12 * time, axis=1) for time in range(3)])
-    rows += drawn(moving, parse_grid(HISTORY), SIDE)[1:]
+    rows = [[clean], *(row for kind in GRADED for row in rows_of(kind, frame))]
     save(sheet(rows, COLUMNS), TARGET)
     changes = [clean, *((str(shift), seen(frame, shift)) for shift in parse_grid("everyday"))]
     save(sheet([changes[:3], changes[3:6], changes[6:]]), EVERYDAY)

@@ -1,7 +1,7 @@
 """Generate the Python code of the wire contract, or check that it is current.
 
 python proto/generate.py           write proto/acpc/v1/*_pb2*.py and .pyi, and acpc.binpb, a
-                                   descriptor set with all imports, for tools without the sources
+                                   descriptor set with all imports and the comments of the contract
 python proto/generate.py --check   exit 1 when the committed code has drifted; it is compared only
                                    under the tools that constraints.txt pins, others generate others
 """
@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 ROOT = Path(__file__).resolve().parent
 PACKAGE = Path("acpc/v1")
@@ -40,9 +42,23 @@ def generate(out: Path) -> list[Path]:
             f"--mypy_grpc_out=quiet:{out}",
             f"--descriptor_set_out={out / PACKAGE / 'acpc.binpb'}",
             "--include_imports",
+            "--include_source_info",
         ]
     )
+    keep_comments(out / PACKAGE / "acpc.binpb")
     return made_below(out)
+
+
+def keep_comments(path: Path) -> None:
+    """Leave of the source info of a descriptor set the contract's own comments alone."""
+    contract = FileDescriptorSet.FromString(path.read_bytes())
+    for file in contract.file:
+        places = file.source_code_info.location
+        ours = file.package == "acpc.v1"
+        kept = [place for place in places if ours and place.leading_comments]
+        file.ClearField("source_code_info")
+        file.source_code_info.location.extend(kept)
+    path.write_bytes(contract.SerializeToString(deterministic=True))
 
 
 def made_below(root: Path) -> list[Path]:

@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import os
+import runpy
 import signal
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ CHECKED = (
     "studies",
 )  # fmt: skip
 BUILD = Path(__file__).parents[1] / "build"
+# The blocking client is in no commit: a checkout may be fresh, or newer than what it has.
+runpy.run_path(str(BUILD.parent / "client/unasync.py"), run_name="__main__")
 # On a fresh checkout one worker compiles what all import, and the others wait for it.
 alone = ExitStack()
 gc.disable()  # while tests are collected: nothing that is imported goes away

@@ -4,193 +4,85 @@ Nothing here imports torch, or what the workbench (``acpc_lab``) stands on. Modu
 a name of theirs is first used.
 """
 
+# ruff: noqa: I001 - one name a line is too long
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
-if TYPE_CHECKING:
+NAMES = {
+    "acpc.contract": """
+        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues CHOICES CemBudget
+        CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore CheckpointState
+        CleanGaps Composition CostReduction DatasetAnchors DatasetFile DestroyedActions
+        DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions
+        GeometryStudy GivenViews Interval IrSummary JobState LoadedCheckpoint Look LookStop
+        ModelCard Norm NumericMode Objective Outcome PairComparison PairResult PairedIteration
+        PairedPlan PairedPlans PartnerPast Perturbation PlannerStudy PoolCertificate
+        PoolChoice Population PopulationEvidence Progress Reading Receipt Record Registered
+        SampledPool Score ScoreProtocol ScoreRequest SelectionCertificate SensitivityStudy
+        SequentialLooks SkipReason SoftmaxBounds Study TaskSummary Thresholds Timing
+        UntilDecided Verdict ViewCertificate parse parse_grid severities_up_to severity_grid""",
+    "acpc_client": "errors",
+    "absence": "Absence",
+    "aio": "AsyncAcpcClient AsyncPlanSession AsyncScoreJob AsyncStudyJob",
+    "anchor_arrays": "AnchorArrays digest_of",
+    "calls": """
+        CallOptions CertifyOptions Pair PairOptions PairedOptions PlannerOptions PoolOptions
+        ScoreOptions ViewOptions""",
+    "errors": "AcpcError",
+    "files": "read_npz write_whole",
+    "results": """
+        CalibratedThresholds CalibrationScore Difference LimitPoint Operation PairOutcome
+        RESULT_FORMATS Result ScoreComparison SelectionStep SeverityLimit StudyResult
+        UploadProgress WorstAnchor WorstAnchors answered compare_scores load_result
+        load_thresholds save_result status_of""",
+    "retries": "RetryPolicy",
+    "sync": "AcpcClient PlanSession ScoreJob StudyJob",
+    "transport": """
+        Access ClientOptions DEFAULT_TARGET Tls Token access_from_environment make_access""",
+    "uploads": "OnUpload",
+}
+if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc.contract import (
-        CHOICES,
-        AnchorContents,
-        AnchorPreview,
-        AnchorSample,
-        AnchorSet,
-        AnchorValues,
-        Background,
-        Brightness,
-        CemBudget,
-        CemReturn,
-        CertifiedSeverity,
-        Checkpoint,
-        CheckpointRef,
-        CheckpointScore,
-        CheckpointState,
-        CleanGaps,
-        ColorJitter,
-        Composition,
-        Contrast,
-        CostReduction,
-        Cutout,
-        DatasetAnchors,
-        DatasetFile,
-        DefocusBlur,
-        DestroyedActions,
-        DistanceTerm,
-        Distractor,
-        Doubt,
-        DrawsBound,
-        DriftStudy,
-        ErrorDrift,
-        Evidence,
-        EvidenceOptions,
-        Gamma,
-        GaussianBlur,
-        GaussianNoise,
-        GeometryStudy,
-        GivenViews,
-        Haze,
-        Identity,
-        Interval,
-        IrSummary,
-        JobState,
-        Jpeg,
-        KnockedCamera,
-        LoadedCheckpoint,
-        Look,
-        LookStop,
-        ModelCard,
-        MotionBlur,
-        Norm,
-        NumericMode,
-        Objective,
-        Occlusion,
-        Outcome,
-        PairComparison,
-        PairedIteration,
-        PairedPlan,
-        PairedPlans,
-        PairResult,
-        PartnerPast,
-        Perturbation,
-        PlannerStudy,
-        PoolCertificate,
-        PoolChoice,
-        Population,
-        PopulationEvidence,
-        Progress,
-        RandomConvolution,
-        RandomShift,
-        Reading,
-        Receipt,
-        Record,
-        Registered,
-        Resize,
-        SaltAndPepper,
-        SampledPool,
-        Saturation,
-        Score,
-        ScoreProtocol,
-        ScoreRequest,
-        SelectionCertificate,
-        SensitivityStudy,
-        SequentialLooks,
-        Shadow,
-        SkipReason,
-        SoftmaxBounds,
-        Study,
-        Stutter,
-        TaskSummary,
-        Thresholds,
-        Timing,
-        UntilDecided,
-        Verdict,
-        ViewCertificate,
-        Zoom,
-        parse,
-        parse_grid,
-        severities_up_to,
+        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues,
+        CemBudget, CemReturn, CertifiedSeverity, Checkpoint, CheckpointRef, CheckpointScore,
+        CheckpointState, CleanGaps, Composition, CostReduction, DatasetAnchors, DatasetFile,
+        DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy, ErrorDrift, Evidence,
+        EvidenceOptions, GeometryStudy, GivenViews, Interval, IrSummary, JobState,
+        LoadedCheckpoint, Look, LookStop, ModelCard, Norm, NumericMode, Objective, Outcome,
+        PairComparison, PairedIteration, PairedPlan, PairedPlans, PairResult, PartnerPast,
+        Perturbation, PlannerStudy, PoolCertificate, PoolChoice, Population,
+        PopulationEvidence, Progress, Reading, Receipt, Record, Registered, SampledPool,
+        Score, ScoreProtocol, ScoreRequest, SelectionCertificate, SensitivityStudy,
+        SequentialLooks, SkipReason, SoftmaxBounds, Study, TaskSummary, Thresholds, Timing,
+        UntilDecided, Verdict, ViewCertificate, parse, parse_grid, severities_up_to,
         severity_grid,
-    )
-
+    )  # fmt: skip
+    from acpc.contract.perturbations import *
     from acpc_client import errors
+    from acpc_client.absence import Absence
     from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
     from acpc_client.anchor_arrays import AnchorArrays, digest_of
     from acpc_client.calls import (
-        CallOptions,
-        CertifyOptions,
-        PairedOptions,
-        PairOptions,
-        PlannerOptions,
-        PoolOptions,
-        ScoreOptions,
-        ViewOptions,
-    )
+        CallOptions, CertifyOptions, Pair, PairedOptions, PairOptions, PlannerOptions,
+        PoolOptions, ScoreOptions, ViewOptions,
+    )  # fmt: skip
     from acpc_client.errors import AcpcError
     from acpc_client.files import read_npz, write_whole
-    from acpc_client.inputs import Pair
     from acpc_client.results import (
-        RESULT_FORMATS,
-        CalibratedThresholds,
-        CalibrationScore,
-        Difference,
-        LimitPoint,
-        Operation,
-        PairOutcome,
-        Result,
-        ScoreComparison,
-        SelectionStep,
-        SeverityLimit,
-        StudyResult,
-        UploadProgress,
-        WorstAnchor,
-        WorstAnchors,
-        answered,
-        compare_scores,
-        load_result,
-        load_thresholds,
-        save_result,
-        status_of,
-    )
-    from acpc_client.retries import Absence, RetryPolicy
+        RESULT_FORMATS, CalibratedThresholds, CalibrationScore, Difference, LimitPoint,
+        Operation, PairOutcome, Result, ScoreComparison, SelectionStep, SeverityLimit,
+        StudyResult, UploadProgress, WorstAnchor, WorstAnchors, answered, compare_scores,
+        load_result, load_thresholds, save_result, status_of,
+    )  # fmt: skip
+    from acpc_client.retries import RetryPolicy
     from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
     from acpc_client.transport import (
-        DEFAULT_TARGET,
-        Access,
-        ClientOptions,
-        Tls,
-        Token,
-        access_from_environment,
+        DEFAULT_TARGET, Access, ClientOptions, Tls, Token, access_from_environment,
         make_access,
-    )
+    )  # fmt: skip
     from acpc_client.uploads import OnUpload
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
-
-__all__ = [
-    "Absence", "Access", "AcpcClient", "AcpcError", "AnchorArrays", "AnchorContents",
-    "AnchorPreview", "AnchorSample", "AnchorSet", "AnchorValues", "AsyncAcpcClient",
-    "AsyncPlanSession", "AsyncScoreJob", "AsyncStudyJob", "Background", "Brightness",
-    "CalibratedThresholds", "CalibrationScore", "CallOptions", "CemBudget", "CemReturn",
-    "CertifiedSeverity", "CertifyOptions", "Checkpoint", "CheckpointRef", "CheckpointScore",
-    "CheckpointState", "CleanGaps", "ClientOptions", "ColorJitter", "Composition", "Contrast",
-    "CostReduction", "Cutout", "DatasetAnchors", "DatasetFile", "DefocusBlur",
-    "DestroyedActions", "Difference", "DistanceTerm", "Distractor", "Doubt", "DrawsBound",
-    "DriftStudy", "ErrorDrift", "Evidence", "EvidenceOptions", "Gamma", "GaussianBlur",
-    "GaussianNoise", "GeometryStudy", "GivenViews", "Haze", "Identity", "Interval", "IrSummary",
-    "JobState", "Jpeg", "KnockedCamera", "LimitPoint", "LoadedCheckpoint", "Look", "LookStop",
-    "ModelCard", "MotionBlur", "Norm", "NumericMode", "Objective", "Occlusion", "Operation",
-    "Outcome", "Pair", "PairComparison", "PairOptions", "PairOutcome", "PairResult",
-    "PairedIteration", "PairedOptions", "PairedPlan", "PairedPlans", "PartnerPast",
-    "Perturbation", "PlanSession", "PlannerOptions", "PlannerStudy", "PoolCertificate",
-    "PoolChoice", "PoolOptions", "Population", "PopulationEvidence", "Progress",
-    "RandomConvolution", "RandomShift", "Reading",
-    "Receipt", "Registered", "Resize", "Result", "RetryPolicy", "SaltAndPepper", "SampledPool",
-    "Saturation", "Score", "ScoreComparison", "ScoreJob", "ScoreOptions", "ScoreProtocol",
-    "ScoreRequest", "SelectionCertificate", "SelectionStep", "SensitivityStudy",
-    "SequentialLooks", "SeverityLimit", "Shadow", "SkipReason", "SoftmaxBounds", "StudyJob",
-    "StudyResult", "Stutter", "TaskSummary", "Thresholds", "Timing", "Tls", "Token",
-    "UntilDecided", "UploadProgress", "Verdict", "ViewCertificate", "ViewOptions",
-    "WorstAnchor", "WorstAnchors", "Zoom", "access_from_environment", "compare_scores",
-    "errors", "load_result", "load_thresholds", "make_access", "save_result",
-    "severities_up_to", "severity_grid",
-]  # fmt: skip
+    __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")

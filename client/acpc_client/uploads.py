@@ -5,140 +5,29 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
+import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from acpc.contract import AnchorSet
+from acpc.contract import SMALL_ARRAYS, AnchorSet, Array, write_tensor
 from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1.tensor_pb2 import Tensor
 
-from acpc_client.anchor_arrays import AnchorArrays, Digest, digest_of
-from acpc_client.calls import anchors as calls
-from acpc_client.errors import (
-    Aborted,
-    AcpcError,
-    ArgumentError,
-    DataLoss,
-    DeadlineExceeded,
-    FailedPrecondition,
-    ResourceExhausted,
-    Unavailable,
-)
-from acpc_client.inputs import unsigned
+from acpc_client.anchor_arrays import AnchorArrays, Digest, digest_of, with_views
+from acpc_client.calls import methods, unsigned
+from acpc_client.errors import AcpcError, ArgumentError, DataLoss, FailedPrecondition
 from acpc_client.results import UploadProgress
 from acpc_client.retries import Attempts, RetryPolicy
-
-
-class Shard(NamedTuple):
-    """A shard that was made and may have to be sent again; ``stop`` is the anchor after it."""
-
-    message: pb.AnchorShard
-    stop: int
-
-
-class ShardSource:
-    """Where shards come from: whole arrays, again and again, or parts, which are read once.
-
-    Args:
-        anchors: All anchors, or an iterable of parts.
-        count: Anchors of all parts together.
-        compress: Whether frames are deflated.
-
-    Attributes:
-        total: Anchors in all.
-        history: Frames of history; known once ``prepare`` was called, like the ones below.
-        horizon: Future frames.
-        expected: Digest of whole arrays; empty for parts.
-
-    Raises ArgumentError: The count does not fit the anchors.
-    """
-
-    def __init__(
-        self, anchors: AnchorArrays | Iterable[AnchorArrays], count: int | None, compress: bool
-    ) -> None:
-        self._whole = anchors if isinstance(anchors, AnchorArrays) else None
-        self._parts = iter(()) if isinstance(anchors, AnchorArrays) else iter(anchors)
-        self._cuts: Iterator[AnchorArrays] = iter(())
-        self._compress = compress
-        self._digest = Digest(0)
-        self.total = _count(self._whole, count)
-        self.history = self.horizon = 0
-        self.expected = ""
-
-    @property
-    def read(self) -> int | None:
-        """Anchors of the parts read so far, which cannot be read again; None for whole arrays."""
-        return len(self._digest) if self._whole is None else None
-
-    def prepare(self) -> None:
-        """Reads whole arrays once, for their digest, or the first part.
-
-        Raises ArgumentError: There is no part.
-        """
-        first = self._whole
-        if first is None:
-            if (first := next(self._parts, None)) is None:
-                raise ArgumentError("anchors", "found no part, wanted at least one")
-            parts = chain([first], self._parts)
-            self._cuts = (cut for part in parts for cut in part.cuts())
-        else:
-            self.expected = digest_of(first)
-        self.history, self.horizon = first.history, first.horizon
-        self._digest = Digest(first.history)
-
-    def shards(self, start: int) -> Iterator[Shard]:
-        """Shards from anchor ``start`` on; of parts, no earlier than ``read``.
-
-        Raises ArgumentError: A part does not fit the first one, or the count.
-        """
-        offset = start if self._whole is not None else len(self._digest)
-        for cut in self._cuts if self._whole is None else self._whole.cuts(start):
-            if self._whole is None:
-                self._take(cut, offset)
-            skipped = max(0, start - offset)
-            if skipped < len(cut):
-                rest = cut.part(skipped, len(cut)) if skipped else cut
-                message = calls.shard(rest, offset + skipped, self._compress)
-                yield Shard(message, offset + len(cut))
-            offset += len(cut)
-
-    def _take(self, cut: AnchorArrays, offset: int) -> None:
-        if (cut.history, cut.horizon) != (self.history, self.horizon):
-            found = f"found a part of history {cut.history} and horizon {cut.horizon}"
-            raise ArgumentError(
-                "anchors", f"{found} after one of {self.history} and {self.horizon}"
-            )
-        if offset + len(cut) > self.total:
-            raise ArgumentError("anchors", f"found more anchors than count, {self.total}")
-        self._digest.add(cut)
-
-    def digest(self) -> str:
-        """Digest of everything; empty while parts are left to be read."""
-        if self._whole is None and len(self._digest) == self.total:
-            return self._digest.value()
-        return self.expected
-
-
-def _count(whole: AnchorArrays | None, count: int | None) -> int:
-    if whole is None:
-        if count is None:
-            raise ArgumentError("count", "say how many anchors the parts have together")
-        return count
-    if count not in (None, len(whole)):
-        raise ArgumentError("count", f"found {count}, but there are {len(whole)} anchors")
-    return len(whole)
-
 
 # One stream carries about so much; then the server says what is stored.
 STREAM_BYTES = 2**25
 # Seconds for the whole of an upload, whose size nobody knows.
 TIMEOUT_S = 86_400.0
-# A hundred seconds: longer than a server takes to start again, or to give up a dead connection.
-_UPLOAD_RETRIES = RetryPolicy(attempts=24, initial=0.2, maximum=5.0)
-_RESUMABLE = (Unavailable, Aborted, DeadlineExceeded)
-_RESUMABLE_REASONS = ("UPLOAD_OFFSET", "CORRUPT_SHARD")
+# Fast: frames of simulators shrink a lot at any level.
+ZLIB_LEVEL = 1
 
 OnUpload = Callable[[UploadProgress], object]
 
@@ -155,13 +44,24 @@ class UploadOptions:
     timeout: float | None
 
 
+class Shard(NamedTuple):
+    """A shard that was made and may have to be sent again; ``stop`` is the anchor after it."""
+
+    message: pb.AnchorShard
+    stop: int
+
+
 class Upload:
     """One upload, over as many streams and connections as it takes.
 
+    Whole arrays can be cut again and again; parts are read once, and shards of them are held until
+    the server has stored them.
+
     Args:
         anchors: All anchors, or an iterable of parts.
+        views: More groups of views; see ``Anchors.upload``.
         options: The rest.
-        retries: Whether a failure may be followed by another attempt.
+        policy: When a stream that failed is followed by another.
 
     Attributes:
         lost: Whether the server must be asked where the upload is.
@@ -170,13 +70,21 @@ class Upload:
     """
 
     def __init__(
-        self, anchors: AnchorArrays | Iterable[AnchorArrays], options: UploadOptions, retries: bool
+        self,
+        anchors: AnchorArrays | Iterable[AnchorArrays],
+        views: Mapping[str, Any] | None,
+        options: UploadOptions,
+        policy: RetryPolicy,
     ) -> None:
-        self._source = ShardSource(anchors, options.count, options.compress)
         self._options = options
-        policy = _UPLOAD_RETRIES if retries else RetryPolicy(attempts=1)
-        self._attempts = Attempts(policy, options.timeout or TIMEOUT_S)
+        self._total = _count(anchors, options.count)
+        given = with_views(anchors, views) if views else anchors
+        self._whole = given if isinstance(given, AnchorArrays) else None
+        self._parts = iter(()) if isinstance(given, AnchorArrays) else iter(given)
+        self._cuts: Iterator[AnchorArrays] = iter(())
+        self._digest = Digest(0)
         self._header = pb.UploadHeader()
+        self._attempts = Attempts(policy, options.timeout or TIMEOUT_S, upload=True)
         self._made: Iterator[Shard] = iter(())
         self._held: deque[Shard] = deque()
         self._stored = self._sent_bytes = self._stream = 0
@@ -194,15 +102,22 @@ class Upload:
 
         Raises ArgumentError: There is no part, or it does not fit the options.
         """
-        source, options = self._source, self._options
-        source.prepare()
+        first = next(self._parts, None) if self._whole is None else self._whole
+        if first is None:
+            raise ArgumentError("anchors", "found no part, wanted at least one")
+        if self._whole is None:
+            parts = chain([first], self._parts)
+            self._cuts = (cut for part in parts for cut in part.cuts())
+        self._digest = Digest(first.history)
+        expected = "" if self._whole is None else digest_of(self._whole)
+        description = self._options.description
         self._header = pb.UploadHeader(
-            request_id=options.request_id or _identity(source.expected, options.description),
-            anchors=unsigned(source.total, "count"),
-            history=source.history,
-            horizon=source.horizon,
-            description=options.description,
-            expected_digest=source.expected,
+            request_id=self._options.request_id or _identity(expected, description),
+            anchors=unsigned(self._total, "count"),
+            history=first.history,
+            horizon=first.horizon,
+            description=description,
+            expected_digest=expected,
         )
 
     def stream(self) -> Callable[[], pb.UploadAnchorsRequest | None]:
@@ -245,6 +160,33 @@ class Upload:
             self._held.append(made)
         return made
 
+    def _shards(self, start: int) -> Iterator[Shard]:
+        """Shards from anchor ``start`` on; of parts, no earlier than what was read.
+
+        Raises ArgumentError: A part does not fit the first one, or the count.
+        """
+        offset = len(self._digest) if self._whole is None else start
+        for cut in self._cuts if self._whole is None else self._whole.cuts(start):
+            if self._whole is None:
+                self._read(cut, offset)
+            skipped = max(0, start - offset)
+            if skipped < len(cut):
+                rest = cut.part(skipped, len(cut)) if skipped else cut
+                yield Shard(
+                    _message(rest, offset + skipped, self._options.compress), offset + len(cut)
+                )
+            offset += len(cut)
+
+    def _read(self, cut: AnchorArrays, offset: int) -> None:
+        wanted = self._header
+        if (cut.history, cut.horizon) != (wanted.history, wanted.horizon):
+            found = f"found a part of history {cut.history} and horizon {cut.horizon}"
+            first = f"after one of {wanted.history} and {wanted.horizon}"
+            raise ArgumentError("anchors", f"{found} {first}")
+        if offset + len(cut) > self._total:
+            raise ArgumentError("anchors", f"found more anchors than count, {self._total}")
+        self._digest.add(cut)
+
     def begin(self, answer: pb.GetUploadResponse | None) -> AnchorSet | None:
         """Takes where the upload is, None for one the server does not know.
 
@@ -270,7 +212,7 @@ class Upload:
             if answer.HasField("anchor_set"):
                 return self._finished(answer.anchor_set)
             if answer.next_offset == self._stored and not self._held:
-                ended = f"ended after {self._stored} anchors, but count is {self._source.total}"
+                ended = f"ended after {self._stored} anchors, but count is {self._total}"
                 raise ArgumentError("anchors", ended)
             self._move(answer.next_offset)
             return None
@@ -282,8 +224,8 @@ class Upload:
 
     def timeout(self) -> float:
         """Deadline in seconds of the next stream."""
-        remaining = self._attempts.remaining()
-        return min(calls.UPLOAD.timeout, remaining or calls.UPLOAD.timeout)
+        most = methods.UPLOAD.timeout
+        return min(most, self._attempts.remaining() or most)
 
     def failed(self, error: AcpcError) -> float:
         """Seconds to wait after a stream that failed.
@@ -291,14 +233,7 @@ class Upload:
         Raises AcpcError: ``error``, when it will not pass, or has not for too long.
         """
         self.lost = True
-        passing = (
-            isinstance(error, _RESUMABLE)
-            or error.reason in _RESUMABLE_REASONS
-            or (isinstance(error, ResourceExhausted) and error.retry_after is not None)
-        )
-        # Waits grow, whatever the server says: another call may be slow to leave.
-        passed = Unavailable(error.message)
-        delay = self._attempts.after(passed) if passing else None
+        delay = self._attempts.after(error)
         if delay is None:
             error.request_id = self.request_id
             raise error
@@ -308,8 +243,8 @@ class Upload:
         """Goes on at anchor ``offset``."""
         while self._held and self._held[0].stop <= offset:
             self._held.popleft()
-        begins = self._held[0].message.offset if self._held else self._source.read
-        if begins is not None and begins > offset and self._source.read is not None:
+        begins = self._held[0].message.offset if self._held else len(self._digest)
+        if self._whole is None and begins > offset:
             raise FailedPrecondition(
                 f"the server has only {offset} anchors of upload {self.request_id!r}, and the "
                 "parts after them were given away; upload again with another request_id",
@@ -318,7 +253,7 @@ class Upload:
             )
         if begins != offset or not self._held:
             self._held.clear()
-            self._made = self._source.shards(offset)
+            self._made = self._shards(offset)
         if offset > self._stored:
             self._attempts.succeeded()
         self._stored = offset
@@ -326,20 +261,33 @@ class Upload:
 
     def _finished(self, message: pb.AnchorSet) -> AnchorSet:
         anchor_set = AnchorSet.from_message(message)
-        wanted = self._source.digest()
+        wanted = self._header.expected_digest
+        if self._whole is None and len(self._digest) == self._total:
+            wanted = self._digest.value()
         if wanted not in ("", anchor_set.digest):
             raise DataLoss(
                 f"the server stored {anchor_set.digest}, but what was sent has digest {wanted}",
                 reason="",
                 request_id=self.request_id,
             )
-        self._tell(self._source.total)
+        self._tell(self._total)
         return anchor_set
 
     def _tell(self, stored: int) -> None:
         if self._options.progress is not None:
-            progress = UploadProgress(stored, self._source.total, self._sent_bytes, self.request_id)
-            self._options.progress(progress)
+            told = UploadProgress(stored, self._total, self._sent_bytes, self.request_id)
+            self._options.progress(told)
+
+
+def _count(anchors: AnchorArrays | Iterable[AnchorArrays], count: int | None) -> int:
+    """Anchors in all; raises ArgumentError where ``count`` is missing or another."""
+    if not isinstance(anchors, AnchorArrays):
+        if count is None:
+            raise ArgumentError("count", "say how many anchors the parts have together")
+        return count
+    if count not in (None, len(anchors)):
+        raise ArgumentError("count", f"found {count}, but there are {len(anchors)} anchors")
+    return len(anchors)
 
 
 def _identity(digest: str, description: str) -> str:
@@ -347,3 +295,32 @@ def _identity(digest: str, description: str) -> str:
     if not digest:
         return str(uuid.uuid4())
     return hashlib.sha256(f"{digest} {description}".encode()).hexdigest()[:32]
+
+
+def _message(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:
+    """The shard of some anchors, the first of which is ``offset``."""
+    frames, packing = _large(part.frames[0 : len(part)], compress)
+    message = pb.AnchorShard(
+        offset=offset,
+        frames=frames,
+        frame_compression=packing,
+        frame_crc32=zlib.crc32(frames.data),
+    )
+    for name, array in part.extras.items():
+        values, packing = _large(array[0 : len(part)], compress)
+        crc32 = zlib.crc32(values.data)
+        message.extras.add(name=name, values=values, compression=packing, crc32=crc32)
+    for name in SMALL_ARRAYS:
+        if (array := getattr(part, name)) is not None:
+            getattr(message, name).CopyFrom(write_tensor(array, f"anchors.{name}"))
+    return message
+
+
+def _large(array: Array, compress: bool) -> tuple[Tensor, pb.Compression.ValueType]:
+    """A large array, deflated where that makes it smaller."""
+    tensor = write_tensor(array)
+    packed = zlib.compress(tensor.data, ZLIB_LEVEL) if compress else tensor.data
+    if len(packed) >= array.nbytes:
+        return tensor, pb.COMPRESSION_NONE
+    tensor.data = packed
+    return tensor, pb.COMPRESSION_ZLIB

@@ -5,7 +5,7 @@ it.
 
 Nothing is listed by hand: fields come from the protobuf descriptors, arguments from the client's
 signatures and the dataclasses of the contract, options from the commands, and the words from
-docstrings and .proto comments. By hand are the options that are not named as their field is, and
+.proto comments. By hand are the options that are not named as their field is, and
 why a field has no option or no argument. A cell that stays empty fails
 ``tests/lab/cli/test_parameter_table.py``.
 """
@@ -25,11 +25,11 @@ from typing import Any, get_type_hints
 
 import typer
 from acpc import contract
+from acpc.contract.help import comments
 from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession, calls
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
-from acpc_lab.cli.parameters import in_words
 from acpc_lab.studies import CheckpointRows
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -233,19 +233,8 @@ def _options(command: str) -> frozenset[str]:
     """The options and arguments of a command."""
     found: Any = _program()
     for word in command.split():
-        found = found.commands[word]
+        found = found.get_command(typer.Context(found), word)
     return frozenset(flag for p in found.params for flag in (*p.opts, *p.secondary_opts))
-
-
-@cache
-def _comments(message: str) -> dict[str, str]:
-    """The comment above each field of a message, as one line."""
-    text = "\n".join(path.read_text() for path in PROTO.glob("*.proto"))
-    body = re.search(rf"^message {message} {{(.*?)^}}", text, re.S | re.M)
-    found = re.findall(
-        r"((?:^ +//[^\n]*\n)+)^ +[\w.<>, ]+ (\w+) = \d+;", body[1] if body else "", re.M
-    )
-    return {name: re.sub(r"\s*//\s*", " ", lines).strip() for lines, name in found}
 
 
 def _reason(reasons: dict[tuple[str, str], str], title: str, path: str) -> str:
@@ -310,10 +299,9 @@ def rows(section: Section) -> list[Row]:
 
 
 def _words(leaf: _Leaf) -> str:
-    """What the dataclass says of a field, or else the .proto file, and the choices of an enum."""
-    if leaf.record is None:
-        return _comments(leaf.descriptor.containing_type.name).get(leaf.descriptor.name, "")
-    hint, said = get_type_hints(leaf.record)[leaf.name], in_words(leaf.record, leaf.name)
+    """What the .proto file says of a field, and the choices of an enum."""
+    said = comments().get(f"{leaf.descriptor.containing_type.name}.{leaf.descriptor.name}", "")
+    hint = get_type_hints(leaf.record)[leaf.name] if leaf.record else None
     if isinstance(hint, type) and issubclass(hint, contract.WireEnum):
         said += f" One of {', '.join(str(value) for value in hint if value)}."
     return said
@@ -397,14 +385,24 @@ def every_field() -> set[str]:
     return {f"{message.name}.{leaf.path}" for message in messages for leaf in _leaves(message)}
 
 
+def kinds() -> str:
+    """The table of what ``--shift`` can name, for the page on perturbations."""
+    lines = ["| for example | parameters | what happens |", "|---|---|---|"]
+    for choice in contract.CHOICES:
+        cls = contract.KINDS[choice.partition(":")[0]]
+        parameters = " ".join(f"`{f.name}`: {contract.about(cls, f.name)}" for f in fields(cls))
+        lines.append(f"| `{contract.example(cls)}` | {parameters} | {contract.about(cls)} |")
+    return "\n".join(lines)
+
+
 def page() -> str:
     """The page."""
     lines = [
         "# Parameters",
         "",
         "Every field of every request: where it is on the wire, how Python and the command line",
-        "set it, and what it is, with its unit, range and default (in brackets). An option that is",
-        "not given is not sent, so the default is the server's.",
+        "set it, and what it is, with its unit, range and default. An option that is not given is",
+        "not sent, so the default is the server's.",
     ]
     for section in SECTIONS:
         how = "What `shift=` and `--shift` take"

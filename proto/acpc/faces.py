@@ -5,36 +5,41 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
 
 
-def lazy_face(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package whose imports stand below ``TYPE_CHECKING``.
+def lazy_face(
+    package: str, names: Mapping[str, str], rest: str = ""
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package.
 
-    They are read from its source, so that type checkers, import rules and this agree on them.
+    Args:
+        package: Its name.
+        names: What each module offers, as words; a module of the package by its last name, and
+            modules that are offered themselves as what the package has.
+        rest: A module all of whose names (``__all__``) are offered, too.
     """
-    module = sys.modules[package]
+    homes = {
+        name: module if "." in module or module == package else f"{package}.{module}"
+        for module, words in names.items()
+        for name in words.split()
+    }
 
-    @cache
-    def homes() -> dict[str, str]:
-        import ast  # noqa: PLC0415 - only where a name is used
-        import inspect  # noqa: PLC0415
-
-        tree = ast.walk(ast.parse(inspect.getsource(module)))
-        found = [node for node in tree if isinstance(node, ast.ImportFrom) and node.module]
-        return {alias.name: str(node.module) for node in found for alias in node.names}
+    def offered() -> list[str]:
+        return sorted({*homes, *(importlib.import_module(rest).__all__ if rest else ())})
 
     def get(name: str) -> object:
         if name == "__all__":
-            return sorted(homes())
-        home = "" if name.startswith("__") else homes().get(name)
-        if not home or home == package:  # a module of the package, whose own errors are shown
-            if name.startswith("_") or importlib.util.find_spec(f"{package}.{name}") is None:
-                raise AttributeError(f"module {package!r} has no attribute {name!r}")
-            return importlib.import_module(f"{package}.{name}")
+            return offered()
+        home = homes.get(name)
+        if home in (None, package) and not name.startswith("_"):
+            if importlib.util.find_spec(f"{package}.{name}"):  # a module, whose errors are shown
+                return importlib.import_module(f"{package}.{name}")
+            home = rest if rest and name in offered() else None
+        if not home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(home), name)
-        setattr(module, name, value)
+        setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted({*vars(module), *homes()})
+    return get, lambda: sorted({*vars(sys.modules[package]), *offered()})

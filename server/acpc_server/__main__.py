@@ -21,13 +21,23 @@ def main() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     # gRPC's C library reads it once too. Its lines are no JSON, and say what callers did wrong.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    if sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv):
+    serves = sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv)
+    if serves:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing is read yet that it reads again
         _say_loading()
     # An import loads torch only once it has looked through the files.
     alone = sys.argv[1:2] == ["import"]
     module = "acpc_server.import_command" if alone else "acpc_server.cli"
-    load_command("acpc-server", module, "server").main()
+    command = load_command("acpc-server", module, "server")
+    try:
+        command.main()
+    except SystemExit as ended:
+        if not serves or not isinstance(ended.code, int):
+            raise
+        # A server that could not start leaves threads, in whose company Python's own end may fail.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code)
 
 
 def _say_loading() -> None:

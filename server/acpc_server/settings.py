@@ -99,7 +99,7 @@ class Settings(BaseSettings):
     max_calls_per_caller: int = Field(0, ge=0)
     """calls of one caller under way; 0: as many as leave the others their share"""
     max_queue: Count = 256
-    """interactive chunks that may wait for the device; more are rejected"""
+    """interactive requests under way at a time; more are rejected"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)

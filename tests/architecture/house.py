@@ -88,11 +88,14 @@ class Module:
 
     @cached_property
     def published(self) -> set[str]:
-        """Names in its ``__all__``."""
+        """Names in its ``__all__``, or modules in the table of its face."""
+        found: set[str] = set()
         for node in self.tree.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                return set(ast.literal_eval(node.value))
-        return set()
+                found |= set(ast.literal_eval(node.value))
+            elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAMES":
+                found |= set(ast.literal_eval(node.value).get(self.name, "").split())
+        return found
 
     def functions(self) -> Iterator[Function]:
         """Every function and method, nested ones too."""

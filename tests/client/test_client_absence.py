@@ -28,13 +28,6 @@ DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
 AWAY = status(grpc.StatusCode.UNAVAILABLE, "connect: Connection refused (111)")
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.01)
-    monkeypatch.setattr("acpc_client.retries._MAX_PAUSE_S", 0.02)
-    monkeypatch.setattr("acpc_client.watches.POLL_INTERVAL_S", 0.01)
-
-
 def lines(told: list[str]) -> Any:
     return lambda away: told.append(away.message if away else "back")
 

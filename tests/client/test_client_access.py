@@ -15,12 +15,12 @@ from acpc.contract import Identity
 from acpc_client import (
     AcpcClient,
     AsyncAcpcClient,
+    Pair,
     Tls,
     access_from_environment,
     make_access,
 )
 from acpc_client.errors import ArgumentError
-from acpc_client.inputs import Pair
 from acpc_client.transport.access import is_local, resolved
 from client_counterparty import Counterparty
 from client_messages import operation, status

@@ -12,10 +12,7 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import anchor_service_pb2 as pb
-from acpc_client import errors
-from acpc_client.anchor_arrays import AnchorArrays, digest_of
-from acpc_client.results import UploadProgress
-from acpc_client.retries import RetryPolicy
+from acpc_client import AnchorArrays, UploadProgress, digest_of, errors
 from acpc_lab.tables import load_anchors
 from anchor_counterparty import AnchorCounterparty, serve_anchors
 from client_messages import retry_info, status
@@ -24,6 +21,8 @@ from google.rpc import error_details_pb2
 COUNT = 20
 ARRAYS = anchor_wire.anchor_arrays(COUNT)
 DIGEST = anchor_wire.digest(ARRAYS)
+# Three of them are a shard of 8 MiB, 13 of them the 32 MiB of a stream.
+LARGE = (420, 420)
 
 
 @pytest.fixture
@@ -38,17 +37,14 @@ def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
     server.stop(None).wait()
 
 
-@pytest.fixture(autouse=True)
-def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards of three anchors, streams of a few of them, and no long waits."""
-    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 3 * ARRAYS["frames"][0].nbytes)
-    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 10_000)
-    quick = RetryPolicy(attempts=6, initial=0.01, maximum=0.05)
-    monkeypatch.setattr("acpc_client.uploads._UPLOAD_RETRIES", quick)
-
-
 def anchors(**changed: Any) -> AnchorArrays:
     return AnchorArrays(history=anchor_wire.HISTORY, **{**ARRAYS, **changed})
+
+
+def parts() -> Iterator[AnchorArrays]:
+    """The anchors, three at a time: each part is a shard."""
+    whole = anchors()
+    return (whole.part(start, min(start + 3, COUNT)) for start in range(0, COUNT, 3))
 
 
 def upload(side: Any, given: Any, **options: Any) -> Any:
@@ -57,13 +53,19 @@ def upload(side: Any, given: Any, **options: Any) -> Any:
 
 def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCounterparty) -> None:
     told: list[UploadProgress] = []
-    stored = upload(side, anchors(), description="mine", progress=told.append)
-    assert (stored.digest, stored.anchors, stored.description) == (DIGEST, COUNT, "mine")
+    steps = anchor_wire.STEPS
+    grey = np.broadcast_to(np.arange(16, dtype=np.uint8)[:, None, None, None, None],
+                           (16, steps, *LARGE, 3))  # fmt: skip
+    large = {**anchor_wire.anchor_arrays(16), "frames": grey}
+    given = AnchorArrays(history=anchor_wire.HISTORY, **large)
+    options = {"description": "mine", "progress": told.append, "compress": False}
+    stored = upload(side, given, **options)
+    assert stored.digest == anchor_wire.digest(large) == digest_of(given)
+    assert (stored.anchors, stored.description) == (16, "mine")
     assert (stored.history, stored.horizon) == (anchor_wire.HISTORY, anchor_wire.HORIZON)
-    assert [shard.offset for shard in store.shards] == list(range(0, COUNT, 3))
-    assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
-    assert len(store.headers) == len(told) - 1 > 1
-    assert {header.expected_digest for header in store.headers} == {DIGEST}
+    assert [shard.offset for shard in store.shards] == list(range(0, 16, 3))
+    assert len(store.headers) == len(told) - 1 == 2
+    assert {header.expected_digest for header in store.headers} == {stored.digest}
     assert [progress.stored for progress in told] == sorted({p.stored for p in told})
     assert told[-1].sent_bytes == sum(shard.ByteSize() for shard in store.shards)
 
@@ -90,17 +92,18 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("given", ["whole", "parts"])
-def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty, given: str) -> None:
+def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty) -> None:
     """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
-    store.refusals.extend(PASSING)
-    whole = given == "whole"
-    stored = upload(
-        side, anchors() if whole else anchors().cuts(), **({} if whole else {"count": COUNT})
-    )
-    assert stored.digest == DIGEST
-    assert [shard.offset for shard in store.shards] == list(range(0, COUNT, 3))
-    assert len({header.request_id for header in store.headers}) == 1
+    for given, options in ((parts(), {"count": COUNT}), (anchors(), {})):
+        store.shards.clear()
+        store.headers.clear()
+        store.refusals.extend(PASSING)
+        assert upload(side, given, **options).digest == DIGEST
+        wanted = list(range(0, COUNT, 3)) if options else [0]
+        assert [shard.offset for shard in store.shards] == wanted
+        assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
+        assert len(store.headers) == 1 + len(PASSING)
+        assert len({header.request_id for header in store.headers}) == 1
 
 
 @pytest.mark.parametrize("refused", LASTING, ids=lambda refused: str(refused.code))
@@ -116,18 +119,19 @@ def test_what_does_not_pass_is_raised_with_the_uploads_name(
 
 def test_an_upload_that_the_server_forgot(side: Any, store: AnchorCounterparty) -> None:
     """Whole arrays are sent again from the start; parts that were given away cannot be."""
-    store.forgets = 2
+    store.forgets = 1
     assert upload(side, anchors()).digest == DIGEST
-    assert [shard.offset for shard in store.shards].count(0) == 2
-    store.forgets = 2
+    assert [shard.offset for shard in store.shards] == [0, 0]
+    store.forgets = 1
+    store.refusals.append(PASSING[0])
     with pytest.raises(errors.FailedPrecondition, match="has only 0 anchors") as caught:
-        upload(side, anchors().cuts(), count=COUNT)
+        upload(side, parts(), count=COUNT)
     assert caught.value.reason == "UPLOAD_FORGOTTEN"
 
 
 def test_a_set_that_is_not_what_was_sent_is_refused(side: Any, store: AnchorCounterparty) -> None:
     store.lies = True
-    for given, options in ((anchors(), {}), (anchors().cuts(), {"count": COUNT})):
+    for given, options in ((anchors(), {}), (parts(), {"count": COUNT})):
         with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
             upload(side, given, **options)
 
@@ -179,14 +183,11 @@ def test_files_hold_what_arrays_hold(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "deflated"])
-def test_a_file_larger_than_memory_is_read_in_slices(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    frames = rng.integers(0, 4, (20, 5, 120, 120, 3), np.uint8)  # 4 MB
+def test_a_file_larger_than_memory_is_read_in_slices(tmp_path: Path, form: str) -> None:
+    grey = np.arange(20, dtype=np.uint8)[:, None, None, None, None]
+    frames = np.broadcast_to(grey, (20, 5, *LARGE, 3))  # 53 MB
     many = {**anchor_wire.anchor_arrays(20), "frames": frames}
     path = write(tmp_path / "large", form, many)
-    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", 2**18)
     tracemalloc.start()
     digest = digest_of(load_anchors(path, history=2))
     _, peak = tracemalloc.get_traced_memory()

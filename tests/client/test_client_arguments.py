@@ -22,7 +22,8 @@ from acpc.contract import (
     bounds_of,
     check,
 )
-from acpc_client.calls import checkpoints, diagnostics, jobs
+from acpc_client import AcpcClient
+from acpc_client.calls import methods
 
 RECORDS: list[type[Any]] = [
     DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
@@ -54,22 +55,25 @@ def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  #
         assert caught.value.field.startswith(name)
 
 
+CLIENT = AcpcClient("localhost:1")  # where nobody listens: nothing of this is sent
+
+
 def _score(**options: Any) -> object:  # noqa: ANN401
-    return jobs.score_checkpoint("a", ANCHORS, **{"shift": NOISE, **options})
+    return CLIENT.score_checkpoint("a", ANCHORS, **{"shift": NOISE, **options})
 
 
 def _pair(**options: Any) -> object:  # noqa: ANN401
     given = {"history": HISTORY, "action_blocks": BLOCKS, "perturbations": NOISE, **options}
-    return diagnostics.compare_pair("a", **given)
+    return CLIENT.compare_pair("a", **given)
 
 
 def _pool(**options: Any) -> object:  # noqa: ANN401
     goal, pool = np.zeros(6, np.float32), np.zeros((4, 2, 6), np.float32)
-    return diagnostics.certify_pool("a", HISTORY, pool, goal, perturbations=NOISE, **options)
+    return CLIENT.certify_pool("a", HISTORY, pool, goal, perturbations=NOISE, **options)
 
 
 def _study(study: Any) -> object:  # noqa: ANN401
-    return jobs.run_study("a", ANCHORS, study)
+    return CLIENT.run_study("a", ANCHORS, study)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,11 @@ def _study(study: Any) -> object:  # noqa: ANN401
         (lambda: _pair(perturbations="gaussian_noise:0.1"), "perturbations"),
         (lambda: _pair(perturbations=["gaussian_noise:0.1"]), "perturbations"),
         (lambda: _pair(perturbations=42), "perturbations"),
+        (lambda: _pair(perturbations=None), "perturbations"),
+        (lambda: _pair(action_blocks=np.zeros((4, 2), int)), "action_blocks.dtype"),
+        (lambda: _pair(observed_future=np.zeros(3)), "observed_future.dtype"),
+        (lambda: _pair(draws=-1), "perturbations.draws"),
+        (lambda: _pair(seed=2**64), "perturbations.seed"),
         (lambda: _pair(draws="2"), "perturbations.draws"),
         (lambda: _pair(weights="half"), "weights"),
         (lambda: _pair(weights=["a", "b"]), "weights[0]"),
@@ -123,10 +132,10 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
         (lambda number: _score(thresholds=Thresholds(ir=number)), "thresholds.ir"),
         (lambda number: _score(protocol=ScoreProtocol(seed=number)), "protocol.seed"),
         (lambda number: _study(DriftStudy(seed=number)), "drift.seed"),
-        (lambda number: jobs.preview_anchors("operations/1", [number], 0), "anchors"),
-        (lambda number: jobs.preview_anchors("operations/1", [0], number), "draw"),
-        (lambda number: jobs.list_page("", number, ""), "page_size"),
-        (lambda number: checkpoints.datasets_page(number, ""), "page_size"),
+        (lambda number: CLIENT.preview_anchors("operations/1", [number]), "anchors"),
+        (lambda number: CLIENT.preview_anchors("operations/1", [0], draw=number), "draw"),
+        (lambda number: CLIENT.operations.list(page_size=number), "page_size"),
+        (lambda number: CLIENT.datasets.list(page_size=number), "page_size"),
     ],
 )
 def test_no_number_that_cannot_be_sent_reaches_a_message(
@@ -137,7 +146,16 @@ def test_no_number_that_cannot_be_sent_reaches_a_message(
     assert caught.value.argument == argument
 
 
+def test_every_option_is_a_field_of_the_request_or_makes_its_views() -> None:
+    asked = [rpc.asks for rpc in vars(methods).values() if isinstance(rpc, methods.Rpc)]
+    computing = [pair for pair in asked if pair is not None]
+    assert len(computing) == 6
+    for record, options in computing:
+        fields = {field.name for field in dataclasses.fields(record)}
+        assert options.__optional_keys__ - fields <= {"perturbations", "draws", "seed", "anchor"}
+
+
 def test_a_fraction_is_no_count() -> None:
     for count in (0.5, 3.0):
         with pytest.raises(ArgumentError, match=f"page_size: found {count}, wanted an integer"):
-            jobs.list_page("", count, "")  # type: ignore[arg-type]
+            CLIENT.operations.list(page_size=count)  # type: ignore[arg-type]

@@ -78,13 +78,8 @@ def test_views_of_the_callers_own_travel_as_frames(
 @pytest.mark.parametrize(
     ("argument", "options"),
     [
-        ("perturbations", {"perturbations": None}),
         ("perturbations", {"views": np.zeros((1, 3, 4, 5, 3), "u1")}),
         ("history.dtype", {"history": np.zeros((3, 4, 5, 3))}),
-        ("action_blocks.dtype", {"action_blocks": np.zeros((4, 2), int)}),
-        ("observed_future.dtype", {"observed_future": np.zeros(3)}),
-        ("perturbations.draws", {"draws": -1}),
-        ("perturbations.seed", {"seed": 2**64}),
         ("timeout", {"timeout": 0}),
     ],
 )

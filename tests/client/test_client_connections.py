@@ -1,35 +1,33 @@
-"""How many connections a client has: one, and more while many calls are under way."""
+"""Connections of a client: to several servers, to one that came back, after a long silence."""
+
+import contextlib
 
 import numpy as np
 import pytest
-from acpc.contract import GaussianBlur
+from acpc.contract import GaussianBlur, Identity
 from acpc_client.errors import DeadlineExceeded, ServerAway
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
-from acpc_client.transport import base
 from client_counterparty import Counterparty, serve
 
 BLUR = GaussianBlur(15)
+CALLS = 12
 
 
-@pytest.mark.parametrize(("unheard", "connections"), [(0.0, 2), (1e9, 1)])
+@pytest.mark.slow  # a connection is left once nothing has come on it for five seconds
 def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
-    unheard: float, connections: int, counterparty: Counterparty, target: str,
-    history: np.ndarray, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(base, "UNHEARD_S", unheard)
+    counterparty: Counterparty, target: str, history: np.ndarray
+) -> None:
     pool = np.zeros((3, 2, 2), np.float32)
     with AcpcClient(target) as client:
-        for stalled in (True, False):
-            with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
-                if stalled:
-                    counterparty.stalled.set()
-                    with pytest.raises(DeadlineExceeded):
-                        session.certify(pool, timeout=0.05)
-                    counterparty.stalled.clear()
-                else:
-                    assert session.certify(pool)
-    assert len(set(counterparty.peers["Plan"])) == connections
+        with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
+            counterparty.stalled.set()
+            with pytest.raises(DeadlineExceeded):
+                session.certify(pool, timeout=5.2)
+            counterparty.stalled.clear()
+        with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
+            assert session.certify(pool)
+    assert len(set(counterparty.peers["Plan"])) == 2
 
 
 def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_target: str) -> None:
@@ -44,3 +42,28 @@ def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_targe
                 assert newer.checkpoints.get("lewm")
         finally:
             server.stop(None).wait()
+
+
+def test_calls_go_round_the_servers_of_a_target(history: np.ndarray, blocks: np.ndarray) -> None:
+    sides = [Counterparty(), Counterparty()]
+    with contextlib.ExitStack() as stack:
+        servers = [serve(side) for side in sides]
+        for server, _ in servers:
+            stack.callback(server.stop, None)
+        target = "ipv4:" + ",".join(at.replace("localhost", "127.0.0.1") for _, at in servers)
+        client = stack.enter_context(
+            AcpcClient(target, retry=RetryPolicy(attempts=5, initial=0.05))
+        )
+
+        def ask(times: int) -> list[int]:
+            before = [len(side.requests["ComparePair"]) for side in sides]
+            for _ in range(times):
+                client.compare_pair("a", history, blocks, perturbations=Identity())
+            after = [len(side.requests["ComparePair"]) for side in sides]
+            return [y - x for x, y in zip(before, after, strict=True)]
+
+        ask(CALLS)  # until both connections stand
+        shares = ask(CALLS)
+        assert shares == [CALLS // 2, CALLS // 2]
+        servers[0][0].stop(None).wait()
+        assert ask(CALLS)[1] == CALLS

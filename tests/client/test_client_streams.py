@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import watches
+from acpc_client import Pair
 from acpc_client.errors import (
     ArgumentError,
     DeadlineExceeded,
     InvalidArgument,
     ResourceExhausted,
 )
-from acpc_client.inputs import Pair
 from acpc_client.retries import RetryPolicy
 from client_counterparty import Counterparty
 from client_messages import operation, retry_info, score_response, status
@@ -25,11 +24,6 @@ from client_messages import operation, retry_info, score_response, status
 NAME = "operations/1"
 DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
 BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
-
-
-@pytest.fixture(autouse=True)
-def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "POLL_INTERVAL_S", 0.01)
 
 
 @pytest.fixture

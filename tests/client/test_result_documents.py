@@ -23,7 +23,7 @@ from acpc_client import (
     save_result,
 )
 from acpc_client.errors import ArgumentError
-from acpc_client.results.documents import read_document
+from acpc_client.results.files import read_document
 from client_messages import operation, score_response, study_operation, study_response
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,6 +4,7 @@
 
 import dataclasses
 import math
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AnchorValues, Score, SkipReason, load_result, save_result
+from acpc_client import AnchorValues, Score, SkipReason, load_result, read_npz, save_result
 from acpc_client.errors import ArgumentError
 from client_messages import score_response
 from hypothesis import given
@@ -130,3 +131,34 @@ def test_a_file_that_holds_no_score_is_refused(tmp_path: Path) -> None:
     np.savez(path, values=np.zeros(3))
     with pytest.raises(ArgumentError, match="it has no entry 'result'"):
         load_result(path)
+
+
+def test_one_array_is_no_archive(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "a.npy").rename(path)
+    with pytest.raises(ArgumentError, match=r"a\.npz: is not an NPZ file"):
+        read_npz(path)
+
+
+def test_an_archive_of_other_things_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, objects=np.array([{}]))
+    with pytest.raises(ArgumentError, match=r"a\.npz: .* more than plain arrays"):
+        read_npz(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("notes.txt", "no array")
+    with pytest.raises(ArgumentError, match=r"a\.npz: its entry 'notes.txt' is not an array"):
+        read_npz(path)
+
+
+def test_a_small_file_that_unpacks_to_much_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("zeros.npy", "w") as entry,
+    ):
+        for _ in range(17):
+            entry.write(bytes(2**24))
+    with pytest.raises(ArgumentError, match=r"a\.npz: declares 285212672 bytes, packed in"):
+        read_npz(path)

@@ -5,9 +5,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from acpc.contract import ArgumentError, Outcome, Score, parse, severities_up_to, strongest_of
+from acpc.contract import (
+    GRADED,
+    ArgumentError,
+    Outcome,
+    Score,
+    examples_of,
+    parse,
+    severities_up_to,
+    unchanged,
+)
 from acpc_client import SeverityLimit, load_result, save_result
-from acpc_client.calls.jobs import limit_severities
+from acpc_client.calls.requests import limit_severities
 from acpc_client.errors import FailedPrecondition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +28,6 @@ STEP = TOP / STEPS
 GRID = severities_up_to(parse(f"gaussian_noise:{TOP}"), STEPS)
 # Relative IR at a severity; the intervals are BOUND standard errors wide on a logarithm.
 Curve = Callable[[float], float]
-GRADED = (
-    "gaussian_noise", "blur", "resize", "brightness", "contrast", "color_jitter", "jpeg",
-    "occlusion", "random_shift", "defocus_blur", "motion_blur", "shadow", "gamma",
-)  # fmt: skip
 
 
 def steep(crossing: float) -> Curve:
@@ -148,9 +153,9 @@ def test_a_grid_is_of_changes_that_differ_by_severity_alone() -> None:
 
 @pytest.mark.parametrize("kind", GRADED)
 def test_steps_of_every_kind_grow_to_the_strongest(kind: str) -> None:
-    strongest = strongest_of(kind)
-    usual = parse(f"{kind}:{type(strongest).example}")
-    assert strongest.severity >= usual.severity
+    *milder, strongest = examples_of(kind)
+    grown = [shift.severity for shift in (unchanged(strongest), *milder, strongest)]
+    assert grown == sorted(set(grown))
     made = severities_up_to(strongest, STEPS)
     severities = [shift.severity for shift in made]
     assert made[-1] == strongest and severities[0] > 0

@@ -6,6 +6,7 @@ from typing import Any
 import given_wire
 import planning_wire as planning
 import wire
+from acpc.contract import GRADED, example, parse
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import study_service_pb2
 from acpc.v1.anchor_service_pb2 import CreateAnchorSetRequest
@@ -13,16 +14,7 @@ from declared import Case, Rules, broken
 from rules import GIVEN, PROPOSED, RULES, floats
 
 # One of each kind that has a number.
-SHIFTS: list[Any] = [
-    {kind: fields}
-    for kind, fields in {
-        "gaussian_noise": {"sigma": 0.1}, "gaussian_blur": {"kernel_size": 5},
-        "resize": {"scale": 0.5}, "brightness": {"change": 0.1}, "contrast": {"change": 0.1},
-        "color_jitter": {"strength": 0.1}, "jpeg": {"quality": 50}, "occlusion": {"size": 0.2},
-        "random_shift": {"pixels": 2}, "defocus_blur": {"radius": 2.0},
-        "motion_blur": {"length": 3.0}, "shadow": {"strength": 0.5}, "gamma": {"exponent": 2.0},
-    }.items()
-]  # fmt: skip
+SHIFTS = [parse(example(cls)).to_spec() for cls in GRADED.values()]
 OBJECTIVE = {"control_weights": [1.0], "terms": [{}]}
 CHOICES: dict[str, Any] = {
     "evidence": {}, "thresholds": {}, "until_decided": {"batch": 2}, "protocol": {},

@@ -1,7 +1,7 @@
 """Contract and server agree on every kind: its name, parameters, severity and function."""
 
 import pytest
-from acpc.contract import KINDS, GaussianBlur, parse_grid, read_spec
+from acpc.contract import GRADED, KINDS, GaussianBlur, parse_grid, read_spec
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb import resolve
@@ -12,8 +12,7 @@ def test_every_kind_of_the_message_has_a_class_and_a_function() -> None:
     fields = pb.PerturbationSpec.DESCRIPTOR.oneofs_by_name["kind"].fields
     assert {field.name for field in fields} == set(KINDS)
     # What others define, and what is made of them.
-    own = {"registered", "given_views", "composition"}
-    assert {text.partition(":")[0] for text in GRIDS} == set(KINDS) - own
+    assert {"identity", "registered", "given_views", "composition"} == set(KINDS) - set(GRADED)
     for text in GRIDS:
         (first, *_) = parse_grid(text)
         entry, parameters = resolve(first)
@@ -47,4 +46,4 @@ def test_an_even_kernel_is_the_next_odd_one_on_both_sides() -> None:
 def test_the_first_of_each_grid_is_the_identity() -> None:
     first = [read_spec(parse_grid(text)[0].to_spec()) for text in GRIDS]
     mild = {spec.kind for spec in first if not spec.changes_nothing}
-    assert mild == {"brightness", "contrast", "saturation"}  # their grids start at the other sign
+    assert mild == {"brightness"}  # that grid starts at the other sign

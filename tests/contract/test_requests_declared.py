@@ -2,30 +2,18 @@
 
 import dataclasses
 import re
-from pathlib import Path
+from importlib.resources import files
 from typing import Any
 
-from acpc.contract.fields import bounds_of
+from acpc.contract import about, bounds_of
+from acpc.contract.help import comments
 from acpc.contract.messages import wire_names
 from declared import RECORDS as EVERY
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
+CONTRACT = FileDescriptorSet.FromString(files("acpc.v1").joinpath("acpc.binpb").read_bytes())
 # A pool may be another message's, and the weight of a term is stated where the term is.
 RECORDS = [record for record in EVERY if record.__name__ not in ("OwnPool", "DistanceTerm")]
-
-
-def comments(message: str) -> dict[str, str]:
-    """The comment above each field of a message, as one line."""
-    for path in PROTO.glob("*.proto"):
-        found = re.search(rf"^message {message} {{(}}|\n.*?^}})", path.read_text(), re.S | re.M)
-        if found:
-            fields = re.findall(
-                r"((?:^ +//[^\n]*\n)*)^ +(?:optional |repeated )?[\w.<>, ]+ (\w+) = \d+;",
-                found.group(1),
-                re.M,
-            )
-            return {name: re.sub(r"\s*//\s*", " ", text) for text, name in fields}
-    raise AssertionError(message)
 
 
 def test_every_field_of_a_request_is_declared() -> None:
@@ -39,9 +27,20 @@ def test_every_field_of_a_request_is_declared() -> None:
 
 def test_the_comment_of_a_bounded_field_states_its_range_and_default() -> None:
     for record in RECORDS:
-        stated, names = comments(record.message_type.DESCRIPTOR.name), wire_names(record)
         for name in bounds_of(record):
-            assert statement(record, name) in stated[names[name]], f"{record.__name__}.{name}"
+            assert statement(record, name) in about(record, name), f"{record.__name__}.{name}"
+
+
+def test_every_field_of_the_contract_is_documented_and_beyond_its_range() -> None:
+    fields = [
+        f"{message.name}.{field.name}"
+        for file in CONTRACT.file
+        for message in file.message_type
+        for field in message.field
+        if file.package == "acpc.v1"
+    ]
+    said = {name: re.sub(r"(Range|Length): .*", "", comments().get(name, "")) for name in fields}
+    assert [name for name, text in said.items() if not text] == []
 
 
 def statement(record: type[Any], name: str) -> str:

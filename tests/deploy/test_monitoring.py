@@ -109,17 +109,6 @@ def _family(name: str) -> str:
     return re.sub(r"_(bucket|sum|count)$", "", name)
 
 
-def test_the_guide_lists_every_metric_with_its_labels() -> None:
-    listed = {}
-    for name, _, labels, _ in table(GUIDE["watch.md"], "metric"):
-        listed[name.strip("`")] = frozenset(re.findall(r"`(\w+)`", labels))
-    wanted: dict[str, frozenset[str]] = {}
-    for name, labels in exported().items():
-        family = _family(name) if _ours(name) else name.partition("_")[0] + "_*"
-        wanted[family] = wanted.get(family, frozenset()) | labels - {"le"}
-    assert listed == wanted
-
-
 def test_the_guide_lists_every_recorded_series_and_every_alert() -> None:
     assert {row[0].strip("`") for row in table(GUIDE["watch.md"], "series")} == recorded()
     listed = table(GUIDE["recover.md"], "alert")

@@ -66,6 +66,16 @@ def test_without_extras_the_thin_client_alone_is_installed() -> None:
     assert set(EXTRAS) == {"lab", "server", "dev", "lint", "docs"} | small
 
 
+def test_the_blocking_client_is_made_of_the_asyncio_one() -> None:
+    """Its modules, in no commit, are those of the other, and nothing in them waits for a loop."""
+    client = ROOT / "client/acpc_client"
+    made = {path.name: path.read_text() for path in client.glob("sync/*.py")}
+    assert made.keys() == {path.name for path in client.glob("aio/*.py")}
+    for name, text in made.items():
+        code = text.partition("\n")[2]
+        assert not re.search(r"\b(async|await|aio|Async[A-Z]\w*)\b", code), name
+
+
 def test_all_that_the_extras_install_is_pinned() -> None:
     """So that two installs are one. What torch needs differs between processors and GPUs."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()

@@ -13,15 +13,21 @@ def set_aside(server: ServerProcess) -> bool:
     return any(line["event"] == "job_set_aside" for line in server.log())
 
 
-@pytest.mark.parametrize("record", ["sqlite", "postgres"])
-def test_a_poisoned_server_costs_no_job(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, record: str
+@pytest.mark.parametrize(
+    ("record", "fault"), [("sqlite", "poison"), ("postgres", "poison"), ("sqlite", "zeros 2")]
+)
+def test_a_sick_server_costs_no_job_and_no_number(
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+    record: str,
+    fault: str,
 ) -> None:
+    """Nothing that it computed since it fell sick is recorded, zeros neither."""
     faulty = write_faulty_world(tmp_path_factory.mktemp("faulty"))
     url = f"sqlite:///{faulty.world.root / 'shared.sqlite'}"
     if record == "postgres":
         url = request.getfixturevalue("postgres").new_database()
-    faulty.inject("sick", "poison")
+    faulty.inject("sick", fault)
     with faulty.server("sick", jobs_url=url) as sick:
         with grpc.insecure_channel(sick.address) as channel:
             name = JobCaller(channel).submit(small("one", seed=1)).name
@@ -31,5 +37,7 @@ def test_a_poisoned_server_costs_no_job(
         faulty.server("well", jobs_url=url) as well,
         grpc.insecure_channel(well.address) as channel,
     ):
-        response(JobCaller(channel).finished(name))
+        calls = JobCaller(channel)
+        moved = response(calls.finished(name))
+        assert moved == response(calls.finished(calls.submit(small("two", seed=1)).name))
         assert not set_aside(well)

@@ -154,7 +154,8 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
 
 def serve_anchors(servicer: AnchorCounterparty) -> tuple[grpc.Server, str]:
     """A started server and its target, on a free port of this host."""
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    limit = [("grpc.max_receive_message_length", 64 * 2**20)]
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limit)
     pb_grpc.add_AnchorServiceServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

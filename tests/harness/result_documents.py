@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from acpc_client.results.documents import read_document
+from acpc_client.results.files import read_document
 
 
 def checked(document: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever was written

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import numpy as np
 from acpc.arrays import NDArray
+from acpc.contract import GRADED, examples_of, unchanged
 from acpc.v1 import diagnostic_service_pb2 as diagnostic
 from acpc.v1 import perturbation_pb2, receipt_pb2, scoring_service_pb2, tensor_pb2
 from google.rpc import error_details_pb2, status_pb2
@@ -24,15 +25,21 @@ CODES = {
     "bool": tensor_pb2.DTYPE_BOOL,
 }
 HISTORY, HORIZON, WIDTH, SIDE = 3, 4, 10, 28
-# Every built-in kind, as it is typed.
+
+
+def grid_of(kind: str) -> str:
+    """A kind from no severity to its strong example, as it is typed."""
+    examples = examples_of(kind)
+    texts = [str(shift).partition(":")[2] for shift in (unchanged(examples[0]), *examples)]
+    first, at, others = texts[0].partition("@")
+    return f"{kind}:" + ",".join([first, *(x.partition("@")[0] for x in texts[1:])]) + at + others
+
+
+# Every built-in kind; of those with a second parameter or two directions, another grid too.
 GRIDS = [
-    "identity", "gaussian_noise:0..0.08/5", "gaussian_blur:1,5,15", "resize:1,0.5,0.25",
-    "brightness:-0.3,0,0.3", "contrast:-0.3,0,0.3", "color_jitter:0..1/3", "jpeg:100,95,10",
-    "occlusion:0..0.5/3", "random_shift:0,4,8", "defocus_blur:0..4/3", "motion_blur:0,5,9@30",
-    "shadow:0,0.5,1@0.1", "gamma:1,1.5,0.5", "saturation:-1,0,0.5", "cutout:0,0.1,0.3@8",
-    "distractor:0..0.4/3@0.2", "background:0,0.5,1@c4d0d8@0.2", "random_convolution:0,0.5,1",
-    "zoom:0,0.1,0.3", "knocked_camera:0,4,8@45", "haze:0,0.4,0.8", "salt_and_pepper:0,0.01,0.1",
-    "stutter:0,0.3,0.6",
+    "identity", *map(grid_of, GRADED), "gaussian_noise:0..0.08/5", "brightness:-0.3,0,0.3",
+    "gamma:1,1.5,0.5", "motion_blur:0,5,9@30", "shadow:0,0.5,1@0.1", "cutout:0,0.1,0.3@8",
+    "distractor:0..0.4/3@0.2", "background:0,0.5,1@c4d0d8@0.2", "knocked_camera:0,4,8@45",
 ]  # fmt: skip
 
 

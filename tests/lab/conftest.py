@@ -14,5 +14,4 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Link, "sleep", lambda link, seconds: sleep(link, seconds / 10))
     monkeypatch.setattr("acpc_lab.campaigns.campaign._MIN_BACKOFF_S", 0.05)
     monkeypatch.setattr(RetryPolicy, "_back_off", lambda *_: 0.01)
-    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
-    monkeypatch.setattr("acpc_client.watches.POLL_INTERVAL_S", 0.02)
+    monkeypatch.setattr(RetryPolicy, "poll", lambda _: 0.02)

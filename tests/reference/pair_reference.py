@@ -6,6 +6,7 @@ is computed from them is written out.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import camera_reference as camera
 import numpy as np
@@ -42,55 +43,13 @@ def perturbed(
         for part in spec.composition.parts:
             images = perturbed(images, part, seed=seed, anchor=anchor, draw=draw)
         return images
-    chosen = getattr(spec, kind)
     draws = Draws(kind, [DrawKey(seed, anchor, draw)], torch.device("cpu"))
+    return REFERENCES[kind](images, getattr(spec, kind), draws)
 
-    def uniforms(*shape: int) -> Array:
-        return draws.uniforms((1, *shape))[0].double().numpy()
 
-    views: dict[str, Callable[[], Array]] = {
-        "identity": lambda: images,
-        "gaussian_noise": lambda: pixels.noisy(
-            images, draws.normals(images.shape).numpy(), chosen.sigma
-        ),
-        "gaussian_blur": lambda: pixels.blurred(images, chosen.kernel_size | 1),
-        "resize": lambda: pixels.resized(images, chosen.scale),
-        "brightness": lambda: camera.recoloured(images, camera.lit(chosen.change)),
-        "contrast": lambda: camera.recoloured(images, camera.spread(chosen.change)),
-        "color_jitter": lambda: camera.jittered(images, chosen.strength, draws.numbers(4)[0]),
-        "jpeg": lambda: camera.compressed(images, chosen.quality),
-        "occlusion": lambda: scene.cut_out(images, chosen.size, 1, draws.numbers(2)[0]),
-        "random_shift": lambda: camera.shifted(images, chosen.pixels, draws.numbers(2)[0]),
-        "shadow": lambda: camera.shaded(
-            images, chosen.strength, chosen.softness, draws.numbers(3)[0]
-        ),
-        "gamma": lambda: camera.powered(images, chosen.exponent),
-        "defocus_blur": lambda: camera.defocused(images, chosen.radius),
-        "motion_blur": lambda: camera.moved(images, chosen.length, chosen.angle),
-        "saturation": lambda: scene.colourful(images, chosen.change),
-        "cutout": lambda: scene.cut_out(
-            images, chosen.size, chosen.patches, draws.numbers(2 * chosen.patches)[0]
-        ),
-        "distractor": lambda: scene.distracted(
-            images, chosen.size, chosen.speed, draws.numbers(6)[0]
-        ),
-        "background": lambda: scene.another_background(
-            images, chosen.strength, empty(images, chosen), chosen.tolerance, uniforms(3, 4, 4)
-        ),
-        "random_convolution": lambda: scene.convolved(
-            images, chosen.strength, draws.numbers(81)[0]
-        ),
-        "zoom": lambda: scene.zoomed(images, chosen.cut, draws.numbers(2)[0]),
-        "knocked_camera": lambda: scene.knocked(
-            images, chosen.degrees, chosen.field_of_view, draws.numbers(3)[0]
-        ),
-        "haze": lambda: scene.hazy(images, chosen.strength, uniforms(4, 4)),
-        "salt_and_pepper": lambda: scene.peppered(
-            images, chosen.share, uniforms(len(images), *images.shape[2:])
-        ),
-        "stutter": lambda: scene.stuttered(images, chosen.chance, draws.numbers(len(images))[0]),
-    }
-    return views[kind]()
+def uniforms(draws: Draws, *shape: int) -> Array:
+    """Uniform numbers of one draw."""
+    return draws.uniforms((1, *shape))[0].double().numpy()
 
 
 def empty(images: Array, chosen: perturbation_pb2.Background) -> Array:
@@ -100,6 +59,59 @@ def empty(images: Array, chosen: perturbation_pb2.Background) -> Array:
         return np.broadcast_to(rgb[:, None, None], images.shape[1:])
     plate = np.frombuffer(chosen.plate, np.uint8).reshape(1, -1, chosen.plate_width, 3)
     return camera.pixels(pixels.model_input(plate, min(images.shape[2:])))[0]
+
+
+# Each takes normalised images, the kind's message, and the draws.
+REFERENCES: dict[str, Callable[[Array, Any, Draws], Array]] = {
+    "identity": lambda images, _, __: images,
+    "gaussian_noise": lambda images, spec, draws: pixels.noisy(
+        images, draws.normals(images.shape).numpy(), spec.sigma
+    ),
+    "gaussian_blur": lambda images, spec, _: pixels.blurred(images, spec.kernel_size | 1),
+    "resize": lambda images, spec, _: pixels.resized(images, spec.scale),
+    "brightness": lambda images, spec, _: camera.recoloured(images, camera.lit(spec.change)),
+    "contrast": lambda images, spec, _: camera.recoloured(images, camera.spread(spec.change)),
+    "color_jitter": lambda images, spec, draws: camera.jittered(
+        images, spec.strength, draws.numbers(4)[0]
+    ),
+    "jpeg": lambda images, spec, _: camera.compressed(images, spec.quality),
+    "occlusion": lambda images, spec, draws: scene.cut_out(
+        images, spec.size, 1, draws.numbers(2)[0]
+    ),
+    "random_shift": lambda images, spec, draws: camera.shifted(
+        images, spec.pixels, draws.numbers(2)[0]
+    ),
+    "shadow": lambda images, spec, draws: camera.shaded(
+        images, spec.strength, spec.softness, draws.numbers(3)[0]
+    ),
+    "gamma": lambda images, spec, _: camera.powered(images, spec.exponent),
+    "defocus_blur": lambda images, spec, _: camera.defocused(images, spec.radius),
+    "motion_blur": lambda images, spec, _: camera.moved(images, spec.length, spec.angle),
+    "saturation": lambda images, spec, _: scene.colourful(images, spec.change),
+    "cutout": lambda images, spec, draws: scene.cut_out(
+        images, spec.size, spec.patches, draws.numbers(2 * spec.patches)[0]
+    ),
+    "distractor": lambda images, spec, draws: scene.distracted(
+        images, spec.size, spec.speed, draws.numbers(6)[0]
+    ),
+    "background": lambda images, spec, draws: scene.another_background(
+        images, spec.strength, empty(images, spec), spec.tolerance, uniforms(draws, 3, 4, 4)
+    ),
+    "random_convolution": lambda images, spec, draws: scene.convolved(
+        images, spec.strength, draws.numbers(81)[0]
+    ),
+    "zoom": lambda images, spec, draws: scene.zoomed(images, spec.cut, draws.numbers(2)[0]),
+    "knocked_camera": lambda images, spec, draws: scene.knocked(
+        images, spec.degrees, spec.field_of_view, draws.numbers(3)[0]
+    ),
+    "haze": lambda images, spec, draws: scene.hazy(images, spec.strength, uniforms(draws, 4, 4)),
+    "salt_and_pepper": lambda images, spec, draws: scene.peppered(
+        images, spec.share, uniforms(draws, len(images), *images.shape[2:])
+    ),
+    "stutter": lambda images, spec, draws: scene.stuttered(
+        images, spec.chance, draws.numbers(len(images))[0]
+    ),
+}
 
 
 def compare(

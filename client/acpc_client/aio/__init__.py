@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The client; ``client/unasync.py`` makes the blocking one of it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
+NAMES = {
+    "anchors": "AsyncAnchors",
+    "client": "AsyncAcpcClient",
+    "resources": "AsyncCheckpoints AsyncDatasets AsyncOperations AsyncScoreJob AsyncStudyJob",
+    "session": "AsyncPlanSession",
+}
 if TYPE_CHECKING:
-    from acpc_client.aio.anchors import AsyncAnchors
-    from acpc_client.aio.client import AsyncAcpcClient
-    from acpc_client.aio.resources import (
-        AsyncCheckpoints,
-        AsyncDatasets,
-        AsyncOperations,
-        AsyncScoreJob,
-        AsyncStudyJob,
-    )
-    from acpc_client.aio.session import AsyncPlanSession
+    from acpc_client.aio.anchors import *
+    from acpc_client.aio.client import *
+    from acpc_client.aio.resources import *
+    from acpc_client.aio.session import *
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
+    __getattr__, __dir__ = lazy_face(__name__, NAMES)

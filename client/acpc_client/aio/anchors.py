@@ -1,20 +1,21 @@
-"""Anchor sets of the asyncio client."""
+"""Anchor sets of the client."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 
+import grpc
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import AnchorContents, AnchorSet, DatasetAnchors, Reading
+from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
 
-from acpc_client.aio.listing import AsyncListing
 from acpc_client.aio.resources import Resource
-from acpc_client.aio.uploads import async_send_upload
 from acpc_client.anchor_arrays import AnchorArrays, Frames
-from acpc_client.calls import anchors as calls
-from acpc_client.transport import check_timeout
-from acpc_client.uploads import OnUpload, UploadOptions
+from acpc_client.calls import check_timeout, methods, requests
+from acpc_client.errors import AcpcError, NotFound
+from acpc_client.transport import AsyncListing, AsyncMaker
+from acpc_client.uploads import OnUpload, Upload, UploadOptions
 
 
 class AsyncAnchors(Resource):
@@ -63,7 +64,37 @@ class AsyncAnchors(Resource):
         options = UploadOptions(
             count, description, compress, progress, request_id, check_timeout(timeout)
         )
-        return await async_send_upload(self._transport, anchors, views, options)
+        upload = Upload(anchors, views, options, self._transport.policy)
+        with closing(AsyncMaker()) as maker:
+            await maker.make(upload.prepare)
+            while True:
+                try:
+                    found = await (self._find(upload) if upload.lost else self._send(upload, maker))
+                except AcpcError as error:
+                    upload.check()
+                    await self._transport.rest(upload.failed(error))
+                    continue
+                if found is not None:
+                    return found
+
+    async def _find(self, upload: Upload) -> AnchorSet | None:
+        """Asks where an upload goes on."""
+        name = upload.request_id
+        try:
+            answer = await self._call(methods.GET_UPLOAD, None, request_id=name)
+        except NotFound:
+            return upload.begin(None)
+        return upload.begin(answer)
+
+    async def _send(self, upload: Upload, maker: AsyncMaker) -> AnchorSet | None:
+        """One stream of an upload."""
+        try:
+            step, timeout = upload.stream(), upload.timeout()
+            answer = await self._transport.send(methods.UPLOAD, step, maker, timeout)
+        except grpc.RpcError as raised:
+            raise self._transport.error(raised, upload.request_id) from None
+        upload.check()
+        return upload.stored(answer)
 
     async def create(
         self,
@@ -87,13 +118,14 @@ class AsyncAnchors(Resource):
             request_id: The same id gives the same set; a fresh uuid4 when None.
             timeout: Seconds for the whole call; None: an hour.
         """
-        return await self._transport.run(
-            calls.create(source, history, horizon, description, reading, request_id), timeout
-        )
+        name = requests.identity(request_id)
+        asked = CreateRequest(source, history, horizon, description, name, reading)
+        request = requests.message(asked)
+        return await self._transport.run(methods.CREATE_ANCHORS, request, timeout)
 
     async def get(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> AnchorSet:
         """One set, by its digest."""
-        return await self._transport.run(calls.get(anchor_set), timeout)
+        return await self._call(methods.GET_ANCHORS, timeout, digest=_digest_of(anchor_set))
 
     async def contents(
         self,
@@ -113,14 +145,20 @@ class AsyncAnchors(Resource):
         Raises:
             ResourceExhausted: They are more than an answer holds.
         """
-        return await self._transport.run(calls.contents(anchor_set, neighbourhood), timeout)
+        asked = {"contents": True, "neighbourhood": neighbourhood}
+        digest = _digest_of(anchor_set)
+        return await self._call(methods.ANCHOR_CONTENTS, timeout, digest=digest, **asked)
 
     def list(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[AnchorSet]:
         """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: calls.list_page(page_size, token), timeout)
+        return self._pages(methods.LIST_ANCHORS, timeout, page_size)
 
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""
-        await self._transport.run(calls.delete(anchor_set), timeout)
+        await self._call(methods.DELETE_ANCHORS, timeout, digest=_digest_of(anchor_set))
+
+
+def _digest_of(anchor_set: AnchorSet | str) -> str:
+    return anchor_set if isinstance(anchor_set, str) else anchor_set.digest

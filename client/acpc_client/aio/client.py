@@ -1,4 +1,4 @@
-"""The asyncio client. Tasks of one event loop share it."""
+"""The client."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from acpc.contract import NumericMode
 from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.errors import AlreadyExists
-from acpc_client.inputs import Feed
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions
+from acpc_client.errors import AlreadyExists, ArgumentError
+from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
 
 if TYPE_CHECKING:
     from acpc.contract import (
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
         Study,
     )
 
-    from acpc_client.aio.wire import Pairs
+    from acpc_client.absence import Absence, OnAway
     from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
     from acpc_client.results import (
         LimitPoint,
@@ -38,14 +37,15 @@ if TYPE_CHECKING:
         SeverityLimit,
         WorstAnchors,
     )
-    from acpc_client.retries import Absence, OnAway
+    from acpc_client.transport import AsyncPairs
 
 
 class AsyncAcpcClient(AsyncPlanningMethods):
     """Asks an ACPC server.
 
-    Every method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a
-    deadline (``timeout`` in seconds, for the whole call with its retries).
+    One serves a whole program: its threads, or with asyncio the tasks of one event loop. Every
+    method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a deadline
+    (``timeout`` in seconds, for the whole call with its retries).
 
     Args:
         target: ``host:port`` of the server, any gRPC target, or the IP addresses of several
@@ -136,13 +136,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.diagnostics.compare_pair(checkpoint, history, action_blocks, **options)
-        return await self._transport.run(call, timeout)
+        rpc, own = calls.methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
+        return await self._transport.run(rpc, rpc.message(checkpoint, options, **own), timeout)
 
     def compare_pairs(
         self,
         checkpoint: str | CheckpointRef,
-        pairs: Pairs,
+        pairs: AsyncPairs,
         *,
         numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT,
         timeout: float | None = None,
@@ -159,11 +159,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(
-            lambda pair: calls.diagnostics.stream_item(checkpoint, pair, numeric_mode),
-            results.PairOutcome.from_message,
-        )
-        return self._transport.stream(calls.diagnostics.COMPARE_PAIRS, feed, pairs, timeout)
+        feed = Feed(lambda pair: calls.methods.pair_message(checkpoint, pair, numeric_mode))
+        return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def score_checkpoint(
         self,
@@ -191,10 +188,10 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.jobs.score_checkpoint(checkpoint, anchors, shift, **options)
-        return aio.AsyncScoreJob(
-            self.operations, await self._transport.submit(call, timeout, patience)
-        )
+        rpc = calls.methods.SCORE
+        request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
+        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        return aio.AsyncScoreJob(self.operations, submitted)
 
     async def find_limit(
         self,
@@ -230,17 +227,19 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The checkpoint or its anchors changed meanwhile.
             AcpcError: What the server rejected, or why a job ended without a score.
         """
-        jobs, scored = [], []
-        for shift in calls.jobs.limit_severities(strongest, steps):
-            for name in calls.jobs.limit_names(checkpoint, anchors, shift, options):
-                asked: ScoreOptions = {**options, "request_id": name}
+        if options.get("reference") is None:
+            raise ArgumentError("reference", "name one: without it no severity passes")
+        options["request_id"] = options.get("request_id") or "limit"
+        rpc, jobs, scored = calls.methods.SCORE, [], []
+        for shift in calls.requests.limit_severities(strongest, steps):
+            request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
+            for name in calls.requests.limit_names(request):
+                request.request_id = name
                 try:
-                    job = await self.score_checkpoint(
-                        checkpoint, anchors, shift, patience=patience, **asked
-                    )
+                    submitted = await self._transport.submit(rpc, request, None, patience)
                 except AlreadyExists:  # of a checkpoint that has been overwritten since
                     continue
-                jobs.append((shift, job))
+                jobs.append((shift, aio.AsyncScoreJob(self.operations, submitted)))
                 break
         for shift, job in jobs:
             score = await job.result(timeout, patience=patience)
@@ -270,7 +269,13 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
             AcpcError: What the server rejected, or could not do.
         """
-        return await self._transport.run(calls.jobs.preview_anchors(job, anchors, draw), timeout)
+        rpc = calls.methods.PREVIEW
+        request = rpc.request(
+            name=job if isinstance(job, str) else job.name,
+            anchors=[calls.unsigned(index, "anchors") for index in anchors],
+            draw=calls.unsigned(draw, "draw"),
+        )
+        return await self._transport.run(rpc, request, timeout)
 
     async def compare_scores(
         self,
@@ -358,7 +363,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        call = calls.jobs.run_study(checkpoint, anchors, study, **options)
-        return aio.AsyncStudyJob(
-            self.operations, await self._transport.submit(call, timeout, patience)
-        )
+        rpc = calls.methods.STUDY
+        request = rpc.message(checkpoint, options, anchors=anchors, study=study)
+        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        return aio.AsyncStudyJob(self.operations, submitted)

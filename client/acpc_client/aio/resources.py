@@ -1,10 +1,9 @@
-"""Checkpoints, datasets, operations and jobs of the asyncio client."""
+"""Checkpoints, datasets, operations and jobs of the client."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
-from typing import Generic, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
 
 import grpc
 from acpc.contract import (
@@ -16,16 +15,18 @@ from acpc.contract import (
     Score,
     TaskSummary,
 )
+from google.protobuf.duration_pb2 import Duration
 
-from acpc_client.aio.listing import AsyncListing
+from acpc_client.absence import Watch
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Page, PreparedCall, checkpoints, jobs
+from acpc_client.calls import Page, Rpc, check_timeout, methods, requests, unsigned
 from acpc_client.results import OnProgress, Operation, StudyResult, listener
-from acpc_client.transport import check_timeout
-from acpc_client.watches import WatchPlan
+from acpc_client.transport import AsyncListing
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+# Beyond a wait at the server itself, for the answer to arrive.
+WAIT_SLACK_S = 10.0
 
 
 class Resource:
@@ -34,12 +35,17 @@ class Resource:
     def __init__(self, transport: AsyncTransport) -> None:
         self._transport = transport
 
+    async def _call(self, rpc: Rpc[Answer], timeout: float | None, **request: object) -> Answer:
+        """The answer to a request of these fields."""
+        return await self._transport.run(rpc, rpc.request(**request), timeout)
+
     def _pages(
-        self, page: Callable[[str], PreparedCall[Page[Item]]], timeout: float | None
+        self, rpc: Rpc[Page[Item]], timeout: float | None, page_size: int, **request: object
     ) -> AsyncListing[Item]:
-        async def fetch(token: str) -> tuple[Sequence[Item], str]:
-            answer = await self._transport.run(page(token), timeout)
-            return answer.items, answer.next_token
+        size = unsigned(page_size, "page_size", 31)
+
+        async def fetch(token: str) -> Page[Item]:
+            return await self._call(rpc, timeout, page_size=size, page_token=token, **request)
 
         return AsyncListing(fetch)
 
@@ -55,13 +61,14 @@ class AsyncCheckpoints(Resource):
         With ``show_all`` also folders that hold something else, with ``problem`` and
         ``next_command``.
         """
-        return self._pages(lambda token: checkpoints.list_page(page_size, token, show_all), timeout)
+        return self._pages(methods.LIST_CHECKPOINTS, timeout, page_size, show_all=show_all)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
         """One checkpoint."""
-        return await self._transport.run(checkpoints.get(checkpoint), timeout)
+        ref = requests.reference(checkpoint)
+        return await self._call(methods.GET_CHECKPOINT, timeout, checkpoint=ref)
 
     async def load(
         self,
@@ -72,7 +79,9 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> LoadedCheckpoint:
         """Reads a checkpoint onto the device; ``pin`` keeps it there until it is unloaded."""
-        return await self._transport.run(checkpoints.load(checkpoint, pin, request_id), timeout)
+        asked = {"checkpoint": requests.reference(checkpoint), "pin": pin}
+        name = requests.identity(request_id)
+        return await self._call(methods.LOAD_CHECKPOINT, timeout, request_id=name, **asked)
 
     async def unload(
         self,
@@ -82,7 +91,9 @@ class AsyncCheckpoints(Resource):
         timeout: float | None = None,
     ) -> Checkpoint:
         """Frees the device memory of a checkpoint."""
-        return await self._transport.run(checkpoints.unload(checkpoint, request_id), timeout)
+        ref, name = requests.reference(checkpoint), requests.identity(request_id)
+        rpc = methods.UNLOAD_CHECKPOINT
+        return await self._call(rpc, timeout, request_id=name, checkpoint=ref)
 
 
 class AsyncDatasets(Resource):
@@ -92,13 +103,13 @@ class AsyncDatasets(Resource):
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[DatasetFile]:
         """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(lambda token: checkpoints.datasets_page(page_size, token), timeout)
+        return self._pages(methods.LIST_DATASETS, timeout, page_size)
 
     def tasks(
         self, *, page_size: int = 100, timeout: float | None = None
     ) -> AsyncListing[TaskSummary]:
         """Every task preset, then every task file; pages as in :meth:`list`."""
-        return self._pages(lambda token: checkpoints.tasks_page(page_size, token), timeout)
+        return self._pages(methods.LIST_TASKS, timeout, page_size)
 
 
 class AsyncOperations(Resource):
@@ -115,24 +126,29 @@ class AsyncOperations(Resource):
             page_size: Operations a call; pages are fetched as they are read.
             timeout: Seconds a call.
         """
-        return self._pages(lambda token: jobs.list_page(filter, page_size, token), timeout)
+        asked = {"name": "operations", "filter": filter}
+        return self._pages(methods.LIST_OPERATIONS, timeout, page_size, **asked)
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
-        return await self._transport.run(jobs.get(name), timeout)
+        return await self._call(methods.GET_OPERATION, timeout, name=name)
 
-    async def wait(self, name: str, *, timeout: float = jobs.WAIT.timeout) -> Operation:
+    async def wait(self, name: str, *, timeout: float = 60.0) -> Operation:
         """Waits at the server for ``timeout`` seconds at most; the answer may not be done."""
-        limit = check_timeout(timeout) or jobs.WAIT.timeout
-        return await self._transport.run(jobs.wait(name, limit), limit + jobs.WAIT_SLACK_S)
+        rpc = methods.WAIT_OPERATION
+        limit = check_timeout(timeout) or rpc.timeout
+        lasting = Duration()
+        lasting.FromNanoseconds(int(limit * 1e9))
+        request = rpc.request(name=name, timeout=lasting)
+        return await self._transport.run(rpc, request, limit + WAIT_SLACK_S)
 
     async def cancel(self, name: str, *, timeout: float | None = None) -> None:
         """Asks for a job to be cancelled; it ends as soon as it can."""
-        await self._transport.run(jobs.cancel(name), timeout)
+        await self._call(methods.CANCEL_OPERATION, timeout, name=name)
 
     async def delete(self, name: str, *, timeout: float | None = None) -> None:
         """Forgets an operation that has ended. Not tried again."""
-        await self._transport.run(jobs.delete(name), timeout)
+        await self._call(methods.DELETE_OPERATION, timeout, name=name)
 
     async def watch(
         self, name: str, *, timeout: float | None = None, patience: float | None = None
@@ -153,38 +169,40 @@ class AsyncOperations(Resource):
             NotFound: The server has no record of the operation, or has lost it.
         """
         absence = self._transport.absence(patience)
-        plan = WatchPlan(self._transport.policy, absence, name, check_timeout(timeout))
+        watch = Watch(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
+            stream: Any = None
             try:
-                async with aclosing(self._updates(plan)) as updates:
-                    async for operation in updates:
-                        if plan.news(operation):
+                if watch.streaming:
+                    request = methods.WATCH.request(name=watch.name)
+                    stream = self._transport.call(methods.WATCH)(request, timeout=watch.segment())
+                    async for answer in stream:
+                        operation = methods.WATCH.read(answer)
+                        if operation.done:
+                            await self._transport.finish(stream)
+                        if watch.news(operation):
                             yield operation
                         if operation.done:
                             return
-                delay = plan.ended()
+                else:
+                    operation = await self._poll(watch)
+                    if watch.news(operation):
+                        yield operation
+                    if operation.done:
+                        return
+                delay = watch.ended()
             except grpc.RpcError as raised:
-                delay = plan.failed(self._transport.error(raised))
+                delay = watch.failed(self._transport.error(raised))
+            finally:
+                if stream is not None:
+                    stream.cancel()
             await self._transport.rest(delay)
 
-    async def _updates(self, plan: WatchPlan) -> AsyncGenerator[Operation, None]:
-        """One stream of updates, or one poll."""
-        call = jobs.watch(plan.name) if plan.streaming else jobs.get(plan.name)
-        rpc = self._transport.rpc(call.method)
-        if not plan.streaming:
-            yield call.read(
-                await rpc(call.request, timeout=min(call.method.timeout, plan.segment()))
-            )
-            return
-        stream = rpc(call.request, timeout=plan.segment())
-        try:
-            async for answer in stream:
-                operation = call.read(answer)
-                if operation.done:
-                    await self._transport.finish(stream)
-                yield operation
-        finally:
-            stream.cancel()
+    async def _poll(self, watch: Watch) -> Operation:
+        """The watched operation as it is now; raises RpcError, which the watch judges."""
+        rpc = methods.GET_OPERATION
+        call, limit = self._transport.call(rpc), min(rpc.timeout, watch.segment())
+        return rpc.read(await call(rpc.request(name=watch.name), timeout=limit))
 
 
 class _Job(Generic[Answer]):

@@ -1,4 +1,4 @@
-"""The service's methods: request in, typed answer out. No I/O; both clients use them."""
+"""The service's methods and the messages of their requests. No I/O; both clients use them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,17 @@ from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
+NAMES = {
+    "methods": "Page Rpc",
+    "options": """
+        CallOptions CertifyOptions LONGEST_S Named PairOptions PairedOptions PlannerOptions
+        PoolOptions ScoreOptions ViewOptions check_options check_timeout unsigned""",
+    "requests": "Pair",
+}
 if TYPE_CHECKING:
-    from acpc_client.calls import anchors, checkpoints, diagnostics, jobs
-    from acpc_client.calls.call import (
-        LONGEST_S,
-        CallOptions,
-        CertifyOptions,
-        Method,
-        Page,
-        PairedOptions,
-        PairOptions,
-        PlannerOptions,
-        PoolOptions,
-        PreparedCall,
-        ScoreOptions,
-        ViewOptions,
-        check_options,
-    )
-    from acpc_client.calls.jobs import Named
+    from acpc_client.calls import methods, requests
+    from acpc_client.calls.methods import *
+    from acpc_client.calls.options import *
+    from acpc_client.calls.requests import *
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
+    __getattr__, __dir__ = lazy_face(__name__, NAMES)

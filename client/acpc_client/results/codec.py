@@ -14,13 +14,11 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from acpc.contract import Array, joined
-
-from acpc_client.errors import ArgumentError
+from acpc.contract import ArgumentError, Array, joined
 
 Arrays = dict[str, Array]
 _NO_NUMBERS = ("nan", "inf", "-inf")
-_WANTED = {
+_WANTED: dict[Any, str] = {
     Mapping: "an object", list: "a list", str: "a text", bool: "true or false",
     int: "an integer", int | float: "a number",
 }  # fmt: skip
@@ -88,6 +86,8 @@ def decode(kind: Any, plain: object, arrays: Mapping[str, Array], path: str = ""
         value = _member(kind, plain, path)
     elif kind is float:
         value = _float(plain, path)
+    elif kind is datetime:
+        value = _time(plain, path)
     else:
         value = _checked(plain, kind, path)
     return value
@@ -129,6 +129,16 @@ def _float(plain: object, path: str) -> float:
         return float(plain if plain in _NO_NUMBERS else _checked(plain, int | float, path))
     except OverflowError as error:
         raise ArgumentError(path, f"found {plain!r:.80}, which no float64 holds") from error
+
+
+def _time(plain: object, path: str) -> datetime:
+    try:
+        return datetime.fromisoformat(_checked(plain, str, path))
+    except ValueError as error:
+        if isinstance(error, ArgumentError):
+            raise
+        wanted = "wanted a time such as 2026-11-22T07:30:00+00:00"
+        raise ArgumentError(path, f"found {plain!r:.80}, {wanted}") from error
 
 
 def _member(kind: type[enum.Enum], plain: object, path: str) -> enum.Enum:

@@ -16,23 +16,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from acpc.contract import (
-    ArgumentError,
-    Array,
-    PairComparison,
-    PairedPlans,
-    PoolCertificate,
-    Record,
-    Score,
-    ScoreRequest,
-    Tabular,
-    from_plain,
-    to_plain,
-)
+from acpc import contract
+from acpc.contract import ArgumentError, Record, Score, from_plain, to_plain
 
 from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.codec import Arrays, decode, encode
+from acpc_client.results.codec import Arrays, encode
 from acpc_client.results.limit import SeverityLimit
 
 SCHEMA = "acpc.result"
@@ -40,17 +29,17 @@ VERSION = 1
 KINDS: dict[str, type] = {
     "score": Score,
     "study": StudyResult,
-    "comparison": PairComparison,
-    "certificate": PoolCertificate,
-    "paired_plans": PairedPlans,
+    "comparison": contract.PairComparison,
+    "certificate": contract.PoolCertificate,
+    "paired_plans": contract.PairedPlans,
     "thresholds": CalibratedThresholds,
     "limit": SeverityLimit,
 }
 """Kinds whose answer is a record."""
 PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary")
 """Kinds whose answer is plain values: a job as it is, and what the lab writes."""
-_ABOVE = ("request", "receipt")
-_NESTED = ("score", "study")
+ABOVE = ("request", "receipt")
+"""Parts of an answer that stand above it."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -94,10 +83,10 @@ class Result(Record):
         raise ArgumentError("answer", f"found {found}, wanted an Operation or one of {names}")
 
     @property
-    def score_request(self) -> ScoreRequest | None:
+    def score_request(self) -> contract.ScoreRequest | None:
         """The request of a scoring job; None for another kind, or one this release cannot read."""
         try:
-            return from_plain(ScoreRequest, self.request) if self.kind == "score" else None
+            return from_plain(contract.ScoreRequest, self.request) if self.kind == "score" else None
         except (ArgumentError, TypeError):
             return None
 
@@ -108,7 +97,7 @@ class Result(Record):
 
     def _repr_html_(self) -> str:
         """Returns the answer's table for a notebook, or the document of plain values."""
-        if isinstance(self.answer, Tabular):
+        if isinstance(self.answer, contract.Tabular):
             return self.answer._repr_html_()
         return f"<pre>{html.escape(self.to_json(indent=2))}</pre>"
 
@@ -121,12 +110,11 @@ class Result(Record):
         if self.kind not in KINDS:
             return self.to_dict(), arrays
         plain = encode(self.answer, "answer", arrays)
-        time = None if self.time is None else self.time.isoformat()
-        return self._document(plain, time), arrays
+        return self._document(plain, encode(self.time, "time", arrays)), arrays
 
     def _document(self, answer: dict[str, Any], time: str | None) -> dict[str, Any]:
         receipt = answer.get("receipt")
-        for nested in _NESTED if self.kind == "operation" else ():
+        for nested in ("score", "study") if self.kind == "operation" else ():
             held = answer.get(nested) or {}
             receipt = held.get("receipt", receipt)
             answer[nested] = _without(held) or None
@@ -143,7 +131,7 @@ class Result(Record):
 
 
 def _without(answer: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in answer.items() if name not in _ABOVE}
+    return {name: value for name, value in answer.items() if name not in ABOVE}
 
 
 def score_of(answer: object, field: str) -> Score:
@@ -213,64 +201,3 @@ def described(value: object) -> Any:  # noqa: ANN401 - any argument
         case _ if is_dataclass(value):
             return described(to_plain(value))
     return to_plain(value)
-
-
-def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
-    """The result that a document is, with its arrays inside or beside it.
-
-    Raises ArgumentError: It is none, or of a newer release; names the field of the document.
-    """
-    if not isinstance(document, Mapping):
-        raise ArgumentError("", f"holds no result: found {_brief(document)}, wanted an object")
-    if "schema" not in document:
-        raise ArgumentError("", f"holds no result: it has no schema, which is {SCHEMA!r}")
-    if document["schema"] != SCHEMA:
-        raise ArgumentError("schema", f"found {_brief(document['schema'])}, wanted {SCHEMA!r}")
-    version = document.get("schema_version")
-    if isinstance(version, int) and version > VERSION:
-        newer = f"is {version}, of a newer release; this one reads {VERSION}: update acpc"
-        raise ArgumentError("schema_version", newer)
-    if version != VERSION or isinstance(version, bool):
-        raise ArgumentError("schema_version", f"found {_brief(version)}, wanted {VERSION}")
-    kind = document.get("kind")
-    if not (isinstance(kind, str) and kind in (*KINDS, *PLAIN_KINDS)):
-        known = ", ".join((*KINDS, *PLAIN_KINDS))
-        wanted = f"found {_brief(kind)}, wanted one of {known}; a newer release may know more"
-        raise ArgumentError("kind", wanted)
-    request = _held(document, "request", Mapping, {})
-    answer = {**_held(document, "answer", Mapping), "receipt": document.get("receipt")}
-    if kind in KINDS:
-        answer = _answer_of(KINDS[kind], {**answer, "request": request}, arrays)
-    at = _held(document, "time", str, "")
-    try:
-        time = datetime.fromisoformat(at) if at else None
-    except ValueError as error:
-        wanted = f"found {_brief(at)}, wanted a time such as 2026-11-22T07:30:00+00:00"
-        raise ArgumentError("time", wanted) from error
-    return Result(kind, answer, request, _held(document, "operation", str, ""), time)
-
-
-def _held(document: Mapping[str, object], name: str, kind: type, absent: object = None) -> Any:  # noqa: ANN401
-    """A part of a document; ``absent`` stands for one that is not there, or null."""
-    found = document.get(name)
-    if found is None and absent is not None:
-        return absent
-    if not isinstance(found, kind):
-        wanted = "an object" if kind is Mapping else "a text"
-        raise ArgumentError(name, f"found {_brief(found)}, wanted {wanted}")
-    return found
-
-
-def _brief(value: object) -> str:
-    return f"{value!r:.80}"
-
-
-def _answer_of(kind: type, plain: object, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
-    """A record, whose parts that stand above the answer keep their paths."""
-    try:
-        return decode(kind, plain, arrays, "answer")
-    except ArgumentError as error:
-        field = error.field.removeprefix("answer.")
-        if field.partition(".")[0] in _ABOVE:
-            raise ArgumentError(field, error.description) from error
-        raise

@@ -1,6 +1,7 @@
 """Results as files: JSON to read, npz to load again bit by bit.
 
-npz has one entry per array, named by its path, and one, ``result``, with the document.
+A JSON file is the document; npz has one entry per array, named by its path, and one, ``result``,
+with the document.
 """
 
 from __future__ import annotations
@@ -10,21 +11,72 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import Array, check
+from acpc.contract import ArgumentError, Array, check
 
-from acpc_client.errors import ArgumentError
 from acpc_client.files import read_npz, write_whole
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.documents import Result, read_document
+from acpc_client.results.codec import decode
+from acpc_client.results.documents import ABOVE, KINDS, PLAIN_KINDS, SCHEMA, VERSION, Result
 
 RESULT_FORMATS = (".json", ".npz")
-_DOCUMENT = "result"
-Read = tuple[object, Mapping[str, Array]]
+_ENTRY = "result"
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a document holds beside its schema and its kind."""
+
+    answer: Mapping[str, Any]
+    operation: str | None
+    time: datetime | None
+    request: Mapping[str, Any] | None
+    receipt: Any | None
+
+
+def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
+    """The result that a document is, with its arrays inside or beside it.
+
+    Raises ArgumentError: It is none, or of a newer release; names the field of the document.
+    """
+    if not isinstance(document, Mapping):
+        raise ArgumentError("", f"holds no result: found {document!r:.80}, wanted an object")
+    if "schema" not in document:
+        raise ArgumentError("", f"holds no result: it has no schema, which is {SCHEMA!r}")
+    if document["schema"] != SCHEMA:
+        raise ArgumentError("schema", f"found {document['schema']!r:.80}, wanted {SCHEMA!r}")
+    version = document.get("schema_version")
+    if isinstance(version, int) and version > VERSION:
+        newer = f"is {version}, of a newer release; this one reads {VERSION}: update acpc"
+        raise ArgumentError("schema_version", newer)
+    if version != VERSION or isinstance(version, bool):
+        raise ArgumentError("schema_version", f"found {version!r:.80}, wanted {VERSION}")
+    kind = document.get("kind")
+    if not (isinstance(kind, str) and kind in (*KINDS, *PLAIN_KINDS)):
+        known = ", ".join((*KINDS, *PLAIN_KINDS))
+        wanted = f"found {kind!r:.80}, wanted one of {known}; a newer release may know more"
+        raise ArgumentError("kind", wanted)
+    held = decode(_Parts, document, arrays)
+    request, answer = held.request or {}, {**held.answer, "receipt": held.receipt}
+    if kind in KINDS:
+        answer = _answer(KINDS[kind], {**answer, "request": request}, arrays)
+    return Result(kind, answer, request, held.operation or "", held.time)
+
+
+def _answer(kind: type, plain: object, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
+    """A record, whose parts that stand above the answer keep their paths."""
+    try:
+        return decode(kind, plain, arrays, "answer")
+    except ArgumentError as error:
+        field = error.field.removeprefix("answer.")
+        if field.partition(".")[0] in ABOVE:
+            raise ArgumentError(field, error.description) from error
+        raise
 
 
 def save_result(answer: object, path: str | Path) -> None:
@@ -38,8 +90,15 @@ def save_result(answer: object, path: str | Path) -> None:
     Raises ArgumentError: Another suffix, or what is no result; OSError: The file cannot be written.
     """
     target = Path(path)
-    npz, result = _suffix(target) == ".npz", Result.of(answer)
-    write_whole(target, _to_npz(result) if npz else (result.to_json(indent=2) + "\n").encode())
+    _check_suffix(target)
+    result, content = Result.of(answer), io.BytesIO()
+    if target.suffix == ".json":
+        content.write((result.to_json(indent=2) + "\n").encode())
+    else:
+        document, arrays = result.encoded()
+        text: Any = np.array(json.dumps(document, allow_nan=False))
+        np.savez(content, **{_ENTRY: text, **arrays})
+    write_whole(target, content.getvalue())
 
 
 def load_result(path: str | Path) -> Result:
@@ -49,8 +108,7 @@ def load_result(path: str | Path) -> Result:
 
     Raises ArgumentError: Another format, no such file, or no result in it.
     """
-    source = Path(path)
-    return _read(source, _content_of(source))
+    return _read(Path(path))[0]
 
 
 def load_thresholds(path: str | Path) -> CalibratedThresholds:
@@ -63,8 +121,7 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
     Raises ArgumentError: No such file, or it was changed or damaged; names the field.
     """
     source = Path(path)
-    content = _content_of(source)
-    result = _read(source, content)
+    result, content = _read(source)
     found = result.answer
     if not isinstance(found, CalibratedThresholds):
         wanted = "wanted what acpc study thresholds --output writes"
@@ -85,46 +142,29 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
     return replace(found, source_digest=hashlib.sha256(content).hexdigest())
 
 
-def _content_of(source: Path) -> bytes:
-    _suffix(source)
+def _read(source: Path) -> tuple[Result, bytes]:
+    """A file as a result, and its content; raises as ``load_result``."""
+    _check_suffix(source)
     try:
-        return source.read_bytes()
+        content = source.read_bytes()
     except OSError as error:
         raise ArgumentError("path", f"cannot read {source}: {error.strerror}") from error
-
-
-def _read(source: Path, content: bytes) -> Result:
-    read = _from_npz if source.suffix == ".npz" else _from_json
     try:
-        return read_document(*read(content))
+        if source.suffix == ".json":
+            return read_document(_checked(_parsed(content)), {}), content
+        arrays = read_npz(content)
+        if _ENTRY not in arrays:
+            raise ArgumentError("", f"holds no result: it has no entry {_ENTRY!r}")
+        return read_document(_parsed(str(arrays.pop(_ENTRY))), arrays), content
     except ArgumentError as error:
         where = f"{source}: {error.field}: " if error.field else f"{source} "
         raise ArgumentError("path", f"{where}{error.description}") from error
 
 
-def _suffix(path: Path) -> str:
+def _check_suffix(path: Path) -> None:
     if path.suffix not in RESULT_FORMATS:
         wanted = " or ".join(RESULT_FORMATS)
         raise ArgumentError("path", f"found {path.name}, wanted a name ending in {wanted}")
-    return path.suffix
-
-
-def _from_json(content: bytes) -> Read:
-    document = _parsed(content)
-    left: list[tuple[str, object]] = [("", document)]
-    while left:  # not by recursion: the reader has met what is nested as deep as it may be
-        path, value = left.pop()
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ArgumentError(
-                path, f"found {value}, wanted a number, or null where there is none"
-            )
-        if isinstance(value, int) and abs(value) >= 2**64:
-            raise ArgumentError(path, f"found an integer of {value.bit_length()} bits, wanted 64")
-        if isinstance(value, dict):
-            left += [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
-        elif isinstance(value, list):
-            left += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    return document, {}
 
 
 def _parsed(text: str | bytes) -> object:
@@ -136,16 +176,18 @@ def _parsed(text: str | bytes) -> object:
         raise ArgumentError("", f"holds no result: it is no JSON: {error}") from error
 
 
-def _to_npz(result: Result) -> bytes:
-    document, arrays = result.encoded()
-    entries: Any = {_DOCUMENT: np.array(json.dumps(document, allow_nan=False)), **arrays}
-    content = io.BytesIO()
-    np.savez(content, **entries)
-    return content.getvalue()
-
-
-def _from_npz(content: bytes) -> Read:
-    arrays = read_npz(content)
-    if _DOCUMENT not in arrays:
-        raise ArgumentError("", f"holds no result: it has no entry {_DOCUMENT!r}")
-    return _parsed(str(arrays.pop(_DOCUMENT))), arrays
+def _checked(document: object) -> object:
+    """The document, once its numbers are known to be such as floats and 64 bits hold."""
+    left: list[tuple[str, object]] = [("", document)]
+    while left:  # not by recursion: the reader has met what is nested as deep as it may be
+        path, value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            wanted = "wanted a number, or null where there is none"
+            raise ArgumentError(path, f"found {value}, {wanted}")
+        if isinstance(value, int) and abs(value) >= 2**64:
+            raise ArgumentError(path, f"found an integer of {value.bit_length()} bits, wanted 64")
+        if isinstance(value, dict):
+            left += [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    return document

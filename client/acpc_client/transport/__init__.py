@@ -1,4 +1,5 @@
-"""Channels, deadlines and stubs: what both clients share."""
+"""Channels, deadlines and the input and output of both clients."""
+# mypy: disable-error-code="no-redef"
 
 from __future__ import annotations
 
@@ -6,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
+NAMES = {
+    "access": "Access ClientOptions Token access_from_environment make_access",
+    "aio": "AsyncConversation AsyncListing AsyncLock AsyncMaker AsyncPairs AsyncWire",
+    "base": "DEFAULT_TARGET Feed",
+    "channel": "Tls",
+    "sync": "Conversation Listing Lock Maker Pairs Wire",
+}
 if TYPE_CHECKING:
-    from acpc_client.transport.access import (
-        Access,
-        ClientOptions,
-        Token,
-        access_from_environment,
-        make_access,
-    )
-    from acpc_client.transport.base import DEFAULT_TARGET, Transport, check_timeout
-    from acpc_client.transport.channel import Ending, Tls
-    from acpc_client.transport.session import GOODBYE_S, ReadAnswer, SessionBase
+    from acpc_client.transport.access import *
+    from acpc_client.transport.aio import *
+    from acpc_client.transport.base import *
+    from acpc_client.transport.channel import *
+    from acpc_client.transport.sync import *
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
+    __getattr__, __dir__ = lazy_face(__name__, NAMES)

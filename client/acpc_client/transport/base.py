@@ -1,4 +1,4 @@
-"""Holds all that the blocking and the asyncio transport share: everything but the I/O."""
+"""What the blocking and the asyncio transport share: everything but input and output."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from acpc_client.calls import LONGEST_S, Method, check_options
+from acpc_client.absence import Absence, Contact, OnAway
+from acpc_client.calls import check_options, check_timeout, unsigned
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -25,8 +27,7 @@ from acpc_client.errors import (
     extended,
     from_rpc_error,
 )
-from acpc_client.inputs import unsigned
-from acpc_client.retries import Absence, Attempts, Contact, OnAway, RetryPolicy
+from acpc_client.retries import Attempts, RetryPolicy
 from acpc_client.transport.access import (
     ClientOptions,
     bearer,
@@ -43,8 +44,15 @@ from acpc_client.transport.channel import (
     Tls,
 )
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from acpc_client.calls import Pair, Rpc
+
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0
+# How long a planning session waits for the server's goodbye before it hangs up.
+GOODBYE_S = 1.0
 _KINDS: dict[str, tuple[Any, str]] = {
     "tls": (Tls, "Tls(...)"),
     "token": ((str, Path, Callable), "a text, a Path or a function"),
@@ -54,8 +62,42 @@ _KINDS: dict[str, tuple[Any, str]] = {
 _NO_RETRIES = RetryPolicy(attempts=1)
 
 
-class Transport(ABC):
-    """Channel, deadlines, retries and stubs of a client.
+class Feed:
+    """Turns the caller's pairs into messages, and keeps what ended them.
+
+    gRPC reads requests in a thread or task of its own, where an exception would only be logged
+    and the caller would see a bare CANCELLED.
+
+    Args:
+        encode: Makes the message of one pair.
+    """
+
+    def __init__(self, encode: Callable[[Pair], Message]) -> None:
+        self.encode = encode
+        self._failure: BaseException | None = None
+
+    def messages(self, pairs: Iterable[Pair]) -> Iterator[Message]:
+        """The messages of ``pairs``; ends early at the first failure."""
+        with self.kept():
+            for pair in pairs:
+                yield self.encode(pair)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keeps what the block raises, for :meth:`check`."""
+        try:
+            yield
+        except Exception as failure:  # noqa: BLE001 - raised again by check()
+            self._failure = failure
+
+    def check(self) -> None:
+        """Raises what ended the pairs early, if anything did."""
+        if self._failure is not None:
+            raise self._failure
+
+
+class TransportBase(ABC):
+    """Channels, deadlines and retries of a client.
 
     Args:
         target: ``host:port`` of the server, ``unix:/path`` of its socket, any gRPC target, or
@@ -99,15 +141,15 @@ class Transport(ABC):
     def _open(self, options: Sequence[tuple[str, int | str]]) -> Channel:
         """A channel of the concrete transport's kind."""
 
-    def rpc(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+    def call(self, rpc: Rpc[Any]) -> Any:  # noqa: ANN401 - a multi-callable of either kind
         """The method on the least busy channel, which takes what gRPC's own takes.
 
         Raises ClientClosed: The client was closed; ArgumentError: The token cannot be read any
         more.
         """
         if self._closed:
-            raise ClientClosed(f"{method.name} was called on a closed client")
-        call = self._connections.least_busy().call(method)
+            raise ClientClosed(f"{rpc.name} was called on a closed client")
+        call = self._connections.least_busy().call(rpc)
         if self._bearer is None:
             return call
         header = self._bearer.header()
@@ -143,10 +185,10 @@ class Transport(ABC):
             self.contact.heard = now
             self._connections.renew()
 
-    def attempts(self, method: Method, timeout: float | None) -> Attempts:
+    def attempts(self, rpc: Rpc[Any], timeout: float | None) -> Attempts:
         """The deadline and the retries of one logical call."""
-        deadline = check_timeout(timeout) or self.timeout or method.timeout
-        return Attempts(self.policy if method.idempotent else _NO_RETRIES, deadline)
+        deadline = check_timeout(timeout) or self.timeout or rpc.timeout
+        return Attempts(self.policy if rpc.idempotent else _NO_RETRIES, deadline)
 
     def absence(
         self,
@@ -160,7 +202,7 @@ class Transport(ABC):
         Raises ArgumentError: A negative patience.
         """
         given = self._patience if patience is None else check_patience(patience)
-        return Absence(self.contact, given, on_away or self._on_away, timeout)
+        return Absence(self.contact, given, on_away or self._on_away, timeout, self.policy)
 
 
 def check_connections(connections: int | None) -> int:
@@ -171,16 +213,6 @@ def check_connections(connections: int | None) -> int:
     if connections is not None and unsigned(connections, "connections") < 1:
         raise ArgumentError("connections", f"found {connections}, wanted 1 or more")
     return connections or 1
-
-
-def check_timeout(timeout: float | None) -> float | None:
-    """Returns ``timeout``, at most what gRPC takes, if it is None or positive.
-
-    Raises ArgumentError: It is not positive.
-    """
-    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
-        raise ArgumentError("timeout", f"found {timeout!r}, wanted seconds above 0")
-    return None if timeout is None else min(timeout, LONGEST_S)
 
 
 def check_patience(patience: float | None) -> float | None:

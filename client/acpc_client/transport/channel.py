@@ -10,13 +10,15 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 import grpc.aio
 
-from acpc_client.calls import Method
 from acpc_client.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from acpc_client.calls import Rpc
 
 Channel = grpc.Channel | grpc.aio.Channel
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
@@ -94,19 +96,23 @@ BUSY_CALLS = 4
 
 
 class Connection:
-    """A channel, its stubs, and how many calls are under way on it."""
+    """A channel, its methods, and how many calls are under way on it."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.under_way = 0
-        self._stubs: dict[object, Any] = {}
+        self._methods: dict[str, Any] = {}
         self._lock = threading.Lock()
 
-    def call(self, method: Method) -> Any:  # noqa: ANN401 - a multi-callable of either kind
+    def call(self, rpc: Rpc[Any]) -> Any:  # noqa: ANN401 - a multi-callable of either kind
         """The method on this channel; a call counts from its begin to its end."""
-        if method.stub not in self._stubs:
-            self._stubs[method.stub] = method.stub(self.channel)
-        call = getattr(self._stubs[method.stub], method.name)
+        if rpc.path not in self._methods:
+            self._methods[rpc.path] = getattr(self.channel, rpc.kind)(
+                rpc.path,
+                request_serializer=rpc.request.SerializeToString,
+                response_deserializer=rpc.answer.FromString,
+            )
+        call = self._methods[rpc.path]
 
         def begun(*request: object, **options: object) -> Any:  # noqa: ANN401
             self._add(1)

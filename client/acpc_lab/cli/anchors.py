@@ -1,7 +1,5 @@
 """``acpc anchors``."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,79 +14,41 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import Group, command
+from acpc_lab.cli.command import Command, given, group, sets
 from acpc_lab.cli.options import (
+    AnchorDraw,
     AnswerOptions,
     FollowOptions,
     OutputOptions,
     Server,
-    given,
     interruptible,
 )
-from acpc_lab.cli.parameters import AnchorDraw, sets
 from acpc_lab.cli.progress import counted
 from acpc_lab.tables import load_anchors, load_views
 
-app = typer.Typer(
-    cls=Group,
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Anchor sets: upload once, score many checkpoints and shifts on the same windows.",
+app = group(
+    "anchors", "Anchor sets: upload once, score many checkpoints and shifts on the same windows."
 )
-
-Digest = Annotated[
-    str,
-    typer.Argument(
-        metavar="DIGEST",
-        help="Digest of the set or a beginning of it, the request id of its upload, or latest.",
-    ),
-]
-Description = Annotated[str, typer.Option(help="Free text that the server keeps with the set.")]
-_Reading = Annotated[Any, sets(CreateRequest, "reading", "--protocol")]
-RequestId = Annotated[
-    str | None, typer.Option(help="Names the upload; the same id goes on with it.")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowDraw(AnchorDraw):
-    """How windows are drawn from a dataset, here or at the server."""
+class _Made(AnchorDraw):
+    """How windows are drawn from a dataset, here or at the server, and the set that they make."""
 
     anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--count")] = None
     anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--seed")] = None
+    reading: Annotated[Any, sets(CreateRequest, "reading", "--protocol")] = None
+    description: Annotated[
+        str, typer.Option(help="Free text that the server keeps with the set.")
+    ] = ""
+    request_id: Annotated[
+        str | None, typer.Option(help="Names the upload; the same id goes on with it.")
+    ] = None
 
 
-@command(app)
-def upload(
-    *,
-    file: Annotated[Path, typer.Argument(exists=True, help="Dataset, or arrays: see above.")],
-    format: Annotated[
-        str,
-        typer.Option(metavar="hdf5|lance|arrays", help="What FILE is [what it looks]."),
-    ] = "",
-    task: Annotated[
-        str, typer.Option(help="Task preset, or task file here. For datasets; arrays have none.")
-    ] = "",
-    drawing: WindowDraw,
-    reading: _Reading = None,
-    history: Annotated[
-        int | None, typer.Option(min=1, help="Frames of history [what arrays say, or 3].")
-    ] = None,
-    horizon: Annotated[int, typer.Option(min=1, help="Future frames H. For datasets.")] = 8,
-    views: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
-    ] = None,
-    directions: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, help="Groups of directions of each history; may be repeated."),
-    ] = None,
-    description: Description = "",
-    compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True,
-    request_id: RequestId = None,
-    server: Server,
-    form: FollowOptions,
-) -> None:
+@app.command("upload", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Upload(_Made, FollowOptions, Server):
     r"""Stores windows that lie here at the server, as an anchor set.
 
     FILE is a dataset of stable-worldmodel. Windows are drawn from it as the server draws them from
@@ -132,72 +92,78 @@ def upload(
         acpc anchors upload windows/ --history 3 --json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
     """
-    windows = given(history=history, horizon=horizon, reading=reading)
-    with server.connect() as client, _shown() as (progress, on_read):
-        groups, probes = (load_views(*paths or ()) for paths in (views, directions))
-        words = "interrupted: what was stored is kept; run the command again to go on"
-        with (
-            interruptible(words),
-            _anchors(file, format, task, drawing.drawn(), windows, on_read) as anchors,
-        ):
-            stored = client.anchors.upload(
-                replace(anchors, directions=probes),
-                views=groups,
-                description=description,
-                compress=compress,
-                progress=progress,
-                request_id=request_id,
-                timeout=server.timeout,
+
+    file: Annotated[Path, typer.Argument(exists=True, help="Dataset, or arrays: see above.")]
+    format: Annotated[
+        str,
+        typer.Option(metavar="hdf5|lance|arrays", help="What FILE is [what it looks]."),
+    ] = ""
+    task: Annotated[
+        str, typer.Option(help="Task preset, or task file here. For datasets; arrays have none.")
+    ] = ""
+    history: Annotated[
+        int | None, typer.Option(min=1, help="Frames of history [what arrays say, or 3].")
+    ] = None
+    horizon: Annotated[int, typer.Option(min=1, help="Future frames H. For datasets.")] = 8
+    views: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
+    ] = None
+    directions: Annotated[
+        list[Path] | None,
+        typer.Option(exists=True, help="Groups of directions of each history; may be repeated."),
+    ] = None
+    compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True
+
+    def run(self) -> None:
+        """Uploads, or goes on with an upload."""
+        with self.connect() as client, _shown() as (progress, on_read):
+            groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
+            words = "interrupted: what was stored is kept; run the command again to go on"
+            with interruptible(words), self._arrays(on_read) as anchors:
+                stored = client.anchors.upload(
+                    replace(anchors, directions=probes),
+                    views=groups,
+                    description=self.description,
+                    compress=self.compress,
+                    progress=progress,
+                    request_id=self.request_id,
+                    timeout=self.timeout,
+                )
+        self.answer(stored, lambda: render.anchor_set(stored))
+
+    def _arrays(
+        self, on_read: Callable[[int, int], object]
+    ) -> AbstractContextManager[AnchorArrays]:
+        """The anchors to upload: drawn from a dataset, or arrays as they are."""
+        from acpc.datasets import FORMATS, recognise  # noqa: PLC0415  slow to import
+
+        from acpc_lab.datasets import drawn_from  # noqa: PLC0415
+
+        path, task, drawing = self.file, self.task, self.drawn()
+        found = self.format or recognise(path)
+        if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
+            found = "arrays"
+        if found == "arrays":
+            arrays = load_anchors(path, self.history)
+            if task or drawing:
+                option = "task" if task else next(iter(drawing))
+                raise ArgumentError(option, f"is for datasets, but {path.name!r} holds arrays")
+            return nullcontext(arrays)
+        if found in FORMATS and not task:
+            raise ArgumentError(
+                "task",
+                f"{path.name!r} is a {found} dataset; say how to read it: --task with a preset, "
+                "or with a task file of yours, which names its columns",
             )
-    form.answer(stored, lambda: render.anchor_set(stored))
+        source = DatasetAnchors(path.name, task or "none", **drawing)
+        windows = given(history=self.history, horizon=self.horizon, reading=self.reading)
+        return drawn_from(path, source, format=self.format, on_read=on_read, **windows)
 
 
-def _anchors(
-    path: Path,
-    format: str,
-    task: str,
-    drawing: dict[str, Any],
-    windows: dict[str, Any],
-    on_read: Callable[[int, int], object],
-) -> AbstractContextManager[AnchorArrays]:
-    """The anchors to upload: drawn from a dataset, or arrays as they are."""
-    from acpc.datasets import FORMATS, recognise  # noqa: PLC0415  slow to import
-
-    from acpc_lab.datasets import drawn_from  # noqa: PLC0415
-
-    found = format or recognise(path)
-    if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
-        found = "arrays"
-    if found == "arrays":
-        arrays = load_anchors(path, windows.get("history"))
-        if task or drawing:
-            option = "task" if task else next(iter(drawing))
-            raise ArgumentError(option, f"is for datasets, but {path.name!r} holds arrays")
-        return nullcontext(arrays)
-    if found in FORMATS and not task:
-        raise ArgumentError(
-            "task",
-            f"{path.name!r} is a {found} dataset; say how to read it: --task with a preset, or "
-            "with a task file of yours, which names its columns",
-        )
-    source = DatasetAnchors(path.name, task or "none", **drawing)
-    return drawn_from(path, source, format=format, on_read=on_read, **windows)
-
-
-@command(app)
-def create(
-    *,
-    dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")],
-    task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")],
-    drawing: WindowDraw,
-    reading: _Reading = None,
-    history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3,
-    horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8,
-    description: Description = "",
-    request_id: RequestId = None,
-    server: Server,
-    form: AnswerOptions,
-) -> None:
+@app.command("create", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Create(_Made, AnswerOptions, Server):
     r"""Makes an anchor set from a dataset that the server can see.
 
     The set keeps its windows whatever happens to the dataset.
@@ -206,56 +172,85 @@ def create(
 
         acpc anchors create tworoom.h5 --task tworoom --count 100
     """
-    source = DatasetAnchors(dataset, task, **drawing.drawn())
-    with server.connect() as client:
-        made = client.anchors.create(
-            source,
-            history=history,
-            horizon=horizon,
-            description=description,
-            request_id=request_id,
-            timeout=server.timeout,
-            **given(reading=reading),
-        )
-    form.answer(made, lambda: render.anchor_set(made))
+
+    dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")]
+    task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")]
+    history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3
+    horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8
+
+    def run(self) -> None:
+        """Has the server draw and keep the windows."""
+        source = DatasetAnchors(self.dataset, self.task, **self.drawn())
+        with self.connect() as client:
+            made = client.anchors.create(
+                source,
+                history=self.history,
+                horizon=self.horizon,
+                description=self.description,
+                request_id=self.request_id,
+                timeout=self.timeout,
+                **given(reading=self.reading),
+            )
+        self.answer(made, lambda: render.anchor_set(made))
 
 
-@command(app, "list")
-def list_sets(*, server: Server, form: OutputOptions) -> None:
+@app.command("list", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class List(OutputOptions, Server):
     """Lists the anchor sets of the server, newest first."""
-    with server.connect() as client:
-        render.listing(list(client.anchors.list()), render.ANCHOR_SETS, form.format)
+
+    def run(self) -> None:
+        """Lists them."""
+        with self.connect() as client:
+            render.listing(list(client.anchors.list()), render.ANCHOR_SETS, self.form)
 
 
-@command(app)
-def show(
-    *,
-    digest: Digest,
+@dataclass(frozen=True, kw_only=True)
+class _OneSet(Server):
+    digest: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIGEST",
+            help="Digest of the set or a beginning of it, the request id of its upload, or latest.",
+        ),
+    ]
+
+
+@app.command("show", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Show(AnswerOptions, _OneSet):
+    """Shows one anchor set; states and labels themselves as JSON."""
+
     contents: Annotated[
         bool, typer.Option(help="With its states and labels, and how far they lie apart.")
-    ] = False,
+    ] = False
     neighbourhood: Annotated[
         float, typer.Option(help="Quantile of the distances between states to tell.")
-    ] = 0.35,
-    server: Server,
-    form: AnswerOptions,
-) -> None:
-    """Shows one anchor set; states and labels themselves as JSON."""
-    with server.connect() as client:
-        found = client.anchors.get(digest)
-        held = client.anchors.contents(digest, neighbourhood=neighbourhood) if contents else None
-    if held is not None and form.json:
-        render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
-    else:
-        form.answer(found, lambda: render.anchor_set(found, held))
+    ] = 0.35
+
+    def run(self) -> None:
+        """Shows it."""
+        held = None
+        with self.connect() as client:
+            found = client.anchors.get(self.digest)
+            if self.contents:
+                held = client.anchors.contents(self.digest, neighbourhood=self.neighbourhood)
+        if held is not None and self.json:
+            render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
+        else:
+            self.answer(found, lambda: render.anchor_set(found, held))
 
 
-@command(app)
-def delete(*, digest: Digest, server: Server) -> None:
+@app.command("delete", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Delete(_OneSet):
     """Removes an anchor set that no job needs."""
-    with server.connect() as client:
-        client.anchors.delete(digest)
-    render.line(f"{digest}: deleted")
+
+    def run(self) -> None:
+        """Deletes it."""
+        with self.connect() as client:
+            client.anchors.delete(self.digest)
+        render.line(f"{self.digest}: deleted")
 
 
 @contextmanager

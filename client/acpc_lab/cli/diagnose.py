@@ -1,35 +1,30 @@
 """``acpc compare``, ``acpc certify`` and ``acpc plan-paired``."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import PlanStart
-from acpc_client import PoolCertificate, answered, read_npz
+from acpc.contract import PairedRequest, PairRequest, PerturbationSet, PlanStart
+from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import PLANNER, VIEWS, given, sets
 from acpc_lab.cli.gates import Case, JunitOption, publish
-from acpc_lab.cli.options import AnswerOptions, Exit, Server
-from acpc_lab.cli.parameters import (
-    PLANNER,
-    CemChoice,
-    CheckpointChoice,
-    PlannerChoice,
-    SummaryWeights,
-    ViewChoice,
-    Weights,
-    given,
-    sets,
+from acpc_lab.cli.options import (
+    AnswerOptions,
+    Digest,
+    Exit,
+    Mode,
+    Options,
+    Server,
+    Shifts,
+    WeightsOption,
+    read_grid,
 )
-
-Input = Annotated[
-    Path, typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above.")
-]
 
 
 class Selection(enum.StrEnum):
@@ -43,15 +38,78 @@ MOMENT = ("past_blocks", "proprio", "goal_proprio")
 """What a planner's moment may have besides its history and its goal."""
 
 
-def compare(
-    *,
-    input: Input,
-    predictor: CheckpointChoice,
-    views: ViewChoice,
-    weights: Weights = None,
-    server: Server,
-    form: AnswerOptions,
-) -> None:
+_PLANNER = ("cost_reduction", "endpoint_tolerance", "objective")
+_BUDGET = ("candidates", "elites", "iterations", "horizon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked(AnswerOptions, Server):
+    """What every interactive command takes: an input, a checkpoint and other views."""
+
+    input: Annotated[
+        Path,
+        typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above."),
+    ]
+    checkpoint: Annotated[
+        str, typer.Option(metavar="NAME", help="Checkpoint at the server: its folder.")
+    ]
+    weights_file: WeightsOption = ""
+    digest: Digest = ""
+    numeric_mode: Mode = None
+    shift: Shifts = None
+    draws: Annotated[int | None, sets(PerturbationSet, "draws", panel=VIEWS)] = None
+    seed: Annotated[int | None, sets(PerturbationSet, "seed", panel=VIEWS)] = None
+    anchor: Annotated[int | None, sets(PerturbationSet, "anchor", panel=VIEWS)] = None
+
+    @property
+    def named(self) -> CheckpointRef:
+        """The checkpoint."""
+        return CheckpointRef(self.checkpoint, self.weights_file, self.digest)
+
+    def picked(self, *names: str) -> dict[str, Any]:
+        """Returns the options of some names that were given, as arguments of the client."""
+        return given(**{name: getattr(self, name) for name in names})
+
+    def read(self, needed: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
+        """The arrays of ``--input`` and the views, as the client's calls take them.
+
+        Raises typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and
+        an array ``views``, or neither.
+        """
+        try:
+            arrays = read_npz(self.input)
+        except ArgumentError as error:
+            raise typer.BadParameter(error.message, param_hint="--input") from error
+        missing = [name for name in needed if name not in arrays]
+        unknown = [name for name in arrays if name not in (*needed, *optional, "views")]
+        if missing or unknown:
+            wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
+            wanted = f"wanted {', '.join(needed)} and optionally {', '.join((*optional, 'views'))}"
+            raise typer.BadParameter(f"{self.input}: {wrong}; {wanted}", param_hint="--input")
+        if bool(self.shift) == ("views" in arrays):
+            found = "both --shift and" if self.shift else "neither --shift nor"
+            raise typer.BadParameter(
+                f"found {found} an array views; give one of them", param_hint="--shift"
+            )
+        views = {"perturbations": read_grid(self.shift or ()), "views": arrays.get("views")}
+        more = self.picked("draws", "seed", "anchor", "numeric_mode")
+        return {**dict.fromkeys(optional), **arrays, **views, **more}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Planner(Options):
+    cost_reduction: Annotated[Any, sets(PlanStart, "cost_reduction", "--cost", panel=PLANNER)] = (
+        None
+    )
+    endpoint_tolerance: Annotated[
+        float | None, sets(PlanStart, "endpoint_tolerance", "--tolerance", panel=PLANNER)
+    ] = None
+    objective: Annotated[Any, sets(PlanStart, "objective", panel=PLANNER)] = None
+    junit: JunitOption = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compare(_Asked):
     r"""Do two views of one history lead to the same predicted future?
 
     The input holds `history` uint8 (h, height, width, 3) and `action_blocks` float32
@@ -68,32 +126,20 @@ def compare(
             --weights 0.5,0.25,0.125,0.125 --numeric-mode bf16
         acpc compare --input with_views.npz --checkpoint lewm-pusht --json
     """
-    optional = ("observed_future", "proprio", "future_proprio")
-    asked = _read(input, views, ("history", "action_blocks"), optional)
-    asked |= given(numeric_mode=predictor.numeric_mode, weights=weights)
-    with server.connect() as client:
-        result = answered("comparison", client.compare_pair, predictor.named, **asked)
-    form.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
+
+    weights: Annotated[Any, sets(PairRequest, "weights")] = None
+
+    def run(self) -> None:
+        """Compares, and prints a row per view."""
+        optional = ("observed_future", "proprio", "future_proprio")
+        asked = self.read(("history", "action_blocks"), optional) | self.picked("weights")
+        with self.connect() as client:
+            result = answered("comparison", client.compare_pair, self.named, **asked)
+        self.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
 
 
-def certify(
-    *,
-    input: Input,
-    predictor: CheckpointChoice,
-    views: ViewChoice,
-    planner: PlannerChoice,
-    elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None,
-    weights: SummaryWeights = None,
-    kept_elites: Annotated[int | None, sets(PlanStart, "kept_elites", panel=PLANNER)] = None,
-    temperature: Annotated[float | None, sets(PlanStart, "temperature", panel=PLANNER)] = None,
-    require: Annotated[
-        Selection | None,
-        typer.Option(help="Exit with 3 unless every view is certified."),
-    ] = None,
-    junit: JunitOption = None,
-    server: Server,
-    form: AnswerOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Certify(_Planner, _Asked):
     r"""Can this visual change alter the planner's choice among these candidates?
 
     The input holds `history` uint8 (h, height, width, 3), `candidates` float32 (candidates, H,
@@ -131,34 +177,34 @@ def certify(
     **Exit codes**: 0 done, and certified where required; 3 `--require` was not met; 1 error;
     2 usage.
     """
-    if require is Selection.ELITE and not elites:
-        raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
-    optional = (*MOMENT, "offsets", "infeasible")
-    asked = _read(input, views, ("history", "candidates", "goal"), optional)
-    asked |= planner.arguments() | given(numeric_mode=predictor.numeric_mode, elite_count=elites)
-    asked |= given(weights=weights, kept_elites=kept_elites, temperature=temperature)
-    with server.connect() as client:
-        result = answered("certificate", client.certify_pool, predictor.named, **asked)
-    form.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
-    if require is not None:
-        _demand(_met(result.answer, require), f"--require {require}", predictor.checkpoint, junit)
+
+    elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites", panel=PLANNER)] = None
+    weights: Annotated[Any, sets(PlanStart, "weights")] = None
+    kept_elites: Annotated[int | None, sets(PlanStart, "kept_elites", panel=PLANNER)] = None
+    temperature: Annotated[float | None, sets(PlanStart, "temperature", panel=PLANNER)] = None
+    require: Annotated[
+        Selection | None,
+        typer.Option(help="Exit with 3 unless every view is certified."),
+    ] = None
+
+    def run(self) -> None:
+        """Certifies, prints a row per shift, and gates where asked."""
+        require = self.require
+        if require is Selection.ELITE and not self.elites:
+            raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
+        optional = (*MOMENT, "offsets", "infeasible")
+        asked = self.read(("history", "candidates", "goal"), optional)
+        asked |= self.picked(*_PLANNER, "weights", "kept_elites", "temperature")
+        asked |= given(elite_count=self.elites)
+        with self.connect() as client:
+            result = answered("certificate", client.certify_pool, self.named, **asked)
+        self.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
+        if require is not None:
+            _demand(_met(result.answer, require), f"--require {require}", self)
 
 
-def plan_paired(
-    *,
-    input: Input,
-    predictor: CheckpointChoice,
-    views: ViewChoice,
-    planner: PlannerChoice,
-    cem: CemChoice,
-    require_certified: Annotated[
-        bool,
-        typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
-    ] = False,
-    junit: JunitOption = None,
-    server: Server,
-    form: AnswerOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PlanPaired(_Planner, _Asked):
     r"""Does this visual change alter the plan that CEM returns?
 
     Plans twice with common random numbers: from the clean history and from each view. Tells at
@@ -184,46 +230,36 @@ def plan_paired(
     **Exit codes**: 0 done, and certified where required; 3 `--require-certified` was not met;
     1 error; 2 usage.
     """
-    asked = _read(input, views, ("history", "goal"), MOMENT)
-    asked |= planner.arguments() | cem.arguments() | given(numeric_mode=predictor.numeric_mode)
-    with server.connect() as client:
-        result = answered("paired_plans", client.plan_paired, predictor.named, **asked)
-    form.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
-    if require_certified:
-        met = all(view.certified for view in result.answer.views)
-        _demand(met, "--require-certified", predictor.checkpoint, junit)
+
+    candidates: Annotated[int | None, sets(CemBudget, "candidates", panel=PLANNER)] = None
+    elites: Annotated[int | None, sets(CemBudget, "elites", panel=PLANNER)] = None
+    iterations: Annotated[int | None, sets(CemBudget, "iterations", panel=PLANNER)] = None
+    horizon: Annotated[int | None, sets(CemBudget, "horizon", panel=PLANNER)] = None
+    sampling_seed: Annotated[int | None, sets(PairedRequest, "sampling_seed", panel=PLANNER)] = None
+    returns: Annotated[Any, sets(PairedRequest, "returns", panel=PLANNER)] = None
+    choices: Annotated[bool | None, sets(PairedRequest, "choices", panel=PLANNER)] = None
+    require_certified: Annotated[
+        bool,
+        typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
+    ] = False
+
+    def run(self) -> None:
+        """Plans on both sides, prints a row per view, and gates where asked."""
+        asked = self.read(("history", "goal"), MOMENT)
+        asked |= self.picked(*_PLANNER, "sampling_seed", "returns", "choices")
+        asked["budget"] = CemBudget(**self.picked(*_BUDGET))
+        with self.connect() as client:
+            result = answered("paired_plans", client.plan_paired, self.named, **asked)
+        self.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
+        if self.require_certified:
+            met = all(view.certified for view in result.answer.views)
+            _demand(met, "--require-certified", self)
 
 
-def _read(
-    path: Path, views: ViewChoice, needed: Sequence[str], optional: Sequence[str]
-) -> dict[str, Any]:
-    """The arrays of ``--input`` and the views, as the client's calls take them.
-
-    Raises typer.BadParameter: Not an NPZ file, one with other arrays, or both ``--shift`` and an
-    array ``views``, or neither.
-    """
-    try:
-        arrays = read_npz(path)
-    except ArgumentError as error:
-        raise typer.BadParameter(error.message, param_hint="--input") from error
-    missing = [name for name in needed if name not in arrays]
-    unknown = [name for name in arrays if name not in (*needed, *optional, "views")]
-    if missing or unknown:
-        wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-        wanted = f"wanted {', '.join(needed)} and optionally {', '.join((*optional, 'views'))}"
-        raise typer.BadParameter(f"{path}: {wrong}; {wanted}", param_hint="--input")
-    if bool(views.shift) == ("views" in arrays):
-        found = "both --shift and" if views.shift else "neither --shift nor"
-        raise typer.BadParameter(
-            f"found {found} an array views; give one of them", param_hint="--shift"
-        )
-    return {**dict.fromkeys(optional), **arrays, **views.read(arrays)}
-
-
-def _demand(met: bool, what: str, checkpoint: str, junit: Path | None) -> None:
+def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
-    case = Case(f"{checkpoint} {what}", "passed" if met else "failed", message)
-    publish("acpc certify", [case], junit)
+    case = Case(f"{asked.checkpoint} {what}", "passed" if met else "failed", message)
+    publish("acpc certify", [case], asked.junit)
     if not met:
         render.note(message)
         raise typer.Exit(Exit.NOT_CERTIFIED)

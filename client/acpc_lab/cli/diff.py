@@ -1,40 +1,42 @@
 """``acpc diff``."""
 
-from __future__ import annotations
-
+import enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from acpc.contract import cell, ends
-from acpc_client import RESULT_FORMATS, AcpcClient, EvidenceOptions, ScoreComparison, load_result
+from acpc_client import (
+    RESULT_FORMATS,
+    AcpcClient,
+    EvidenceOptions,
+    Outcome,
+    ScoreComparison,
+    load_result,
+)
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import given, sets
+from acpc_lab.cli.follow import exit_of
+from acpc_lab.cli.gates import JunitOption, case_of, publish
 from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import AnswerOptions, Server, given
-from acpc_lab.cli.parameters import sets
+from acpc_lab.cli.options import AnswerOptions, Server
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
 
 
-def diff(
-    *,
-    first: Annotated[
-        str, typer.Argument(metavar="A", help="A score: its file, operations/ID, or the ID alone.")
-    ],
-    second: Annotated[
-        str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
-    ],
-    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None,
-    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None,
-    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None,
-    population: Annotated[Any, sets(EvidenceOptions, "population")] = None,  # noqa: ANN401
-    server: Server,
-    form: AnswerOptions,
-) -> None:
-    """Compare two checkpoints that were scored on the same anchors.
+class DiffGate(enum.StrEnum):
+    """What a comparison may demand of the second score."""
+
+    NO_WORSE = "no-worse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diff(AnswerOptions, Server):
+    """Compares two checkpoints that were scored on the same anchors.
 
     Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
     for. Anchors are paired, so that what makes some of them hard for both cancels: a difference
@@ -50,21 +52,68 @@ def diff(
         acpc diff operations/5f0c9a operations/77aa02 --confidence 0.99
         acpc diff baseline.npz 77aa02 --json
 
-    **Exit codes**: 0 compared, whatever came out; 1 the server rejected the call, or a job has no
-    score; 2 they cannot be compared, or wrong usage.
+    A release can gate on the checkpoint that is deployed:
+
+        acpc diff deployed.json candidate.json --gate no-worse || exit 1
+
+    **Exit codes**: 0 compared, whatever came out, or with `--gate no-worse` B is surely no worse;
+    3 B is surely worse: its IR is higher or its SR lower; 5 undecided, as the intervals allow
+    either, or no anchor takes part in SR; 1 the server rejected the call, or a job has no score;
+    2 they cannot be compared, or wrong usage.
     """
-    with server.connect() as client:
+
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="A score: its file, operations/ID, or the ID alone.")
+    ]
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
+    ]
+    gate: Annotated[
+        DiffGate | None,
+        typer.Option(help="no-worse: exit with 3 where B is surely worse than A, 5 undecided."),
+    ] = None
+    junit: JunitOption = None
+    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
+    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
+    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
+    population: Annotated[Any, sets(EvidenceOptions, "population")] = None
+
+    def run(self) -> None:
+        """Compares, and gates where asked."""
         asked = given(
-            confidence=confidence, resamples=resamples, seed=evidence_seed, population=population
+            confidence=self.confidence,
+            resamples=self.resamples,
+            seed=self.evidence_seed,
+            population=self.population,
         )
-        held = [_read(name, client) for name in (first, second)]
-        try:
-            found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
-        except ArgumentError as error:  # names a file as it was given
-            of = {"a": first, "b": second}.get(error.field, "")
-            wrong = f"{of}: {error.description}" if ": found" in error.description else ""
-            raise ArgumentError(error.field, wrong or error.description) from error
-    form.answer(found, lambda: _show(found))
+        with self.connect() as client:
+            held = [_read(name, client) for name in (self.first, self.second)]
+            try:
+                found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+            except ArgumentError as error:  # names a file as it was given
+                of = {"a": self.first, "b": self.second}.get(error.field, "")
+                wrong = f"{of}: {error.description}" if ": found" in error.description else ""
+                raise ArgumentError(error.field, wrong or error.description) from error
+        self.answer(found, lambda: _show(found))
+        if self.gate is None:
+            return
+        outcome = no_worse(found)
+        message = found.headline()
+        publish("acpc diff", [case_of(found.second, outcome, message)], self.junit)
+        if outcome is Outcome.FAILED:
+            render.note(f"{found.second} is surely worse than {found.first}")
+        if outcome is Outcome.UNDECIDED:
+            render.note(f"undecided: {found.second} may be worse than {found.first}, or may not")
+        raise typer.Exit(exit_of([outcome]))
+
+
+def no_worse(found: ScoreComparison) -> Outcome:
+    """Whether the second score is no worse than the first: surely so, surely not, or undecided."""
+    error, rate = found.ir_relative or found.ir_raw, found.sr
+    if error.direction == "higher" or (rate is not None and rate.direction == "lower"):
+        return Outcome.FAILED
+    kept = rate is not None and rate.interval.lower >= rate.even
+    return Outcome.PASSED if kept and error.interval.upper <= error.even else Outcome.UNDECIDED
 
 
 def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or an operation
@@ -75,7 +124,8 @@ def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or a
 
 
 def _show(found: ScoreComparison) -> None:
-    """Print a row per number, what they mean, and what is sure."""
+    """Print what is sure, then a row per number, and what they mean."""
+    render.line(found.headline())
     render.line(f"A: {found.first}\nB: {found.second}")
     table = found.table()
     numbers = [[cell(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
@@ -86,5 +136,4 @@ def _show(found: ScoreComparison) -> None:
     render.table(titles, list(rows))
     render.line(_LOWER_IS_BETTER)
     render.line(_HIGHER_IS_BETTER)
-    render.line(found.headline())
     render.notes(found.notes)

@@ -1,28 +1,43 @@
 """Follows a job to its end: live progress, verdict, exit code."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 from acpc_client import (
     AcpcClient,
-    Doubt,
     Operation,
     Outcome,
     Progress,
-    Score,
     StudyResult,
     save_result,
 )
 from acpc_client.errors import ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.gates import Case, by_gate, case_of, publish, reason
-from acpc_lab.cli.options import Exit, FollowOptions, Gate, interruptible
+from acpc_lab.cli.gates import Case, JunitOption, by_gate, case_of, publish, reason
+from acpc_lab.cli.options import (
+    AnchorValues,
+    Exit,
+    FollowOptions,
+    Gate,
+    GateOption,
+    ScoreOutput,
+    interruptible,
+)
 from acpc_lab.cli.progress import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(FollowOptions):
+    """What is done with the score of a job that is followed."""
+
+    gate: GateOption = Gate.POINT
+    junit: JunitOption = None
+    output: ScoreOutput = None
+    anchor_values: AnchorValues = False
 
 
 @contextmanager
@@ -65,16 +80,15 @@ def follow(
     return last
 
 
-def finish(
-    operation: Operation, form: FollowOptions, gate: Gate, junit: Path | None = None, name: str = ""
-) -> None:
+def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
     """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
 
     Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """
     name = name or operation.checkpoint.name or operation.name
+    gate, junit = form.gate, form.junit
     if form.json:
-        render.result(operation)
+        render.result(operation, whole=form.anchor_values)
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
         publish("acpc score", [Case(name, "error", failure)], junit)
@@ -87,40 +101,27 @@ def finish(
         raise typer.Exit(Exit.OK)
     score = operation.result()
     if not form.json:
-        render.score(score, wide=form.wide)
+        render.score(score, asked=render.asked(operation), wide=form.wide)
     outcome = by_gate(score.gated(gate), gate)
     publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
-    if outcome is Outcome.UNDECIDED:
-        render.note(f"undecided: {_advice(score)}")
+    if outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
+        render.note("undecided: nothing passes without a reference; name one: --reference")
     if outcome is Outcome.UNSPECIFIED:
         render.note("error: the server gave no outcome this client knows; update the client")
-    raise typer.Exit(_EXITS.get(outcome, Exit.OK))
+        raise typer.Exit(Exit.ERROR)
+    raise typer.Exit(exit_of([outcome]))
 
 
-_EXITS = {
-    Outcome.FAILED: Exit.SCREEN_FAILED,
-    Outcome.UNDECIDED: Exit.UNDECIDED,
-    Outcome.UNSPECIFIED: Exit.ERROR,
-}
-
-
-def _advice(score: Score) -> str:
-    found = score.evidence
-    if found and found.confident_outcome is Outcome.INCONCLUSIVE:
-        return "nothing passes without a reference, so nothing was judged; name one: --reference"
-    needed = found.needed(score.checkpoint.anchors) if found else ""
-    if found and found.doubt is Doubt.DRAWS:
-        return "all anchors share their draws; score each as a group of its own"
-    if needed.startswith("more"):
-        unit = "" if found and found.trajectories_to_decide else " anchors"
-        return f"{needed}{unit} would probably decide it, so near its threshold it lies"
-    if found and found.trajectories_to_decide:
-        return f"more episodes, not more anchors: {needed} would probably decide it"
-    if found and needed:
-        return (
-            f"score again with --anchors {found.anchors_to_decide}, which would probably decide it"
-        )
-    return "it lies on its threshold, so that more anchors need not decide it: judge it yourself"
+def exit_of(outcomes: Collection[Outcome]) -> Exit:
+    """The exit code of the worst of some outcomes; one without a score counts as no outcome."""
+    for outcome, code in (
+        (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
+        (Outcome.FAILED, Exit.SCREEN_FAILED),
+        (Outcome.UNDECIDED, Exit.UNDECIDED),
+    ):
+        if outcome in outcomes:
+            return code
+    return Exit.OK
 
 
 def study_line(study: StudyResult) -> str:

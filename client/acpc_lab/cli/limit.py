@@ -1,62 +1,33 @@
 """``acpc limit``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc.contract import parse_grid, severities_up_to, strongest_of
+from acpc.contract import examples_of, parse_grid, severities_up_to
 from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import given
 from acpc_lab.cli.options import (
     Exit,
     FollowOptions,
     Server,
     as_usage,
-    given,
     interruptible,
     output_option,
 )
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.score import AnchorChoice, Checkpoints, MeasureChoice
+from acpc_lab.cli.score import AnchorChoice, Judged, MeasureChoice
 
 _LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
-Strongest = Annotated[
-    str,
-    typer.Option(
-        metavar="KIND[:STRONGEST]",
-        help="The visual change and the strongest of it to score, as gaussian_noise:0.2; without "
-        "a number, twice the usual one; or the grid itself, as gaussian_noise:0.02,0.05,0.1 or "
-        "gaussian_noise:0.02..0.2/10. `acpc shifts` lists all.",
-    ),
-]
 
 
-def limit(
-    *,
-    judged: Checkpoints,
-    shift: Strongest,
-    source: AnchorChoice,
-    measures: MeasureChoice,
-    steps: Annotated[
-        int, typer.Option(min=1, max=256, help="Even steps up to the strongest; each is scored.")
-    ] = 10,
-    request_id: Annotated[
-        str | None, typer.Option(help="A name for the grid; another one scores everything again.")
-    ] = None,
-    output: Annotated[
-        Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
-    ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
-    ] = None,
-    server: Server,
-    form: FollowOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
     r"""Up to which severity does this checkpoint pass?
 
     Scores a grid of severities of one visual change, and prints the largest below the first at
@@ -74,28 +45,53 @@ def limit(
     weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
     interrupted.
     """
-    with as_usage("--shift"):
-        grid = parse_grid(shift) if ":" in shift else [strongest_of(shift)]
-        severities = grid if len(grid) > 1 else severities_up_to(grid[0], steps)
-    anchors = source.read()
-    checkpoint, reference = judged.refs(needed="without it no severity passes")
-    with interruptible(_LEFT), server.connect() as client, _followed(len(severities)) as follow:
-        found = client.find_limit(
-            checkpoint,
-            anchors,
-            severities,
-            on_point=follow,
-            timeout=server.timeout,
-            reference=reference,
-            **given(request_id=request_id),
-            **measures.asked(),
-        )
-    if output is not None:
-        save_result(found, output)
-    if picture is not None:
-        found.plot().save(picture)
-    form.answer(found, lambda: _show(found))
-    raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
+
+    shift: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND[:STRONGEST]",
+            help="The visual change and the strongest of it to score, as gaussian_noise:0.2; "
+            "without a number, its strong example; or the grid itself, as "
+            "gaussian_noise:0.02,0.05,0.1 or gaussian_noise:0.02..0.2/10. `acpc shifts` lists all.",
+        ),
+    ]
+    steps: Annotated[
+        int, typer.Option(min=1, max=256, help="Even steps up to the strongest; each is scored.")
+    ] = 10
+    request_id: Annotated[
+        str | None, typer.Option(help="A name for the grid; another one scores everything again.")
+    ] = None
+    output: Annotated[
+        Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
+    ] = None
+    picture: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
+    ] = None
+
+    def run(self) -> None:
+        """Scores the grid, and says up to which severity the screen passes."""
+        with as_usage("--shift"):
+            grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
+            severities = grid if len(grid) > 1 else severities_up_to(grid[0], self.steps)
+        anchors = self.source()
+        checkpoint, reference = self.refs(needed="without it no severity passes")
+        with interruptible(_LEFT), self.connect() as client, _followed(len(severities)) as follow:
+            found = client.find_limit(
+                checkpoint,
+                anchors,
+                severities,
+                on_point=follow,
+                timeout=self.timeout,
+                reference=reference,
+                **given(request_id=self.request_id),
+                **self.asked(),
+            )
+        if self.output is not None:
+            save_result(found, self.output)
+        if self.picture is not None:
+            found.plot().save(self.picture)
+        self.answer(found, lambda: _show(found))
+        raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
 
 
 @contextmanager

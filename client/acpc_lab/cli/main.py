@@ -1,48 +1,100 @@
 """Puts the commands of ``acpc`` together."""
 
-from __future__ import annotations
-
 import os
-from importlib import metadata
-from typing import Annotated
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 from acpc.command_line import reported
-from acpc_client.errors import FailedPrecondition
+from typer.core import TyperCommand
 
-from acpc_lab.cli import anchors, checkpoints, operations, render, study, sweep
-from acpc_lab.cli.commands import Group, command
-from acpc_lab.cli.diagnose import certify, compare, plan_paired
-from acpc_lab.cli.diff import diff
-from acpc_lab.cli.init import init
-from acpc_lab.cli.limit import limit
-from acpc_lab.cli.listed import datasets, tasks
-from acpc_lab.cli.report import report
-from acpc_lab.cli.score import score
-from acpc_lab.cli.shifts import shifts
-from acpc_lab.cli.watch import watch
+from acpc_lab.cli.command import Command, Group
+
+COMMANDS = {
+    "compare": (
+        "diagnose.Compare",
+        "Do two views of one history lead to the same predicted future?",
+    ),
+    "certify": (
+        "diagnose.Certify",
+        "Can this visual change alter the planner's choice among these candidates?",
+    ),
+    "plan-paired": (
+        "diagnose.PlanPaired",
+        "Does this visual change alter the plan that CEM returns?",
+    ),
+    "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
+    "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
+    "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
+    "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
+    "report": ("report.Report", "Writes the report of a sweep or of jobs: one HTML file."),
+    "datasets": ("listed.Datasets", "Lists the datasets that --dataset can name."),
+    "init": ("init.Init", "Writes a task file for a dataset."),
+    "tasks": ("listed.Tasks", "Lists the task presets and files that --task can name."),
+    "shifts": ("listed.Shifts", "Lists the visual changes that --shift can name."),
+    "checkpoints": ("checkpoints.app", "Lists, shows, loads and unloads checkpoints."),
+    "anchors": ("anchors.app", "Anchor sets: upload once, score on the same windows."),
+    "operations": ("operations.app", "Lists, shows, watches, cancels and deletes jobs."),
+    "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
+    "study": ("study_commands.app", "The paper's studies on your own checkpoints."),
+}
+"""Where each command lies, a dataclass of its options or a group, and what it is for."""
+
+
+class _Loaded(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for: an import takes longest."""
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
+        module, _, attribute = COMMANDS[name][0].partition(".")
+        found = getattr(import_module(f"acpc_lab.cli.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_command(found)
+        alone = typer.Typer(rich_markup_mode="markdown", add_completion=False)
+        alone.command(name, cls=Command)(found)
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Program(Group):
+    """The program, whose commands are imported when they are used."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**attributes)
+        self.commands = _Loaded()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
+        """The names of the commands, which are not imported for it."""
+        return list(COMMANDS)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
+        """Prints the help without importing the commands."""
+        self.commands = {
+            name: TyperCommand(name, help=what) for name, (_, what) in COMMANDS.items()
+        }
+        super().format_help(ctx, formatter)
+
 
 app = typer.Typer(
     name="acpc",
-    cls=Group,
+    cls=Program,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for function in (
-    compare, certify, plan_paired, score, limit, diff, watch, report, datasets, init, tasks, shifts,
-):  # fmt: skip
-    command(app)(function)
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(anchors.app, name="anchors")
-app.add_typer(operations.app, name="operations")
-app.add_typer(sweep.app, name="sweep")
-app.add_typer(study.app, name="study")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib import metadata  # noqa: PLC0415 - takes longer than the command
+
         typer.echo(f"acpc {metadata.version('acpc')}")
         raise typer.Exit
 
@@ -84,9 +136,9 @@ def acpc(
         0    done; the screen passed, or was inconclusive without a reference
         1    the server rejected the call, or could not answer it
         2    wrong usage
-        3    the screen failed, or `certify --require` was not met
+        3    the screen failed, `certify --require` was not met, or `diff --gate` found it worse
         4    the job failed or was cancelled; a cell of the sweep has no score
-        5    undecided: with `--gate confident`, the anchors are too few to say
+        5    undecided: the anchors are too few to say, or nothing was judged
         130  interrupted; a job that was submitted goes on at the server
     """
 
@@ -95,5 +147,5 @@ def main() -> None:
     """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    with reported(lambda why: render.error(FailedPrecondition(why))):
+    with reported(lambda why: print(f"error: FAILED_PRECONDITION: {why}", file=sys.stderr)):
         app()

@@ -1,7 +1,5 @@
 """Options that commands share, the exit codes, and the connection."""
 
-from __future__ import annotations
-
 import enum
 import errno
 import os
@@ -13,12 +11,20 @@ from tempfile import TemporaryFile
 from typing import Annotated, Any, Literal
 
 import typer
-from acpc.contract import parse_grid
-from acpc_client import DEFAULT_TARGET, Access, AcpcClient, Perturbation, make_access
+from acpc.contract import ScoreRequest, parse_grid
+from acpc_client import (
+    DEFAULT_TARGET,
+    Access,
+    AcpcClient,
+    CheckpointRef,
+    DatasetAnchors,
+    Perturbation,
+    make_access,
+)
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.cli import progress, render
-from acpc_lab.cli.commands import PROTOCOL, SERVER
+from acpc_lab.cli.command import CHECKPOINT, SERVER, Options, given, sets
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
@@ -42,16 +48,6 @@ class Gate(enum.StrEnum):
 
     POINT = "point"
     CONFIDENT = "confident"
-
-
-def protocol(help: str, minimum: float | None = None) -> Any:  # noqa: ANN401 - as typer.Option
-    """An option of the protocol, whose default is the paper's."""
-    return typer.Option(min=minimum, help=help, rich_help_panel=PROTOCOL)
-
-
-def given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
-    """Returns the options that were given: not None and not empty."""
-    return {name: value for name, value in options.items() if value not in (None, [])}
 
 
 def _credential(variable: str, help: str, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
@@ -97,7 +93,7 @@ Quiet = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputOptions:
+class OutputOptions(Options):
     """Output options of a record or a list of them."""
 
     printed: Annotated[
@@ -109,14 +105,14 @@ class OutputOptions:
     as_json: Annotated[bool, typer.Option("--json", help="Short for -o json.")] = False
 
     @property
-    def format(self) -> Format:
+    def form(self) -> Format:
         """The format, by either option."""
         return Format.JSON if self.as_json else Format(self.printed)
 
     @property
     def json(self) -> bool:
         """Whether JSON is wanted."""
-        return self.format is Format.JSON
+        return self.form is Format.JSON
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
         """Prints a record or a result: its JSON, or what ``show`` prints of it."""
@@ -153,14 +149,7 @@ class FollowOptions(AnswerOptions):
     @property
     def wide(self) -> bool:
         """Whether the intervals of both populations are wanted."""
-        return self.format is Format.WIDE
-
-
-def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option ``--target`` of a command; one before the command wins over ``ACPC_TARGET``."""
-    return typer.Option(
-        envvar="ACPC_TARGET", metavar="HOST:PORT", help=help, callback=_target_before
-    )
+        return self.form is Format.WIDE
 
 
 def _target_before(context: typer.Context, value: str | None) -> str | None:
@@ -171,9 +160,21 @@ def _target_before(context: typer.Context, value: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caller:
-    """The caller's credentials. An API key has a variable only: others on the host see flags."""
+class FileServer(Options):
+    """The server to ask, where a sweep file may name one too, and the caller's credentials.
 
+    An API key has a variable only: others on the host see flags.
+    """
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACPC_TARGET",
+            metavar="HOST:PORT",
+            help=f"The server; several: A:PORT,B:PORT [a sweep file's, or {DEFAULT_TARGET}].",
+            callback=_target_before,
+        ),
+    ] = None
     tls_ca: Annotated[
         Path | None, _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on.")
     ] = None
@@ -204,43 +205,25 @@ class Caller:
         made = make_access(**options, api_key=os.environ.get("ACPC_API_KEY"))
         return {**made, "insecure": True} if self.insecure else made
 
+    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
+        """A client; ``target`` and ``access`` are those of the file."""
+        known: Access = {**access, **self.access()}
+        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Server(Caller):
-    """The server that a command asks."""
+class Server(FileServer):
+    """The server that a command asks, and how long it is waited for."""
 
-    target: Annotated[str, target_option("The server; several: A:PORT,B:PORT.")] = DEFAULT_TARGET
     timeout: Timeout = None
     patience: Patience = None
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        with (
-            reported(),
-            AcpcClient(
-                self.target,
-                **self.access(),
-                timeout=self.timeout,
-                patience=self.patience,
-                on_away=render.presence,
-            ) as client,
-        ):
+        waits = {"timeout": self.timeout, "patience": self.patience}
+        with reported(), self.client(None, {}, **waits, on_away=render.presence) as client:
             yield client
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileServer(Caller):
-    """The server of a command that reads a sweep file: as the command line says, else the file."""
-
-    target: Annotated[
-        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
-    ] = None
-
-    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client; ``target`` and ``access`` are those of the file."""
-        known: Access = {**access, **self.access()}
-        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
 
 
 @contextmanager
@@ -295,12 +278,15 @@ GateOption = Annotated[
     ),
 ]
 _EXACT = ".json to read; .npz to load again exactly."
+AnchorValues = Annotated[
+    bool, typer.Option("--anchor-values", help="With the values of every anchor in the JSON.")
+]
 ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
 AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]
 _SHIFT = "The visual change, as gaussian_noise:0.08 or blur:15; `acpc shifts` lists all."
 Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
 Shifts = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--shift",
         metavar="KIND:SEVERITY",
@@ -316,20 +302,6 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
     """
     with as_usage("--shift"):
         return [shift for text in texts for shift in parse_grid(text)]
-
-
-def read_numbers(
-    text: str, kind: Callable[[str], float], option: str | None = None
-) -> tuple[Any, ...]:
-    """The numbers of an option like ``1,2``.
-
-    Raises typer.BadParameter: The text holds something else.
-    """
-    try:
-        return tuple(kind(item) for item in text.split(","))
-    except ValueError as error:
-        wrong = f"found {text!r}, wanted numbers like 1,2"
-        raise typer.BadParameter(wrong, param_hint=option) from error
 
 
 @contextmanager
@@ -357,3 +329,34 @@ def reported() -> Iterator[None]:
         where = f"{error.filename}: " if error.filename else ""
         render.error(FailedPrecondition(f"{where}{error.strerror or error}"))
         raise typer.Exit(Exit.ERROR) from error
+
+
+Mode = Annotated[Any, sets(ScoreRequest, "numeric_mode")]
+WeightsOption = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
+Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnchorDraw(Options):
+    """How anchors are drawn from a dataset."""
+
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
+    anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
+    frameskip: Annotated[int | None, sets(DatasetAnchors, "frameskip")] = None
+    one_per_episode: Annotated[
+        bool | None,
+        sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
+    ] = None
+    window_future_frames: Annotated[int | None, sets(DatasetAnchors, "window_future_frames")] = None
+    sample: Annotated[Any, sets(DatasetAnchors, "sample")] = None
+
+    def drawn(self) -> dict[str, Any]:
+        """Returns the given options by the names of ``DatasetAnchors``."""
+        return given(
+            count=self.anchors,
+            seed=self.anchor_seed,
+            frameskip=self.frameskip,
+            one_per_episode=self.one_per_episode,
+            window_future_frames=self.window_future_frames,
+            sample=self.sample,
+        )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import compress
 from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console
-from acpc.contract import Columns, Record, Tabular, cell
+from acpc.contract import TITLES, Record, Tabular, beside, cell
 from acpc_client import (
     AnchorContents,
     AnchorSet,
     Checkpoint,
+    DatasetAnchors,
     DatasetFile,
     DrawsBound,
     Operation,
@@ -28,6 +30,7 @@ from acpc_client import (
     Result,
     Score,
     SelectionCertificate,
+    Verdict,
     ViewCertificate,
 )
 from acpc_client.errors import AcpcError
@@ -76,9 +79,19 @@ def error(failure: AcpcError) -> None:
         note(f"  request id: {failure.request_id}")
 
 
-def result(answer: object) -> None:
-    """The document of a result, of an operation with an answer, or of an answer."""
-    line(Result.of(answer).to_json(indent=2))
+def result(answer: object, *, whole: bool = True) -> None:
+    """The document of a result, of an operation with an answer, or of an answer.
+
+    Not ``whole``: a score without the values of every anchor, which are thousands of lines.
+    """
+    document = Result.of(answer).to_dict()
+    line(json.dumps(document if whole else _brief(document), indent=2, allow_nan=False))
+
+
+def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
+    if not isinstance(value, dict):
+        return value
+    return {name: _brief(held) for name, held in value.items() if name != "anchor_values"}
 
 
 def listing(
@@ -214,18 +227,51 @@ def tabular(answer: Tabular) -> None:
     _shown(answer.shown(), answer.meaning())
 
 
-def _shown(held: Columns, meaning: str) -> None:
+def _shown(held: Mapping[str, Iterable[object]], meaning: str) -> None:
     table(list(held), zip(*(map(cell, column) for column in held.values()), strict=True))
     prose(meaning)
 
 
-def score(answer: Score, *, wide: bool = False) -> None:
-    """The checkpoint beside its reference with intervals, then the verdict in words."""
-    _shown(answer.shown(wide=wide), answer.meaning())
-    receipt(answer.receipt)
-    prose(f"{answer.verdict.outcome.name}: {answer.verdict.summary}")
+def near(verdict: Verdict, name: str, number: float | None) -> str:
+    """A number of the screen, on its side of its threshold also where digits are left out."""
+    return cell(number) if number is None else beside(number, verdict.limit(name), ".3f")
+
+
+def asked(job: Operation, *, shifts: int = 1) -> str:
+    """What a scoring job was asked, in a line; empty where the server does not say."""
+    request = job.request
+    if request is None:
+        return ""
+    against = f" against {request.reference.name}" if request.reference else ""
+    shift = f"{shifts} shifts" if shifts > 1 else str(request.shift)
+    return f"asked: {request.checkpoint.name}{against} under {shift}, on {_source(job)}"
+
+
+def _source(job: Operation) -> str:
+    """Where the anchors of a scoring job come from."""
+    source = job.request and job.request.anchors
+    if isinstance(source, DatasetAnchors):
+        return f"{source.dataset}, task {source.task}"
+    return f"anchor set {source[:_DIGITS]}" if source else "-"
+
+
+_RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
+"""Rows of a score that are shown with ``-o wide`` alone."""
+
+
+def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
+    """The verdict in words, what was asked, then the checkpoint beside its reference."""
+    said, colon, why = answer.verdict.summary.partition(": ")
+    why = why if colon and " " not in said else answer.verdict.summary  # "Passes: " once
+    prose(f"{answer.verdict.outcome.name}: {why}")
     if answer.certainty:
         prose(f"how sure: {answer.certainty}")
+    if asked:
+        prose(asked)
+    held = answer.shown(wide=wide)
+    kept = [wide or name not in _RARE for name in held[""]]
+    _shown({title: compress(column, kept) for title, column in held.items()}, answer.meaning())
+    receipt(answer.receipt)
     for sentence in answer.rounding_notes:
         line(f"warning: {sentence}")
     notes(answer.evidence.notes if answer.evidence else ())
@@ -281,9 +327,11 @@ ANCHOR_SETS = (
 OPERATIONS = (
     Column("name", "name", short=len("operations/") + 8),
     Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
+    Column("shift", lambda item: item.request.shift if item.request else "-", rank=2),
     Column("state", lambda item: item.state.name.lower()),
-    Column("progress", _done, rank=3),
-    Column("created", lambda item: _moment(item.create_time), rank=2),
+    Column("progress", _done, rank=4),
+    Column("created", lambda item: _moment(item.create_time), rank=3),
+    Column("anchors from", _source, rank=WIDE),
     Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
     Column("attempts", "attempts", rank=WIDE),
 )

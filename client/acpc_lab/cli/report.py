@@ -1,7 +1,5 @@
 """``acpc report``."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -12,13 +10,7 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import (
-    FamilyWiseOption,
-    FileServer,
-    Timeout,
-    reported,
-    require_folder,
-)
+from acpc_lab.cli.options import FamilyWiseOption, FileServer, Timeout, reported, require_folder
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
@@ -30,73 +22,20 @@ _JOB = "operations/"
 _PICTURES_TIMEOUT_S = 20.0
 
 
-def _label(help: str) -> Any:  # noqa: ANN401 - as typer.Option
-    return typer.Option(help=help, rich_help_panel="Labels of a sweep")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Labels:
-    """Labels of a sweep that have a meaning."""
-
-    level: Annotated[str, _label("Label with the augmentation level.")] = ""
-    run: Annotated[str, _label("Label with the training run.")] = ""
-    task: Annotated[str, _label("Label with the task.")] = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PageParts:
-    """Content of the page beside the scores."""
-
-    focus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
-    ] = None
-    no_pictures: Annotated[
-        bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportServer(FileServer):
-    """The server to ask."""
-
-    timeout: Timeout = None
+def _label(help: str, *flags: str) -> Any:  # noqa: ANN401 - as typer.Option
+    return typer.Option(*flags, help=help, rich_help_panel="Labels of a sweep")
 
 
 class Sources(NamedTuple):
     """The content of sources, and the server that they name."""
 
-    data: ReportData
+    data: "ReportData"
     target: str | None = None
     access: Access = Access()
 
 
-def report(
-    *,
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a "
-            "request id, latest); or files with scores.",
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", dir_okay=False, help="The HTML file to write.")
-    ] = Path("report.html"),
-    figures: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Also write figures here, as SVG, PNG and CSV."),
-    ] = None,
-    title: Annotated[str, typer.Option(help="Heading [the source's name].")] = "",
-    shift: Annotated[
-        str, typer.Option(help="Name of the shift, for scores that were saved alone.")
-    ] = "",
-    family_wise: FamilyWiseOption = FamilyWise.HOLM,
-    shown: PageParts,
-    labels: Labels,
-    server: ReportServer,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Report(FileServer):
     """Writes the report of a sweep or of jobs: one HTML file that needs no network.
 
     A sweep may be unfinished, and its report is made from its folder alone; a server is asked for
@@ -108,64 +47,98 @@ def report(
         acpc report operations/5f0c9a --output job.html
         acpc report before.npz after.npz --output compared.html
     """
-    for path in (output, figures):
-        require_folder(path)
-    with reported():
-        found = _read(sources, title, shift, labels, server)
-        data = found.data.with_(focus=tuple(shown.focus or ()), family_wise=family_wise)
-        _write(found._replace(data=data), output, figures, shown, server)
-    if figures is not None:
-        render.line(f"{figures}: {len(list(figures.iterdir()))} files")
 
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a "
+            "request id, latest); or files with scores.",
+        ),
+    ]
+    output: Annotated[
+        Path, typer.Option("--output", "-o", dir_okay=False, help="The HTML file to write.")
+    ] = Path("report.html")
+    figures: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Also write figures here, as SVG, PNG and CSV."),
+    ] = None
+    title: Annotated[str, typer.Option(help="Heading [the source's name].")] = ""
+    shift: Annotated[
+        str, typer.Option(help="Name of the shift, for scores that were saved alone.")
+    ] = ""
+    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    focus: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
+    ] = None
+    no_pictures: Annotated[
+        bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
+    ] = False
+    level: Annotated[str, _label("Label with the augmentation level.")] = ""
+    training_run: Annotated[str, _label("Label with the training run.", "--run")] = ""
+    task: Annotated[str, _label("Label with the task.")] = ""
+    timeout: Timeout = None
 
-def _write(
-    found: Sources, output: Path, figures: Path | None, shown: PageParts, server: ReportServer
-) -> None:
-    """Writes the page, with pictures where a server has them; says so, and what is missing."""
-    from acpc_lab import report as reports  # noqa: PLC0415  slow
+    def run(self) -> None:
+        """Reads the sources, and writes the page."""
+        for path in (self.output, self.figures):
+            require_folder(path)
+        with reported():
+            found = self._read()
+            data = found.data.with_(focus=tuple(self.focus or ()), family_wise=self.family_wise)
+            self._write(found._replace(data=data))
+        if self.figures is not None:
+            render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 
-    data = found.data
-    if not shown.no_pictures and reports.missing(data):
-        soon = {"timeout": server.timeout or _PICTURES_TIMEOUT_S, "retry": RetryPolicy(attempts=1)}
-        with server.client(found.target, found.access, **soon) as client:
-            data = reports.with_pictures(data, client)
-    try:
-        reports.write_report(data, output, figures=figures)
-    except OSError as error:
-        raise FailedPrecondition(f"cannot write {output}: {error.strerror}") from error
-    count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
-    pending = f", {data.pending} pending" if data.pending else ""
-    render.line(f"{output}: {count}{pending}, {size:.1f} MB")
-    if data.pending:
-        render.note(
-            "what is pending is missing from it: end the jobs (acpc sweep run), report again"
-        )
-    if data.previews_missing and not shown.no_pictures:
-        render.note(f"no pictures: {data.previews_missing}")
+    def _write(self, found: Sources) -> None:
+        """Writes the page, with pictures where a server has them; says what is missing."""
+        from acpc_lab import report as reports  # noqa: PLC0415  slow
 
+        data, output = found.data, self.output
+        if not self.no_pictures and reports.missing(data):
+            soon = {
+                "timeout": self.timeout or _PICTURES_TIMEOUT_S,
+                "retry": RetryPolicy(attempts=1),
+            }
+            with self.client(found.target, found.access, **soon) as client:
+                data = reports.with_pictures(data, client)
+        try:
+            reports.write_report(data, output, figures=self.figures)
+        except OSError as error:
+            raise FailedPrecondition(f"cannot write {output}: {error.strerror}") from error
+        count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
+        pending = f", {data.pending} pending" if data.pending else ""
+        render.line(f"{output}: {count}{pending}, {size:.1f} MB")
+        if data.pending:
+            render.note(
+                "what is pending is missing from it: end the jobs (acpc sweep run), report again"
+            )
+        if data.previews_missing and not self.no_pictures:
+            render.note(f"no pictures: {data.previews_missing}")
 
-def _read(
-    sources: list[str], title: str, shift: str, labels: Labels, server: ReportServer
-) -> Sources:
-    from acpc_lab import report as reports  # noqa: PLC0415  slow to import
-    from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
+    def _read(self) -> Sources:
+        from acpc_lab import report as reports  # noqa: PLC0415  slow to import
+        from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
 
-    kinds = {_kind(source) for source in sources}
-    if len(kinds) > 1:
-        raise typer.BadParameter(f"found {' and '.join(sorted(kinds))}, wanted one kind of source")
-    match kinds.pop():
-        case "jobs":
-            with server.client(None, {}, timeout=server.timeout) as client:
-                jobs = [full_name(source) for source in sources]
-                return Sources(reports.from_operations(client, jobs, title=title))
-        case "files with scores":
-            return Sources(reports.from_files(sources, shift=shift, title=title))
-    if len(sources) > 1:
-        raise typer.BadParameter(f"found {len(sources)} sweeps, wanted one")
-    results = SweepResults.open(sources[0])
-    names = reports.LabelNames(labels.level, labels.run, labels.task)
-    data = reports.from_sweep(results, labels=names, title=title)
-    return Sources(data, *reports.server_of(results))
+        kinds = {_kind(source) for source in self.sources}
+        if len(kinds) > 1:
+            found = " and ".join(sorted(kinds))
+            raise typer.BadParameter(f"found {found}, wanted one kind of source")
+        match kinds.pop():
+            case "jobs":
+                with self.client(None, {}, timeout=self.timeout) as client:
+                    jobs = [full_name(source) for source in self.sources]
+                    return Sources(reports.from_operations(client, jobs, title=self.title))
+            case "files with scores":
+                made = reports.from_files(self.sources, shift=self.shift, title=self.title)
+                return Sources(made)
+        if len(self.sources) > 1:
+            raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
+        results = SweepResults.open(self.sources[0])
+        names = reports.LabelNames(self.level, self.training_run, self.task)
+        data = reports.from_sweep(results, labels=names, title=self.title)
+        return Sources(data, *reports.server_of(results))
 
 
 def _kind(source: str) -> str:

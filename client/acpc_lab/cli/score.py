@@ -1,7 +1,5 @@
 """``acpc score``."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import beside, cell
 from acpc_client import (
     AcpcClient,
     CheckpointRef,
@@ -26,22 +23,22 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.commands import PROTOCOL
-from acpc_lab.cli.follow import finish, follow, submitting
-from acpc_lab.cli.gates import JunitOption, by_gate, case_of, publish, reason
+from acpc_lab.cli.command import PROTOCOL, given, sets
+from acpc_lab.cli.follow import ScoreOptions, exit_of, finish, follow, submitting
+from acpc_lab.cli.gates import by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
+    AnchorDraw,
+    Digest,
     Exit,
-    FollowOptions,
     Gate,
-    GateOption,
-    ScoreOutput,
+    Mode,
+    Options,
     Server,
     Shift,
+    WeightsOption,
     as_usage,
-    given,
     read_grid,
 )
-from acpc_lab.cli.parameters import AnchorDraw, Digest, Mode, WeightsOption, sets, sets_fields
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
@@ -68,7 +65,7 @@ class AnchorChoice(AnchorDraw):
         ),
     ] = None
 
-    def read(self) -> DatasetAnchors | str:
+    def source(self) -> DatasetAnchors | str:
         """The dataset, or the digest of the set.
 
         Raises typer.BadParameter: Both a dataset and a set are named, or neither.
@@ -85,10 +82,20 @@ class AnchorChoice(AnchorDraw):
 
 
 @dataclass(frozen=True, kw_only=True)
-@sets_fields(ScoreProtocol, *_PROTOCOL, reading="--protocol")
-class MeasureChoice:
+class MeasureChoice(Options):
     """How IR and SR are measured, and what passes."""
 
+    reading: Annotated[Any, sets(ScoreProtocol, "reading", "--protocol")] = None
+    draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
+    seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
+    horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
+    quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
+    margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
+    neighbourhood: Annotated[float | None, sets(ScoreProtocol, "neighbourhood")] = None
+    partner_past: Annotated[Any, sets(ScoreProtocol, "partner_past")] = None
+    weights: Annotated[Any, sets(ScoreProtocol, "weights")] = None
+    extra_horizons: Annotated[Any, sets(ScoreProtocol, "extra_horizons")] = None
+    extra_quantiles: Annotated[Any, sets(ScoreProtocol, "extra_quantiles")] = None
     t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
     t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
     thresholds_file: Annotated[
@@ -149,7 +156,7 @@ class MeasureChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoints:
+class Judged(Options):
     """The checkpoint that is scored, and the one it is compared with."""
 
     checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
@@ -177,24 +184,8 @@ class Checkpoints:
         return scored, None
 
 
-def score(
-    *,
-    judged: Checkpoints,
-    shift: Shift,
-    source: AnchorChoice,
-    measures: MeasureChoice,
-    request_id: Annotated[
-        str | None, typer.Option(help="The same id gives the same job, however often it is sent.")
-    ] = None,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Print the job's name and leave.")
-    ] = False,
-    gate: GateOption = Gate.POINT,
-    junit: JunitOption = None,
-    output: ScoreOutput = None,
-    server: Server,
-    form: FollowOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
     r"""Is this checkpoint fit to ship under a visual shift?
 
     Submits a scoring job, shows its progress, and prints the score and the verdict. A grid of
@@ -229,87 +220,93 @@ def score(
     1 error, also a server that was away for too long while the job goes on, and one too old for
     `--gate confident`; 2 usage; 130 interrupted.
     """
-    if no_wait and junit is not None:
-        raise typer.BadParameter("it needs a verdict; leave out --no-wait", param_hint="--junit")
-    shifts, anchors = read_grid([shift]), source.read()
-    if len(shifts) > 1 and output is not None:
-        raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
-    checkpoint, reference = judged.refs()
-    asked = measures.asked()
-    with server.connect() as client:
-        with submitting(request_id or str(uuid.uuid4())) as named:
+
+    shift: Shift
+    request_id: Annotated[
+        str | None, typer.Option(help="The same id gives the same job, however often it is sent.")
+    ] = None
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's name and leave.")] = (
+        False
+    )
+
+    def run(self) -> None:
+        """Submits a job for each shift, follows them, and judges."""
+        if self.no_wait and self.junit is not None:
+            raise typer.BadParameter(
+                "it needs a verdict; leave out --no-wait", param_hint="--junit"
+            )
+        shifts, anchors = read_grid([self.shift]), self.source()
+        if len(shifts) > 1 and self.output is not None:
+            raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
+        with self.connect() as client:
+            jobs = self._submit(client, shifts, anchors)
+            if self.no_wait:
+                for job in jobs:
+                    render.result(job.submitted) if self.json else render.line(job.name)
+                return
+            ended = []
+            for job, shift in zip(jobs, shifts, strict=True):
+                render.note(f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else ""))
+                ended.append(follow(client, job.name, timeout=self.timeout, output=self.output))
+            if len(ended) == 1:
+                name = f"{self.checkpoint} under {shifts[0]}"
+                finish(ended[0], self, name)
+            self._finish_all(client, shifts, ended)
+
+    def _submit(
+        self, client: AcpcClient, shifts: Sequence[Perturbation], anchors: DatasetAnchors | str
+    ) -> list[ScoreJob]:
+        checkpoint, reference = self.refs()
+        asked = self.asked()
+        with submitting(self.request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
-            jobs = [
+            return [
                 client.score_checkpoint(
-                    checkpoint, anchors, one, reference=reference, request_id=name, **asked
+                    checkpoint, anchors, shift, reference=reference, request_id=name, **asked
                 )
-                for one, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
+                for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
-        if no_wait:
-            _name(jobs, form)
-            return
-        ended = []
-        for job, one in zip(jobs, shifts, strict=True):
-            render.note(f"{job.name}: submitted" + (f", {one}" if len(shifts) > 1 else ""))
-            ended.append(follow(client, job.name, timeout=server.timeout, output=output))
-        if len(ended) > 1:
-            _finish_all(client, shifts, ended, form, gate, junit)
-        finish(ended[0], form, gate, junit, f"{checkpoint.name} under {shifts[0]}")
 
+    def _finish_all(
+        self, client: AcpcClient, shifts: Sequence[Perturbation], ended: Sequence[Operation]
+    ) -> None:
+        """Prints the scores under several shifts in one table, and exits accordingly.
 
-def _name(jobs: Sequence[ScoreJob], form: FollowOptions) -> None:
-    for job in jobs:
-        if form.json:
-            render.result(job.submitted)
-        else:
-            render.line(job.name)
+        Raises typer.Exit: Always; a confident gate goes by verdicts corrected for their number.
+        """
+        from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow
 
-
-def _finish_all(
-    client: AcpcClient,
-    shifts: Sequence[Perturbation],
-    ended: Sequence[Operation],
-    form: FollowOptions,
-    gate: Gate,
-    junit: Path | None,
-) -> None:
-    """Prints the scores under several shifts in one table, and exits accordingly.
-
-    Raises typer.Exit: Always; a gate that is confident goes by verdicts corrected for their number.
-    """
-    from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow to import
-
-    for job in ended:
-        if job.error is not None:
-            render.error(job.error)
-            render.note(f"  {job.name} {job.state.name.lower()}")
-        if form.json:
-            render.result(job)
-    if any(job.error is not None for job in ended):
-        raise typer.Exit(Exit.JOB_ENDED_BADLY)
-    data = from_operations(client, ended)
-    named = zip(data.cells, map(str, shifts), strict=True)
-    data = data.with_(cells=tuple(replace(one, shift=shift) for one, shift in named))
-    found: list[Outcome] = []
-    cases, rows = [], []
-    for one in data.cells:
-        if one.score is None:
-            continue
-        sure, verdict = one.among.outcome if one.among else None, one.score.verdict
-        outcome = by_gate(sure if gate is Gate.CONFIDENT and sure else one.score.gated(gate), gate)
-        found.append(outcome)
-        cases.append(case_of(f"{one.name} under {one.shift}", outcome, reason(one.score, gate)))
-        known = {"ir_relative": verdict.ir_relative, "sr": one.score.checkpoint.sr}
-        numbers = [
-            cell(x) if x is None else beside(x, verdict.limit(name), ".3f")
-            for name, x in known.items()
-        ]
-        rows.append([one.shift, *numbers, verdict.outcome.name, sure.name if sure else "-"])
-    if not form.json:
-        render.table(("shift", "relative IR", "SR", "verdict", "sure"), rows)
-        for sentence in [*claims(data), *failing(data)]:
-            render.prose(sentence)
-    publish("acpc score", cases, junit)
-    if Outcome.FAILED in found:
-        raise typer.Exit(Exit.SCREEN_FAILED)
-    raise typer.Exit(Exit.UNDECIDED if Outcome.UNDECIDED in found else Exit.OK)
+        for job in ended:
+            if job.error is not None:
+                render.error(job.error)
+                render.note(f"  {job.name} {job.state.name.lower()}")
+            if self.json:
+                render.result(job, whole=self.anchor_values)
+        if any(job.error is not None for job in ended):
+            raise typer.Exit(Exit.JOB_ENDED_BADLY)
+        data = from_operations(client, ended)
+        named = zip(data.cells, map(str, shifts), strict=True)
+        data = data.with_(cells=tuple(replace(one, shift=shift) for one, shift in named))
+        found: list[Outcome] = []
+        cases, rows = [], []
+        for one in data.cells:
+            if one.score is None:
+                continue
+            sure = one.among.outcome if one.among else None
+            by_numbers = one.score.gated(self.gate)
+            confident = self.gate is Gate.CONFIDENT and sure is not None
+            outcome = by_gate(sure if confident and sure else by_numbers, self.gate)
+            found.append(outcome)
+            name = f"{one.name} under {one.shift}"
+            cases.append(case_of(name, outcome, reason(one.score, self.gate)))
+            verdict, sr = one.score.verdict, one.score.checkpoint.sr
+            numbers = (render.near(verdict, "ir_relative", verdict.ir_relative),
+                       render.near(verdict, "sr", sr))  # fmt: skip
+            rows.append([one.shift, *numbers, verdict.outcome.name, sure.name if sure else "-"])
+        if not self.json:
+            for sentence in [*claims(data), *failing(data)]:
+                render.prose(sentence)
+            render.line(render.asked(ended[0], shifts=len(shifts)))
+            render.table(("shift", "relative IR", "SR", "by the numbers", "for sure"), rows)
+        publish("acpc score", cases, self.junit)
+        raise typer.Exit(exit_of(found))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from acpc.contract import beside, percent
+from acpc.contract import percent
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
-from acpc_lab.cli.progress import ProgressView, state_of
-from acpc_lab.cli.table import Column, Format, prose
+from acpc_lab.cli.progress import ProgressView
+from acpc_lab.cli.table import WIDE, Column, Format, prose
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
-from acpc_lab.sweeps import CellResult, CellStatus, CellTask, Quantity, SweepResults
+from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
 
@@ -45,8 +44,7 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
         return
     known = any(item.evidence is not None for item in results)
     most = len(results) if form is Format.WIDE else _MAX_ROWS
-    first = COLUMNS[0]._replace(value=lambda x: x.cell.checkpoint.name + results.apart[x.cell.id])
-    render.listing(results.cells[:most], (first, *COLUMNS[1:], *(_SURE if known else ())), form)
+    render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
     if len(results) > most:
         render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
     for score in [item.score for item in results if item.score][:1]:
@@ -80,17 +78,6 @@ def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
     return item.evidence and getattr(item.evidence, name)
 
 
-def _screened(column: Quantity) -> Callable[[CellResult], object]:
-    """A column's value; one that has a threshold as text, on its side of it."""
-
-    def read(item: CellResult) -> object:
-        found = column.of(item)
-        limit = item.score.verdict.limit(column.name) if item.score else None
-        return found if found is None or limit is None else beside(found, limit, column.spec)
-
-    return read
-
-
 def _unseen(item: CellResult) -> object:
     found = _evident(item, "unseen")
     return found and percent(found)
@@ -108,10 +95,11 @@ PLANNED = (
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
-_SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr")
+_SHOWN = ("shift", "seed", "state", "ir_relative", "sr")
 COLUMNS = (
+    Column("checkpoint", "name"),
     *(
-        Column(column.title or column.name, _screened(column), column.spec, column.rank)
+        Column(column.title or column.name, column.text, column.spec, column.rank)
         for column in RESULT_COLUMNS
         if column.name in _SHOWN
     ),
@@ -121,12 +109,12 @@ _SURE = (
     Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
     Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
     Column(
-        "sure",
+        "for sure",
         lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
         rank=1,
     ),
-    Column("unseen", _unseen, rank=8),
-    Column("one by one", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=7),
+    Column("draws not seen", _unseen, rank=WIDE),
+    Column("judged alone", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=WIDE),
 )
 
 
@@ -138,23 +126,15 @@ def in_words(item: CellResult) -> str:
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 
-def _so_far(status: CellStatus) -> CellResult:
-    """Returns a cell that is being scored, as it is now."""
-    problem, entry = status.problem, dict(vars(status.entry))
-    if problem is not None:
-        entry |= {"code": problem.code, "message": problem.message}
-    return CellResult(**entry, cell=status.task.cell, score=status.task.score)
-
-
-def _live(column: Column) -> Column:
-    if column.title == "state":
-        return column._replace(value=state_of)
-    return column._replace(value=lambda status: column.cell(_so_far(status)))
+def _answer(status: CellStatus) -> str:
+    """The score of a cell in a few words, as soon as it has one."""
+    return in_words(
+        CellResult(**vars(status.entry), cell=status.task.cell, score=status.task.score)
+    )
 
 
 VIEW: ProgressView[CellTask] = ProgressView(
     noun="cells",
     before="asking the server for its checkpoints",
-    columns=tuple(map(_live, COLUMNS)),
-    answer=lambda status: in_words(_so_far(status)),
+    answer=_answer,
 )

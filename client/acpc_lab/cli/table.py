@@ -7,13 +7,11 @@ text is folded. Elsewhere a table is plain aligned text of any width, for other 
 from __future__ import annotations
 
 import enum
-import math
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal, NamedTuple
 
@@ -25,8 +23,8 @@ from rich.text import Text
 
 WIDE = 9
 """Rank of a column that is shown with ``-o wide`` alone."""
-# Characters to which prose is folded before a column is dropped, and any text when none is left.
-_FOLDED, _LAST_RESORT = 30, 12
+# Characters to which prose is folded before a column is dropped.
+_FOLDED = 30
 _GAP, _ENDLESS = 2, 100_000
 _NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+)?|[-\s]*")
 
@@ -68,72 +66,47 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-@dataclass
-class _Strip:
-    """A column with its cells."""
+def _is_number(cells: Sequence[str]) -> bool:
+    return bool(cells) and all(_NUMBER.fullmatch(cell) for cell in cells)
 
-    column: Column
-    cells: list[str]
 
-    @property
-    def is_number(self) -> bool:
-        return bool(self.cells) and all(_NUMBER.fullmatch(cell) for cell in self.cells)
-
-    @property
-    def natural(self) -> int:
-        """Characters of the widest cell, and of the widest word of the title."""
-        return max(map(cell_len, [*self.column.title.split(), *self.cells]), default=0)
-
-    @property
-    def least(self) -> int:
-        """Characters that it needs: prose can be folded."""
-        prose = not self.is_number and any(" " in cell for cell in self.cells)
-        return min(self.natural, _FOLDED) if prose else self.natural
+def _least(title: str, cells: Sequence[str]) -> int:
+    """Characters that a column needs: prose can be folded, and so can a title of several words."""
+    widest = max(map(cell_len, [*title.split(), *cells]), default=0)
+    prose = not _is_number(cells) and any(" " in cell for cell in cells)
+    return min(widest, _FOLDED) if prose else widest
 
 
 def drawn(
     columns: Sequence[Column], items: Iterable[object], width: float, *, wide: bool = False
 ) -> tuple[Table, list[str]]:
     """The table of some records for a width, and the titles of the columns that it leaves out."""
-    listed = list(items)
-    shown = [column for column in columns if wide or column.rank < WIDE]
-    strips = [_Strip(column, [column.cell(item) for item in listed]) for column in shown]
-    dropped: list[str] = []
-    if not wide and _across(strips) > width:
-        for strip in strips:
-            strip.cells = [cell[: strip.column.short or None] for cell in strip.cells]
-        while _across(strips) > width and any(strip.column.rank for strip in strips):
-            last = max(reversed(strips), key=lambda strip: strip.column.rank)
-            strips.remove(last)
-            dropped.append(last.column.title)
-    table = Table(box=None, pad_edge=False)
-    for strip, across in zip(strips, _widths(strips, width), strict=True):
-        side: Literal["right", "left"] = "right" if strip.is_number else "left"
-        table.add_column(strip.column.title, justify=side, width=across, overflow="fold")
-    for row in zip(*(strip.cells for strip in strips), strict=True):
+    listed, dropped = list(items), []
+    strips = {
+        column: [column.cell(item) for item in listed]
+        for column in columns
+        if wide or column.rank < WIDE
+    }
+
+    def across() -> int:
+        least = [_least(column.title, cells) for column, cells in strips.items()]
+        return sum(least) + _GAP * (len(least) - 1)
+
+    if not wide and across() > width:
+        strips = {c: [cell[: c.short or None] for cell in cells] for c, cells in strips.items()}
+        while across() > width and any(column.rank for column in strips):
+            last = max(reversed(strips), key=lambda column: column.rank)
+            del strips[last]
+            dropped.append(last.title)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+    for column, cells in strips.items():
+        number = _is_number(cells)
+        side: Literal["right", "left"] = "right" if number else "left"
+        least = min(_least(column.title, cells), int(min(width, _ENDLESS)) if number else 1)
+        table.add_column(column.title, justify=side, overflow="fold", min_width=least)
+    for row in zip(*strips.values(), strict=True):
         table.add_row(*map(Text, row))
     return table, dropped
-
-
-def _across(strips: Sequence[_Strip]) -> int:
-    """Characters that a table takes with all its prose folded."""
-    return sum(strip.least for strip in strips) + _GAP * (len(strips) - 1)
-
-
-def _widths(strips: Sequence[_Strip], width: float) -> list[int]:
-    """Divides the width among columns, narrow ones first; folds any text as a last resort."""
-    widths = [strip.least for strip in strips]
-    if _across(strips) > width:
-        widths = [x.least if x.is_number else min(x.least, _LAST_RESORT) for x in strips]
-    spare = width - sum(widths) - _GAP * (len(strips) - 1)
-    more = [
-        max(x.natural, cell_len(x.column.title)) - w for x, w in zip(strips, widths, strict=True)
-    ]
-    for at in sorted(range(len(strips)), key=lambda at: more[at]):
-        taken = int(max(0, min(spare, more[at])))
-        widths[at] += taken
-        spare -= taken
-    return widths
 
 
 def text_of(table: Table, width: int | None) -> str:
@@ -153,12 +126,11 @@ def prose(text: str) -> None:
 def show(columns: Sequence[Column], items: Iterable[object], *, wide: bool = False) -> None:
     """Prints the table of some records on stdout."""
     width = terminal_width()
-    table, dropped = drawn(columns, items, width or math.inf, wide=wide)
+    table, dropped = drawn(columns, items, width or _ENDLESS, wide=wide)
     if width is None:
         sys.stdout.write(text_of(table, width))
     else:
-        total = sum((column.width or 0) + _GAP for column in table.columns)
-        Console(highlight=False, width=max(width, total)).print(table)
+        Console(highlight=False, width=_ENDLESS if wide else width).print(table)
     if dropped:
         titles = ", ".join(reversed(dropped))
         sys.stderr.write(f"left out, for {width} columns: {titles}; -o wide shows all\n")

@@ -1,7 +1,5 @@
 """``acpc watch``."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -17,10 +15,10 @@ import typer
 from acpc_client import AcpcClient, Outcome
 
 from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Concurrency,
-    Exit,
     FileServer,
     FollowOptions,
     Gate,
@@ -29,72 +27,11 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.sweeps import load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint, Watch
+from acpc_lab.watching import Finder, ScoredCheckpoint
+from acpc_lab.watching import Watch as Watching
 
 _COMMAND_SECONDS = 600.0
 _STDERR = 2
-_SweepFile = Annotated[
-    Path, typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file.")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class WatchServer(FileServer):
-    """The server of a watch."""
-
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="How long the server may be away at a stretch [without end; with --once 600, and "
-            "10 for a server that never answered].",
-            rich_help_panel="Server",
-        ),
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookOptions:
-    """Which files are watched, and how often."""
-
-    prefix: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What the server calls DIRECTORY: its path below --checkpoint-root "
-            "[DIRECTORY is that root].",
-        ),
-    ] = ""
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Score what is there now, and leave: for cron and pipelines."),
-    ] = False
-    interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="From one look to the next.")
-    ] = 2.0
-    settle: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="A file whose format does not tell its end is whole when unchanged for so long.",
-        ),
-    ] = 10.0
-    concurrency: Concurrency = None
-
-    def run(self, watch: Watch, client: AcpcClient, patience: float | None) -> None:
-        """Watches, and shows how it goes."""
-        words = "interrupted: jobs go on at the server, and the same command goes on here"
-        with interruptible(words), shown(sweep_tables.VIEW, live=True) as on_update:
-            watch.run(
-                client,
-                once=self.once,
-                interval=self.interval,
-                concurrency=self.concurrency,
-                patience=patience,
-                on_update=on_update,
-            )
 
 
 @dataclass
@@ -166,7 +103,7 @@ class _Reporter:
             render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
 
     @contextlib.contextmanager
-    def published(self, watching: Watch, junit: Path | None, sweep: Path) -> Iterator[None]:
+    def published(self, watching: Watching, junit: Path | None, sweep: Path) -> Iterator[None]:
         """Adds in the end what appeared and was not scored, and gives a CI system all of it.
 
         A run that judged nothing is undecided.
@@ -186,42 +123,9 @@ class _Reporter:
                 self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
             publish("acpc watch", self.cases, junit, str(sweep))
 
-    def exit_code(self) -> Exit:
-        """Returns the exit code of the worst outcome so far."""
-        for outcome, code in (
-            (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
-            (Outcome.FAILED, Exit.SCREEN_FAILED),
-            (Outcome.UNDECIDED, Exit.UNDECIDED),
-        ):
-            if outcome in self.outcomes:
-                return code
-        return Exit.OK
 
-
-def watch(
-    *,
-    directory: Annotated[
-        Path,
-        typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
-    ],
-    sweep: _SweepFile,
-    looking: LookOptions,
-    gate: Annotated[
-        Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
-    ] = None,
-    on_fail: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT, "
-            "ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and "
-            "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
-        ),
-    ] = None,
-    junit: JunitOption = None,
-    server: WatchServer,
-    form: FollowOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Watch(FollowOptions, FileServer):
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
     The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
@@ -249,19 +153,91 @@ def watch(
     the journal cannot be used, or the server was away for too long; 2 wrong usage or a wrong sweep
     file; 130 interrupted, and the jobs go on. Without `--once` a watch goes on until it is stopped.
     """
-    with reported():
-        spec = load_spec(sweep)
-        telling = _Reporter(form.json, on_fail, gate or spec.gate)
-        render.notes(spec.warnings)
-        watching = Watch(
-            spec,
-            sweep.with_name(f"{spec.name}.watch"),
-            Finder(directory, looking.prefix, looking.settle),
-            gate=telling.gate,
-            listeners=[telling],
-            on_trouble=render.note,
-        )
-        client = server.client(spec.target, spec.access)
-        with telling.published(watching, junit, sweep), client:
-            looking.run(watching, client, server.patience)
-    raise typer.Exit(telling.exit_code())
+
+    directory: Annotated[
+        Path,
+        typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
+    ]
+    sweep: Annotated[
+        Path,
+        typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
+    ]
+    prefix: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What the server calls DIRECTORY: its path below --checkpoint-root "
+            "[DIRECTORY is that root].",
+        ),
+    ] = ""
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Score what is there now, and leave: for cron and pipelines."),
+    ] = False
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="From one look to the next.")
+    ] = 2.0
+    settle: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            help="A file whose format does not tell its end is whole when unchanged for so long.",
+        ),
+    ] = 10.0
+    concurrency: Concurrency = None
+    gate: Annotated[
+        Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
+    ] = None
+    on_fail: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT, "
+            "ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and "
+            "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
+        ),
+    ] = None
+    junit: JunitOption = None
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How long the server may be away at a stretch [without end; with --once 600, and "
+            "10 for a server that never answered].",
+            rich_help_panel="Server",
+        ),
+    ] = None
+
+    def run(self) -> None:
+        """Watches the folder, and gates in the end."""
+        with reported():
+            spec = load_spec(self.sweep)
+            telling = _Reporter(self.json, self.on_fail, self.gate or spec.gate)
+            render.notes(spec.warnings)
+            watching = Watching(
+                spec,
+                self.sweep.with_name(f"{spec.name}.watch"),
+                Finder(self.directory, self.prefix, self.settle),
+                gate=telling.gate,
+                listeners=[telling],
+                on_trouble=render.note,
+            )
+            client = self.client(spec.target, spec.access)
+            with telling.published(watching, self.junit, self.sweep), client:
+                self._follow(watching, client)
+        raise typer.Exit(exit_of(telling.outcomes))
+
+    def _follow(self, watching: Watching, client: AcpcClient) -> None:
+        """Watches, and shows how it goes."""
+        words = "interrupted: jobs go on at the server, and the same command goes on here"
+        with interruptible(words), shown(sweep_tables.VIEW, live=True) as on_update:
+            watching.run(
+                client,
+                once=self.once,
+                interval=self.interval,
+                concurrency=self.concurrency,
+                patience=self.patience,
+                on_update=on_update,
+            )

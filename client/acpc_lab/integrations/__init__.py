@@ -4,9 +4,17 @@
 Lightning trainer, and ``EpochScorer`` into any other training loop.
 """
 
+from typing import TYPE_CHECKING
+
 from acpc_lab.integrations.cem import CemCertificates, IterationCertificate
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
-from acpc_lab.integrations.training import CallbackOptions, ScoreCheckpointCallback, ScreenFailed
+
+if TYPE_CHECKING:
+    from acpc_lab.integrations.training import (
+        CallbackOptions,
+        ScoreCheckpointCallback,
+        ScreenFailed,
+    )
 
 __all__ = [
     "CallbackOptions",
@@ -18,3 +26,13 @@ __all__ = [
     "ScoringOptions",
     "ScreenFailed",
 ]
+_OF_LIGHTNING = ("CallbackOptions", "ScoreCheckpointCallback", "ScreenFailed")
+
+
+def __getattr__(name: str) -> object:
+    """Imports what is a callback of Lightning, and Lightning with it, when it is asked for."""
+    if name not in _OF_LIGHTNING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from acpc_lab.integrations import training  # noqa: PLC0415
+
+    return getattr(training, name)

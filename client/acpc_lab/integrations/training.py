@@ -1,19 +1,19 @@
 """A Lightning callback that has checkpoints scored while training goes on; see docs/sweeps.md.
 
-It fits ``lightning.pytorch`` and ``pytorch_lightning``, whichever the program uses.
+It is a callback of ``lightning.pytorch`` or of ``pytorch_lightning``, whichever the program has
+imported; in a list of callbacks the trainer of either takes it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
-from acpc.contract import curve_of
-from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Perturbation
+from acpc.contract import cell, curve_of
+from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Perturbation, Score
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
@@ -23,7 +23,20 @@ from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
 _GATES = ("point", "confident")
 _UNDECIDED = ("continue", "fail")
-_FAMILIES = ("lightning.pytorch", "pytorch_lightning")
+_LIBRARIES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def _callback() -> Any:  # noqa: ANN401 - a class of a library without types
+    """The base of callbacks of the library that is loaded, or else of the one installed.
+
+    Raises FailedPrecondition: Neither is installed.
+    """
+    for name in sorted(_LIBRARIES, key=lambda name: name not in sys.modules):
+        try:
+            return importlib.import_module(name).Callback
+        except ImportError:
+            continue
+    raise FailedPrecondition("the callback needs lightning: pip install lightning")
 
 
 class CallbackOptions(ScoringOptions, total=False):
@@ -57,7 +70,7 @@ class ScreenFailed(FailedPrecondition):
     """The last epoch that was scored does not pass the screen."""
 
 
-class ScoreCheckpointCallback:
+class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
     """Scores a checkpoint after an epoch; training does not wait.
 
     After every ``every``-th epoch ``export`` is called on all ranks; rank zero has the checkpoint
@@ -78,13 +91,6 @@ class ScoreCheckpointCallback:
     Attributes:
         scores: Everything that has arrived, errors included, in the order of its arrival.
     """
-
-    def __new__(cls, *_: object, **__: object) -> Self:
-        """An instance that is also a callback of the trainer's library."""
-        if cls is not ScoreCheckpointCallback:
-            return super().__new__(cls)
-        made: Self = object.__new__(_bound())  # type: ignore[assignment]
-        return made
 
     def __init__(
         self,
@@ -142,7 +148,7 @@ class ScoreCheckpointCallback:
         self._log(trainer)
         found = self._objection() if self._gate and trainer.is_global_zero else ""
         if trainer.strategy.reduce_boolean_decision(bool(found), all=False):
-            raise ScreenFailed(f"{found or 'rank zero objects'}; see the scores of the callback")
+            raise ScreenFailed(found or "rank zero objects")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ANN401
         """Leaves the jobs to the server."""
@@ -205,20 +211,22 @@ class ScoreCheckpointCallback:
         last = max((item.epoch for item in self.scores if item.score), default=None)
         if last is None:
             return "no epoch was scored"
-        undecided = []
-        for item in self.scores:
-            if item.epoch != last:
+        failed, undecided = [], []
+        for item in (one for one in self.scores if one.epoch == last):
+            where = f"under {item.shift}"
+            if item.score is None:
+                failed.append(f"{where}: {item.error.message if item.error else 'no score'}")
                 continue
             try:
-                outcome = (
-                    Outcome.UNSPECIFIED if item.score is None else item.score.gated(self._gate)
-                )
+                outcome = item.score.gated(self._gate)
             except FailedPrecondition as error:
                 return f"epoch {last}: {error.message}"
-            if outcome is Outcome.UNDECIDED and item.score is not None:
-                undecided.append(f"epoch {last} under {item.shift}: {item.score.certainty}")
+            if outcome is Outcome.UNDECIDED:
+                undecided.append(f"epoch {last} {where}: {item.score.certainty}")
             elif outcome is not Outcome.PASSED:
-                return f"epoch {last} does not pass"
+                failed.append(f"{where}: {_numbers(item.score)}")
+        if failed:
+            return f"epoch {last} does not pass {'; '.join(failed)}"
         if undecided and self._undecided == "fail":
             return undecided[0]
         for sentence in undecided:
@@ -235,9 +243,9 @@ class ScoreCheckpointCallback:
         code = error.code if isinstance(error, AcpcError) else type(error).__name__
         warnings.warn(f"acpc: {where}: {code}: {error}", stacklevel=2)
 
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[dict[str, Any]]]:
-        """Travels to spawned processes; its class is made again there."""
-        return _rebuilt, ({**self.__dict__, "_scorer": None},)
+    def __getstate__(self) -> dict[str, Any]:
+        """Travels to spawned processes without its thread."""
+        return {**self.__dict__, "_scorer": None}
 
 
 def _one_of(name: str, given: bool | str, *known: str) -> str:
@@ -249,21 +257,9 @@ def _one_of(name: str, given: bool | str, *known: str) -> str:
     return str(found)
 
 
-def _bound() -> type[ScoreCheckpointCallback]:
-    """The callback as a subclass of what the program's trainer expects."""
-    loaded = [name for name in _FAMILIES if sys.modules.get(name)]
-    for name in () if loaded else _FAMILIES:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-            loaded.append(name)
-            break
-    if not loaded:
-        raise FailedPrecondition("the callback needs lightning: pip install lightning")
-    bases = tuple(sys.modules[name].Callback for name in loaded)
-    return type("ScoreCheckpointCallback", (ScoreCheckpointCallback, *bases), {})
-
-
-def _rebuilt(state: dict[str, Any]) -> ScoreCheckpointCallback:
-    callback = ScoreCheckpointCallback.__new__(ScoreCheckpointCallback)
-    callback.__dict__.update(state)
-    return callback
+def _numbers(score: Score) -> str:
+    """The two numbers of a score beside what they must reach."""
+    verdict = score.verdict
+    ir, sr = cell(verdict.ir_relative, ".3g"), cell(score.checkpoint.sr, ".3g")
+    limits = verdict.thresholds
+    return f"relative IR {ir}, wanted at most {limits.ir:g}; SR {sr}, wanted at least {limits.sr:g}"

@@ -1,4 +1,5 @@
 """What the contract means, declared once for server and client: NumPy and protobuf only."""
+# mypy: disable-error-code="no-redef"
 
 from __future__ import annotations
 
@@ -6,219 +7,83 @@ from typing import TYPE_CHECKING
 
 from acpc.faces import lazy_face
 
+NAMES = {
+    "acpc.contract": "perturbations",
+    "anchor_sets": """
+        AnchorArray AnchorContents AnchorSet DIRECTIONS MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
+        anchors_digest check_extra endpoints_at endpoints_digest extra_digest frame_digests
+        has_steps""",
+    "answers": """
+        CertifiedSeverity CleanGaps DrawsBound ErrorDrift PairComparison PairResult
+        PairedIteration PairedPlan PairedPlans PoolCertificate PoolChoice SampledPool
+        SelectionCertificate SoftmaxBounds ViewCertificate""",
+    "checkpoint_files": "WEIGHTS_SUFFIXES is_weights_name",
+    "compositions": "Composition KINDS Perturbation grids read_spec",
+    "enums": """
+        AnchorSample CemReturn CostReduction DestroyedActions JobState Norm NumericMode
+        Outcome PartnerPast Reading WireEnum""",
+    "errors": """
+        Aborted AcpcError AlreadyExists ArgumentError Cancelled DataLoss DeadlineExceeded
+        FailedPrecondition FieldViolation Internal InvalidArgument NotFound OutOfRange
+        PermissionDenied ResourceExhausted Unauthenticated Unavailable Unimplemented Unknown
+        below joined""",
+    "evidence": """
+        Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
+        PopulationEvidence SequentialLooks UntilDecided""",
+    "fields": "bounded bounds_of changed check",
+    "help": "about did_you_mean load_lab load_optional nearest",
+    "messages": "Codec Wire",
+    "moments": """
+        CandidatePool OwnPool PairRequest PairedRequest PlanStart PlannerMoment PoolRequest
+        Proposal Views""",
+    "normal_form": "digested resolved",
+    "objective": "DistanceTerm Objective",
+    "plain": "from_json from_plain to_json to_plain",
+    "provenance": "Receipt Timing moment",
+    "record": "Columns Record Tabular beside cell columns_of ends percent",
+    "requests": """
+        AnchorSource CemBudget CheckpointRef CreateRequest DatasetAnchors MAX_ANCHORS
+        MAX_HORIZON MAX_REQUEST_ID PerturbationSet ScoreProtocol Thresholds UploadHeader
+        released_future_frames""",
+    "scores": """
+        AnchorPreview AnchorPreviews AnchorValues CheckpointScore IrSummary Score SkipReason
+        TITLES Verdict""",
+    "served": "Checkpoint CheckpointState DatasetFile LoadedCheckpoint ModelCard TaskSummary",
+    "severities": """
+        CHOICES GRADED curve_of example examples_of kind_named parse parse_grid
+        severities_up_to severity_grid severity_range unchanged""",
+    "sound": "check_score",
+    "studies": """
+        DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
+        SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
+    "tensor": "Array Axes DTYPES read_tensor write_tensor",
+    "visual_changes": "GivenViews Registered VisualChange",
+}
 if TYPE_CHECKING:
-    from acpc.contract.anchor_sets import (
-        DIRECTIONS,
-        MAX_EXTRA_ARRAYS,
-        SMALL_ARRAYS,
-        VIEWS,
-        AnchorArray,
-        AnchorContents,
-        AnchorSet,
-        anchors_digest,
-        check_extra,
-        endpoints_at,
-        endpoints_digest,
-        extra_digest,
-        frame_digests,
-        has_steps,
-    )
-    from acpc.contract.answers import (
-        CertifiedSeverity,
-        CleanGaps,
-        DrawsBound,
-        ErrorDrift,
-        PairComparison,
-        PairedIteration,
-        PairedPlan,
-        PairedPlans,
-        PairResult,
-        PoolCertificate,
-        PoolChoice,
-        SampledPool,
-        SelectionCertificate,
-        SoftmaxBounds,
-        ViewCertificate,
-    )
-    from acpc.contract.checkpoint_files import WEIGHTS_SUFFIXES, is_weights_name
-    from acpc.contract.compositions import (
-        KINDS,
-        Composition,
-        Perturbation,
-        grids,
-        read_spec,
-    )
-    from acpc.contract.enums import (
-        AnchorSample,
-        CemReturn,
-        CostReduction,
-        DestroyedActions,
-        JobState,
-        Norm,
-        NumericMode,
-        Outcome,
-        PartnerPast,
-        Reading,
-        WireEnum,
-    )
-    from acpc.contract.errors import (
-        Aborted,
-        AcpcError,
-        AlreadyExists,
-        ArgumentError,
-        Cancelled,
-        DataLoss,
-        DeadlineExceeded,
-        FailedPrecondition,
-        FieldViolation,
-        Internal,
-        InvalidArgument,
-        NotFound,
-        OutOfRange,
-        PermissionDenied,
-        ResourceExhausted,
-        Unauthenticated,
-        Unavailable,
-        Unimplemented,
-        Unknown,
-        below,
-        joined,
-    )
-    from acpc.contract.evidence import (
-        MAX_RESAMPLES,
-        Doubt,
-        Evidence,
-        EvidenceOptions,
-        Interval,
-        Look,
-        LookStop,
-        Population,
-        PopulationEvidence,
-        SequentialLooks,
-        UntilDecided,
-    )
-    from acpc.contract.fields import (
-        bounded,
-        bounds_of,
-        changed,
-        check,
-    )
-    from acpc.contract.messages import Codec, Wire
-    from acpc.contract.moments import (
-        CandidatePool,
-        OwnPool,
-        PairedRequest,
-        PairRequest,
-        PlannerMoment,
-        PlanStart,
-        PoolRequest,
-        Proposal,
-        Views,
-    )
-    from acpc.contract.normal_form import digested, resolved
-    from acpc.contract.objective import DistanceTerm, Objective
-    from acpc.contract.optional import load_lab, load_optional
-    from acpc.contract.perturbations import (
-        Brightness,
-        ColorJitter,
-        Contrast,
-        DefocusBlur,
-        Gamma,
-        GaussianBlur,
-        GaussianNoise,
-        Identity,
-        Jpeg,
-        MotionBlur,
-        Occlusion,
-        RandomShift,
-        Resize,
-        Shadow,
-    )
-    from acpc.contract.plain import from_json, from_plain, to_json, to_plain
-    from acpc.contract.provenance import Receipt, Timing, moment
-    from acpc.contract.record import (
-        Columns,
-        Record,
-        Tabular,
-        beside,
-        cell,
-        columns_of,
-        ends,
-        percent,
-    )
-    from acpc.contract.requests import (
-        MAX_ANCHORS,
-        MAX_HORIZON,
-        MAX_REQUEST_ID,
-        AnchorSource,
-        CemBudget,
-        CheckpointRef,
-        CreateRequest,
-        DatasetAnchors,
-        PerturbationSet,
-        ScoreProtocol,
-        Thresholds,
-        UploadHeader,
-        released_future_frames,
-    )
-    from acpc.contract.scene_changes import (
-        Background,
-        Cutout,
-        Distractor,
-        Haze,
-        KnockedCamera,
-        RandomConvolution,
-        SaltAndPepper,
-        Saturation,
-        Stutter,
-        Zoom,
-    )
-    from acpc.contract.scores import (
-        AnchorPreview,
-        AnchorPreviews,
-        AnchorValues,
-        CheckpointScore,
-        IrSummary,
-        Score,
-        SkipReason,
-        Verdict,
-    )
-    from acpc.contract.served import (
-        Checkpoint,
-        CheckpointState,
-        DatasetFile,
-        LoadedCheckpoint,
-        ModelCard,
-        TaskSummary,
-    )
-    from acpc.contract.severities import (
-        CHOICES,
-        curve_of,
-        example,
-        kind_named,
-        parse,
-        parse_grid,
-        severities_up_to,
-        severity_grid,
-        severity_range,
-        strongest_of,
-    )
-    from acpc.contract.sound import check_score
-    from acpc.contract.studies import (
-        DriftStudy,
-        GeometryStudy,
-        PlannerStudy,
-        Progress,
-        ScoreMetadata,
-        ScoreRequest,
-        SensitivityStudy,
-        Study,
-        StudyMetadata,
-        StudyRequest,
-        StudyRows,
-    )
-    from acpc.contract.suggestion import did_you_mean, nearest
-    from acpc.contract.tensor import DTYPES, Array, Axes, read_tensor, write_tensor
-    from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
+    from acpc.contract.anchor_sets import *
+    from acpc.contract.answers import *
+    from acpc.contract.checkpoint_files import *
+    from acpc.contract.compositions import *
+    from acpc.contract.enums import *
+    from acpc.contract.errors import *
+    from acpc.contract.evidence import *
+    from acpc.contract.fields import *
+    from acpc.contract.help import *
+    from acpc.contract.messages import *
+    from acpc.contract.moments import *
+    from acpc.contract.normal_form import *
+    from acpc.contract.objective import *
+    from acpc.contract.perturbations import *
+    from acpc.contract.plain import *
+    from acpc.contract.provenance import *
+    from acpc.contract.record import *
+    from acpc.contract.requests import *
+    from acpc.contract.scores import *
+    from acpc.contract.served import *
+    from acpc.contract.severities import *
+    from acpc.contract.sound import *
+    from acpc.contract.studies import *
+    from acpc.contract.tensor import *
+    from acpc.contract.visual_changes import *
 else:
-    __getattr__, __dir__ = lazy_face(__name__)
+    __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")

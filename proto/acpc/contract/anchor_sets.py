@@ -90,17 +90,7 @@ def check_extra(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorArray(Record, Wire[pb.AnchorArray]):
-    """An array that a set has beside frames, blocks, states, labels and ids.
-
-    Attributes:
-        name: ``views/<group>``: views that the uploader made of each history, uint8 (views, h,
-            height, width, 3) for each anchor; ``directions/<group>``: directions of its pixels for
-            the sensitivity study, float32 (probes, h, height, width, 3); ``proprio``: float32
-            (h + H, width).
-        dtype: Element type, as NumPy names it.
-        shape: Extents for each anchor.
-        digest: sha256 of the content, see :func:`extra_digest`.
-    """
+    """An array that a set has beside frames, blocks, states, labels and ids."""
 
     name: str
     dtype: str
@@ -110,28 +100,7 @@ class AnchorArray(Record, Wire[pb.AnchorArray]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorSet(Record, Wire[pb.AnchorSet]):
-    """An immutable set of anchors at the server; scores and studies take it as their anchors.
-
-    Attributes:
-        digest: sha256 of its content; its name.
-        anchors: Anchors n.
-        history: Frames h of the history.
-        horizon: Future frames H.
-        height: Of a frame, in pixels.
-        width: Of a frame, in pixels.
-        action_block_dim: Width of an action block.
-        state_dim: Width of an endpoint state.
-        size_bytes: Bytes on the server's disk.
-        create_time: When it was made.
-        expire_time: When it goes, unless a job uses it before; None: never.
-        description: Free text of the first uploader.
-        source: Where the server drew the anchors; None for an upload.
-        endpoints_digest: sha256 of the states and labels at every future frame; with them, scores
-            take the set at shorter horizons too. Empty: at its own horizon alone.
-        extras: Arrays beside those that every set has, by name.
-        windows: Windows of the dataset that the server drew the anchors from; None for an upload,
-            and where they are no simple random sample.
-    """
+    """An immutable set of anchors at the server; scores and studies take it as their anchors."""
 
     digest: str
     anchors: int
@@ -167,16 +136,7 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorContents(Record, Wire[pb.AnchorContents]):
-    """The states and labels of a set, by which scores pair its anchors.
-
-    Attributes:
-        endpoint_states: Standardised states at the last future frame, float64 (n, state width).
-        labels: Which of them are different, int64 (n,).
-        anchor_ids: Identities that seed the draws, int64 (n,).
-        trajectory_ids: Trajectory of each anchor, int64 (n,).
-        radius: The asked quantile of the distances between all pairs of endpoint states, d_0.35 of
-            the paper by default; None for one anchor, or for more than 5000.
-    """
+    """The states and labels of a set, by which scores pair its anchors."""
 
     endpoint_states: NDArray[np.float64]
     labels: NDArray[np.int64]

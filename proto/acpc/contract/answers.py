@@ -16,14 +16,7 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ErrorDrift(Record, Wire[pb.ErrorDrift]):
-    """Prediction errors against one observed future.
-
-    Attributes:
-        clean_error: Of the rollout from the clean history.
-        perturbed_error: Of the rollout from the other view.
-        drift: ``|perturbed_error - clean_error|``; never above ``bound``.
-        bound: The proven bound on the drift, which is ACPC_H.
-    """
+    """Prediction errors against one observed future."""
 
     clean_error: float
     perturbed_error: float
@@ -33,17 +26,7 @@ class ErrorDrift(Record, Wire[pb.ErrorDrift]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairResult(Record, Wire[pb.PairResult]):
-    """One view against the clean history.
-
-    Attributes:
-        spec_index: Index into the perturbations; zero for explicit views.
-        draw: Draw index within the spec; the view index for explicit views.
-        acpc: ACPC_H, the weighted distance between the two predicted rollouts.
-        acpc_one_step: ACPC_1, the same after one predicted step.
-        step_distances: Distance after each predicted step, length H.
-        encoder_shift: l2 distance of the stacked history latents.
-        error_drift: Present when the request carried an observed future.
-    """
+    """One view against the clean history."""
 
     spec_index: int
     draw: int
@@ -82,12 +65,7 @@ ActionBlocks = NDArray[np.float32]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
-    """Whether a view provably leaves a selection unchanged.
-
-    Attributes:
-        certified: True only if exact arithmetic on the same endpoints certifies too.
-        margin: A lower bound on the smallest gap minus the bounds; certified when > 0.
-    """
+    """Whether a view provably leaves a selection unchanged."""
 
     certified: bool
     margin: float
@@ -95,14 +73,7 @@ class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
-    """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds.
-
-    Attributes:
-        lower: Least mean, float64 (H, block width).
-        upper: Greatest mean, alike.
-        displacement: Farthest that a coordinate can be from ``softmax_mean``, in units of actions.
-        total_variation: Total variation distance of the softmax weights at most, in [0, 1].
-    """
+    """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds."""
 
     lower: Values
     upper: Values
@@ -112,12 +83,7 @@ class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CleanGaps(Record, Wire[pb.CleanGaps]):
-    """How far the clean costs of what was chosen lie from those of what was not.
-
-    Attributes:
-        top1: The lowest cost of another choice minus the winner's; infinite for a pool of one.
-        elite: The least lead of an elite over another choice outside; None without an elite count.
-    """
+    """How far the clean costs of what was chosen lie from those of what was not."""
 
     top1: float
     elite: float | None
@@ -125,27 +91,7 @@ class CleanGaps(Record, Wire[pb.CleanGaps]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class ViewCertificate(Record, Wire[pb.ViewCertificate]):
-    """One view of the history against the candidate pool; arrays are float64 (candidates,).
-
-    Attributes:
-        spec_index: Index into the perturbations; zero for explicit views.
-        draw: Draw index within the spec; the view index for explicit views.
-        perturbed_costs: Costs seen from this view.
-        displacements: Endpoint displacements r_j.
-        bounds: Cost-change bounds b_j.
-        chained_bounds: b_j through ACPC_H / sqrt(alpha_H).
-        acpc_one_step: ACPC_1 of every candidate.
-        acpc: ACPC_H of every candidate.
-        perturbed_winner: Index of the lowest perturbed cost.
-        excess_cost: Clean cost of the perturbed winner minus the clean winner's.
-        excess_cost_bound: Its proven bound.
-        top1: Certificate of the winner.
-        elite: Certificate of the elite set; None without an elite count.
-        acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
-        acpc_q90: 90 % quantile of ACPC_H over candidates.
-        kept: Certificate of the elite set with its kept elites; None without ``kept_elites``.
-        softmax: Where the softmax mean stays; None without a temperature.
-    """
+    """One view of the history against the candidate pool; arrays are float64 (candidates,)."""
 
     spec_index: int
     draw: int
@@ -168,13 +114,7 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
-    """Largest severity of one kind up to which every draw is certified; None: not even the mildest.
-
-    Attributes:
-        kind: Field name of the kind in the contract, for example ``"gaussian_noise"``.
-        top1: For the winner.
-        elite: For the elite set.
-    """
+    """Up to which severity of one kind every draw is certified; None: not even at the mildest."""
 
     kind: str
     top1: float | None
@@ -188,13 +128,6 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
     The exact bound of Clopper and Pearson from the draws of one answer, with 95 % confidence, for
     this choice on this history, where neither was chosen after a look at these draws. It says
     nothing of other histories, pools or perturbations.
-
-    Attributes:
-        spec_index: Index into the perturbations.
-        draws: Independent draws of it in this answer.
-        uncertified: Those whose choice is not certified.
-        share: At most this share of all draws may change the choice, in (0, 1]; 1 where none of
-            the draws is certified.
     """
 
     spec_index: int
@@ -212,24 +145,7 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
-    """Answer of ``certify_pool``.
-
-    Attributes:
-        clean_costs: C_j, float64 (candidates,).
-        clean_winner: Index of the lowest clean cost.
-        clean_elites: Indices of the k lowest clean costs, lowest first.
-        views: One certificate per view, spec-major, then draw.
-        top1_certified_fraction: Fraction of views whose winner provably cannot change.
-        elite_certified_fraction: The same for the elite set.
-        clean_gaps: What the bounds are held against; None from a server that does not tell.
-        softmax_mean: With a temperature, the softmax mean of the clean costs, float64 (H, block
-            width), over the elite set where there is one; None without.
-        top1_may_change: For each perturbation that is random, how often its draws may change the
-            winner, with 95 % confidence.
-        elite_may_change: The same for the elite set; empty without an elite count.
-        distinct_candidates: How many choices there are: candidates of equal actions, offsets and
-            infeasible marks are one. None from a server that does not tell.
-    """
+    """Answer of ``certify_pool``."""
 
     request_id: str = field(default="", kw_only=True)
     clean_costs: Values
@@ -273,12 +189,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SampledPool(Record, Wire[pb.PlanCertificate]):
-    """Answer of ``certify_proposal``: the pool the server sampled, and its certificate.
-
-    Attributes:
-        candidates: float32 (candidates, H, block width); candidate 0 is the mean.
-        certificate: Its costs and indices are those of ``candidates``.
-    """
+    """Answer of ``certify_proposal``: the pool the server sampled, and its certificate."""
 
     candidates: NDArray[np.float32]
     certificate: PoolCertificate
@@ -286,12 +197,7 @@ class SampledPool(Record, Wire[pb.PlanCertificate]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PoolChoice(Record, Wire[pb.PoolChoice]):
-    """A CEM run's pool, costs and choice in one iteration.
-
-    Attributes:
-        costs: Cost of each candidate of the run's pool, float64 (candidates,).
-        elites: Elite candidates, best first, int64 (elites,).
-    """
+    """A CEM run's pool, costs and choice in one iteration."""
 
     costs: NDArray[np.float64]
     elites: NDArray[np.int64]
@@ -299,20 +205,7 @@ class PoolChoice(Record, Wire[pb.PoolChoice]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairedIteration(Record, Wire[pb.PairedIteration]):
-    """One iteration of the clean run, judged from one view.
-
-    Attributes:
-        elite: Certificate of the elite set.
-        top1: Certificate of the winner.
-        same_elites: Whether both runs chose the same elite set.
-        acpc_one_step_q90: 90 % quantile of ACPC_1 over candidates.
-        acpc_q90: 90 % quantile of ACPC_H over candidates.
-        displacement_q90: 90 % quantile of the final-step distance r_j over candidates.
-        bound_violations: Candidates whose cost changes by more than b_j, or whose distance from
-            the goal, held for all steps, by more than ACPC_H; a correct measurement has none.
-        choice: Of the perturbed run, whose pool is its own once its elite set has differed; None
-            unless the request asks for choices.
-    """
+    """One iteration of the clean run, judged from one view."""
 
     elite: SelectionCertificate
     top1: SelectionCertificate
@@ -326,17 +219,7 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairedPlan(Record, Wire[pb.PairedPlan]):
-    """The CEM run from one view beside the clean one.
-
-    Attributes:
-        spec_index: Index into the perturbations; zero for explicit views.
-        draw: Draw index within the spec; the view index for explicit views.
-        perturbed_plan: float32 (H, block width).
-        iterations: One per CEM iteration.
-        first_divergence: First iteration whose elite sets differ; None when none does.
-        certified: Every iteration was certified, so the plans provably agree.
-        selection_regret: (C_h(perturbed plan) - C_h(clean plan))_+.
-    """
+    """The CEM run from one view beside the clean one."""
 
     spec_index: int
     draw: int
@@ -349,16 +232,7 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
-    """Answer of ``plan_paired``.
-
-    Attributes:
-        clean_plan: float32 (H, block width).
-        views: One per view, spec-major, then draw.
-        clean_gaps: Of the clean run, one per CEM iteration.
-        clean_choices: The same, where the request asks for choices.
-        plan_may_change: For each perturbation that is random, how often its draws may change the
-            plan, with 95 % confidence.
-    """
+    """Answer of ``plan_paired``."""
 
     request_id: str = field(default="", kw_only=True)
     clean_plan: ActionBlocks

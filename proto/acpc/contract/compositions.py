@@ -38,10 +38,6 @@ class Composition(VisualChange, Wire[pb.Composition]):
     """Several changes, one after the other, as of ``gaussian_noise:0.05+jpeg:30``.
 
     Each draws the numbers that it draws alone, of several of one kind each its own.
-
-    Attributes:
-        parts: 2 to 4 changes in the order in which they are applied; no compositions, and no given
-            views.
     """
 
     kind = "composition"

@@ -47,16 +47,7 @@ class Population(WireEnum):
 
 @dataclass(frozen=True)
 class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
-    """Confidence options of a score; they change no number of the paper.
-
-    Attributes:
-        confidence: Confidence of every interval, and of the confident outcome, in (0.5, 1).
-        resamples: Resamples of the bootstrap, at least 2 / (1 - confidence); 200 to 100,000, and
-            at most 10^9 / anchors.
-        seed: Seed of the resamples.
-        population: What "sure" is said of: the dataset, all windows that could have been drawn, or
-            new trajectories like these; default: the dataset, and trajectories of an upload.
-    """
+    """Confidence options of a score; they change no number of the paper."""
 
     confidence: float = bounded(0.95, gt=0.5, lt=1)
     resamples: int = bounded(2000, ge=200, le=MAX_RESAMPLES)
@@ -79,10 +70,6 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
     """Measures more and more anchors until the confident outcome is certain.
 
     The anchors that are asked for are the limit.
-
-    Attributes:
-        batch: Anchors of the first look at least, at most the limit. Looks are at the limit, half
-            of it, a quarter and so on.
     """
 
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
@@ -112,17 +99,7 @@ class LookStop(WireEnum):
 
 @dataclass(frozen=True, repr=False)
 class Look(Record, Wire[pb.Look]):
-    """One look at the evidence.
-
-    Attributes:
-        anchors: Measured by then.
-        eligible: Those that take part in SR.
-        passing: Error that this look had for a wrong "passed"; 0 where so few eligible anchors
-            could not have shown it, which leaves the error to later looks.
-        failing: Error that it had for a wrong "failed".
-        p_passed: p-value against "does not pass"; passed where it is at most the error.
-        p_failed: p-value against "passes"; failed where it is at most the error.
-    """
+    """One look at the evidence."""
 
     anchors: int
     eligible: int
@@ -134,16 +111,7 @@ class Look(Record, Wire[pb.Look]):
 
 @dataclass(frozen=True, repr=False)
 class SequentialLooks(Record, Wire[pb.SequentialLooks]):
-    """What a job that measures until it is decided saw, look by look.
-
-    Attributes:
-        confidence: Of the outcome over all looks: that of the request. The evidence's own, at
-            which its intervals are, is that of the last look.
-        limit: Anchors it would have measured at most.
-        batch: Anchors at the first look.
-        stop: Why it stopped.
-        looks: In order.
-    """
+    """What a job that measures until it is decided saw, look by look."""
 
     confidence: float
     limit: int
@@ -154,13 +122,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
 
 @dataclass(frozen=True, repr=False)
 class Interval(Record, Wire[pb.Interval]):
-    """A confidence interval, at the level of the evidence.
-
-    Attributes:
-        lower: Lower end.
-        upper: Upper end; infinite where so few anchors give none.
-        method: How it was computed, in words.
-    """
+    """A confidence interval, at the level of the evidence."""
 
     lower: float
     upper: float
@@ -201,36 +163,6 @@ class Evidence(Record, Wire[pb.Evidence]):
     """Confidence in a score's numbers as estimates of its population.
 
     Numbers about a reference are None without one.
-
-    Attributes:
-        confidence: Of every interval, in (0.5, 1).
-        ir_raw: Of the checkpoint's raw IR.
-        reference_ir_raw: Of the reference's raw IR.
-        ir_relative: Of relative IR.
-        sr: Of the checkpoint's SR.
-        reference_sr: Of the reference's SR.
-        score: Of the screen score S.
-        delta_score: Of delta S.
-        confident_outcome: Passed or failed where the intervals say so; otherwise undecided, or
-            inconclusive where only a reference is missing.
-        doubt: What leaves it undecided.
-        anchors_to_decide: Anchors in all that would probably decide it; None when it is decided,
-            when a number lies on its threshold, or where trajectories count.
-        trajectories: Trajectories that the anchors were cut from: the independent samples.
-        resamples: Of the bootstrap.
-        seed: Of the resamples.
-        p_passed: p-value against "does not pass": the smallest 1 - confidence at which the
-            confident outcome is passed; 1 where none is.
-        p_failed: p-value against "passes": the smallest 1 - confidence at which it is failed.
-        notes: Warnings in words.
-        looks: Those of a job that measured until it was decided, whose last one this is; else None.
-        unseen: Share of the population's windows that may be of a kind that none of the sample is
-            of; None from servers that do not say.
-        population: Of what all this is said.
-        windows: Windows that the anchors were drawn from; None where it is not known.
-        trajectories_to_decide: Trajectories in all that would probably decide it, where these
-            count: more anchors of the same ones would not.
-        other: What the anchors say of the other population; None from servers before there was one.
     """
 
     confidence: float

@@ -26,8 +26,8 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | Array
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
-VIEWS = Axes("views, h, height, width, 3", of_frames=True)
-FLOAT_VIEWS = Axes(VIEWS.names, of_frames=False)
+_VIEWS = Axes("views, h, height, width, 3", of_frames=True)
+_FLOAT_VIEWS = Axes(_VIEWS.names, of_frames=False)
 GOALS = {
     "frame": Axes("height, width, 3", of_frames=True),
     "latent": Axes("latent width", of_frames=False),
@@ -58,17 +58,7 @@ Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Moment(Request):
-    """Fields of every interactive request.
-
-    Attributes:
-        checkpoint: What predicts.
-        history: Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history.
-        views: Perturbations of the history, or views made by the caller.
-        proprio: Normalised proprioception of the history's frames, which its views share, float32
-            (h, width), where the checkpoint's frames come with it; otherwise None.
-        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
-        request_id: Echoed in logs and answers; made by the server when empty.
-    """
+    """Fields of every interactive request."""
 
     float_views: ClassVar[bool] = False
     checkpoint: CheckpointRef
@@ -85,7 +75,7 @@ class _Moment(Request):
         _check_rows("proprio", self.proprio, len(self.history))
         if isinstance(self.views, np.ndarray):
             real = self.float_views and self.views.dtype.kind == "f"
-            (FLOAT_VIEWS if real else VIEWS).check(self.views, "explicit_views")
+            (_FLOAT_VIEWS if real else _VIEWS).check(self.views, "explicit_views")
             _check_same("explicit_views", self.views.shape[1:], self.history.shape)
             if real:
                 _check_levels(self.views)
@@ -118,13 +108,6 @@ def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
 class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
     """Do these two views of one history lead to the same predicted future?
 
-    Attributes:
-        action_blocks: Normalised, float32 (h + H - 1, block width), H from 1 to 1024. Block k
-            leaves frame k; the paper's a_0 is block h - 1.
-        observed_future: Observed future, uint8 (H, height, width, 3); None: no prediction errors.
-        future_proprio: That of the observed future's frames, as ``proprio``, (H, width).
-        weights: Horizon weights alpha_1..alpha_H, not negative, summing to 1; empty: 1/H.
-
     Views made by the caller may be float32 in [0, 1] too.
     """
 
@@ -152,19 +135,7 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlannerMoment(_Moment):
-    """A planner's history and goal.
-
-    Attributes:
-        goal: uint8 (height, width, 3), or float32 (latent width) in the projected latent space.
-        goal_proprio: That of a goal frame, as ``proprio``, (width,).
-        past_blocks: Normalised blocks that leave the earlier history frames, float32
-            (h - 1, block width); None when h is 1.
-        cost_reduction: How the squared distance to the goal is reduced over latent coordinates.
-        endpoint_tolerance: Every endpoint may be off by this l2 distance in latent units, finite
-            and not negative; widens the bounds.
-        objective: What the planner minimises; None: the squared l2 distance of the last predicted
-            latent to the goal.
-    """
+    """A planner's history and goal."""
 
     goal: Goal
     goal_proprio: Array | None = floats("proprio width", None)
@@ -198,17 +169,7 @@ class PlannerMoment(_Moment):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
-    """Begins a moment of a planning session: a planner's moment, and the certificates it asks for.
-
-    Attributes:
-        elite_count: Size k of the elite set, fewer than the candidates; 0: no elite certificate.
-        weights: Horizon weights of the ACPC summaries, one per step, not negative, summing to 1;
-            empty: 1/H.
-        kept_elites: How many of the lowest candidates the next pool keeps, as iCEM does; certified
-            with the elite set, and at most its size; 0: none.
-        temperature: Of a softmax update as MPPI's, in the units of the costs, above 0: bounds how
-            far a view moves it, over the elite set where there is one; None: not asked.
-    """
+    """Begins a moment of a planning session: a planner's moment, and which certificates it asks."""
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
@@ -226,14 +187,7 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
-    """Plans twice with common random numbers.
-
-    Attributes:
-        budget: Size of each CEM run.
-        sampling_seed: Seed of the common random numbers.
-        returns: Which plan a run returns: the final mean, or the best candidate of the last pool.
-        choices: Whether the answer holds every run's costs and elites in each iteration.
-    """
+    """Plans twice with common random numbers."""
 
     budget: CemBudget = CemBudget()
     sampling_seed: int = seed_field()
@@ -246,14 +200,7 @@ MAX_CANDIDATES = 2**20
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CandidatePool(Request):
-    """Candidates, and what is known of each beside its predictions.
-
-    Attributes:
-        candidates: Candidate action sequences, float32 (candidates, H, block width).
-        offsets: Added to the cost of each under every view, float32 (candidates); None: nothing.
-        infeasible: Those, from 0, that break a constraint on their actions, at most 1,048,576: of
-            infinite cost under every view.
-    """
+    """Candidates, and what is known of each beside its predictions."""
 
     candidates: Array = floats("candidates, H, block width")
     offsets: Array | None = floats("candidates", None)
@@ -282,25 +229,14 @@ class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest]):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OwnPool(CandidatePool, Wire[pb.PlanPool]):
-    """A pool of the caller's own; its iteration is echoed.
-
-    Attributes:
-        iteration: Number of the pool in its session, as the caller counts.
-    """
+    """A pool of the caller's own; its iteration is echoed."""
 
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Proposal(Request, Wire[pb.GaussianProposal]):
-    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean.
-
-    Attributes:
-        mean: float32 (H, block width).
-        std: As ``mean``, not negative.
-        candidates: Size of the pool.
-        seed: Of the normals, which depend on it alone.
-    """
+    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean."""
 
     mean: Array = floats("H, block width")
     std: Array = floats("H, block width")

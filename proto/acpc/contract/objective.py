@@ -28,14 +28,6 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
     """A distance of predicted latents to the goal, summed over predicted steps.
 
     Every weight is 0 or from 1e-30 to 1e30.
-
-    Attributes:
-        norm: How it is measured over latent coordinates; l2 unless said otherwise.
-        squared: Whether it is squared.
-        weight: Of the term in the cost, from 1e-30 to 1e30.
-        step_weights: One for each predicted step; empty: the last step alone.
-        coordinate_weights: One for each latent coordinate, at most 262,144; empty: 1. The mean of
-            ``cost_reduction`` divides by their sum.
     """
 
     norm: Norm = Norm.L2
@@ -52,13 +44,7 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
 
 @dataclass(frozen=True)
 class Objective(Request, Wire[pb.Objective]):
-    """A planner's objective: distances to the goal, and a penalty on the actions.
-
-    Attributes:
-        terms: At most 16; the cost is their sum. Empty: the squared l2 distance of the last step.
-        control_weights: Of the squared actions, which are summed over a candidate's blocks: one for
-            all coordinates of a block, or one for each, 0 or from 1e-30 to 1e30. Empty: no penalty.
-    """
+    """A planner's objective: distances to the goal, and a penalty on the actions."""
 
     terms: tuple[DistanceTerm, ...] = sized((), most=16)
     control_weights: tuple[float, ...] = sized((), most=65536)

@@ -1,33 +1,36 @@
-"""The visual changes a request can name: parameters, ranges, severity, short text form, digest.
+"""The visual changes that the server draws: parameters, ranges, severity and examples.
 
-Each class is one kind of ``PerturbationSpec`` in perturbation.proto; docs/perturbations.md defines
-them and the server's ``perturb`` package applies them. A grid of severities of one kind shares its
-random numbers. Adding a kind: a message in perturbation.proto, a class here that ``Part`` lists,
-and a function in the server's ``perturb`` package.
+Each class is one kind of ``PerturbationSpec``; perturbation.proto says what it does, and the
+server's ``perturb`` package has its function. Adding a kind: a message in perturbation.proto, a
+class here that ``Part`` lists, the server's function, and an independent one in the tests. Short
+text form, grids, digest, errors, commands, pages and pictures follow from the class.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from acpc.contract.fields import bounded
+import numpy as np
+
+from acpc.contract.errors import ArgumentError
+from acpc.contract.fields import bounded, sized
 from acpc.contract.messages import Wire
-from acpc.contract.scene_changes import (
-    Background,
-    Cutout,
-    Distractor,
-    Haze,
-    KnockedCamera,
-    RandomConvolution,
-    SaltAndPepper,
-    Saturation,
-    Stutter,
-    Zoom,
-)
-from acpc.contract.visual_changes import Registered, Signed, VisualChange
+from acpc.contract.visual_changes import Registered, Signed, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
+
+__all__ = [
+    "Background", "Brightness", "ColorJitter", "Contrast", "Cutout", "DefocusBlur",
+    "Distractor", "Gamma", "GaussianBlur", "GaussianNoise", "Haze", "Identity", "Jpeg",
+    "KnockedCamera", "MotionBlur", "Occlusion", "RandomConvolution", "RandomShift", "Resize",
+    "SaltAndPepper", "Saturation", "Shadow", "Stutter", "Zoom",
+]  # fmt: skip
+"""Every kind here; the faces of the contract and of the client have them too."""
+_PLATE_BYTES = 3 * 2**20
+_NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 @dataclass(frozen=True)
@@ -47,29 +50,19 @@ class Identity(VisualChange, Wire[pb.Identity]):
 
 @dataclass(frozen=True)
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
-    """Independent noise on every pixel, channel and frame; severity ``sigma``.
-
-    Attributes:
-        sigma: Standard deviation in [0, 1] pixel units, in [0, 1]; the paper uses 0.08.
-    """
+    """Independent noise on every pixel, channel and frame; severity ``sigma``."""
 
     kind = "gaussian_noise"
-    example = 0.08
+    examples = (0.02, 0.08, 0.16)
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
 @dataclass(frozen=True)
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one.
-
-    Attributes:
-        kernel_size: Kernel size k in pixels, 1 to 4095, also the severity; borders are reflected.
-            An even size is stored as the odd one that is applied, so that both spellings have one
-            digest and one label. The paper uses 15.
-    """
+    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one."""
 
     kind = "gaussian_blur"
-    example = 15
+    examples = (5, 15, 29)
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
 
     def __post_init__(self) -> None:
@@ -84,14 +77,10 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
 
 @dataclass(frozen=True)
 class Resize(VisualChange, Wire[pb.Resize]):
-    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing.
-
-    Attributes:
-        scale: Fraction of the side length, in (0, 1]; the paper uses 0.25.
-    """
+    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing."""
 
     kind = "resize"
-    example = 0.25
+    examples = (0.5, 0.25, 0.1)
     scale: float = bounded(gt=0, le=1)
 
     @property
@@ -102,54 +91,37 @@ class Resize(VisualChange, Wire[pb.Resize]):
 
 @dataclass(frozen=True)
 class Brightness(Signed, Wire[pb.Brightness]):
-    """Every pixel times ``1 + change``, saturating at black and white.
-
-    Attributes:
-        change: Relative change in [-1, 1]; -1 is black.
-    """
+    """Every pixel times ``1 + change``, saturating at black and white."""
 
     kind = "brightness"
-    example = -0.3
+    examples = (-0.15, -0.3, -0.6)
     change: float = bounded(ge=-1, le=1)
 
 
 @dataclass(frozen=True)
 class Contrast(Signed, Wire[pb.Contrast]):
-    """Distance of every pixel from mid-grey times ``1 + change``, saturating.
-
-    Attributes:
-        change: Relative change in [-1, 1]; -1 is uniform grey.
-    """
+    """Distance of every pixel from mid-grey times ``1 + change``, saturating."""
 
     kind = "contrast"
-    example = 0.4
+    examples = (0.2, 0.4, 0.8)
     change: float = bounded(ge=-1, le=1)
 
 
 @dataclass(frozen=True)
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
-    """Random brightness, contrast, saturation and hue; one change for all frames of a draw.
-
-    Attributes:
-        strength: s in [0, 1]: the first three change by up to 0.8 s, hue by up to 0.2 s of a turn.
-    """
+    """Random brightness, contrast, saturation and hue; one change for all frames of a draw."""
 
     kind = "color_jitter"
-    example = 0.5
+    examples = (0.2, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
 
 
 @dataclass(frozen=True)
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec.
-
-    Attributes:
-        quality: 1 to 100 on libjpeg's scale; 100 leaves the frames as they are, although libjpeg's
-            own 100 still rounds.
-    """
+    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec."""
 
     kind = "jpeg"
-    example = 20
+    examples = (50, 20, 4)
     quality: int = bounded(ge=1, le=100)
 
     @property
@@ -160,90 +132,206 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
 
 @dataclass(frozen=True)
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
-    """A mid-grey rectangle at a random place, the same in all frames of a draw.
-
-    Attributes:
-        size: Its sides as a fraction of the frame's, in [0, 1].
-    """
+    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
 
     kind = "occlusion"
-    example = 0.3
+    examples = (0.15, 0.3, 0.6)
     size: float = bounded(ge=0, le=1)
 
 
 @dataclass(frozen=True)
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
-    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated.
-
-    Attributes:
-        pixels: Largest shift in each direction in pixels of the model's input, 0 to 4095.
-    """
+    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated."""
 
     kind = "random_shift"
-    example = 4
+    examples = (2, 4, 8)
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
 @dataclass(frozen=True)
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
-    """Mean over a disk, borders reflected.
-
-    Attributes:
-        radius: Of the disk in pixels of the model's input, in [0, 32].
-    """
+    """Mean over a disk, borders reflected."""
 
     kind = "defocus_blur"
-    example = 2.5
+    examples = (1, 2.5, 5)
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
 @dataclass(frozen=True)
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
-    """Mean over a line, borders reflected.
-
-    Attributes:
-        length: Of the line in pixels of the model's input, in [0, 256].
-        angle: Its direction in degrees, counterclockwise from horizontal, in [0, 180).
-    """
+    """Mean over a line, borders reflected."""
 
     kind = "motion_blur"
-    example = 9
+    examples = (5, 9, 18)
     length: float = bounded(ge=0, le=256, unit="pixels")
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 
 
 @dataclass(frozen=True)
 class Shadow(VisualChange, Wire[pb.Shadow]):
-    """A soft-edged shadow at a random place, in a random direction; one for all frames of a draw.
-
-    Attributes:
-        strength: How dark it is, in [0, 1]; 1 is black.
-        softness: Width of its edge as a fraction of the frame's shorter side, in [0, 1]; at least
-            one pixel.
-    """
+    """A soft-edged shadow at a random place, in a random direction, the same in all frames."""
 
     kind = "shadow"
-    example = 0.5
+    examples = (0.25, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
     softness: float = bounded(0.25, ge=0, le=1)
 
 
 @dataclass(frozen=True)
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    """Every pixel to a power: exact at the 256 byte values, linear between them.
-
-    Attributes:
-        exponent: Above 1 is darker, below 1 brighter, in [0.1, 10].
-    """
+    """Every pixel to a power: exact at the 256 byte values, linear between them."""
 
     kind = "gamma"
-    example = 1.5
+    examples = (1.2, 1.5, 2)
     exponent: float = bounded(ge=0.1, le=10)
 
     @property
     def severity(self) -> float:
         """``|log2(exponent)|``: a grid of both directions is one grid."""
         return abs(math.log2(self.exponent))
+
+
+@dataclass(frozen=True)
+class Saturation(Signed, Wire[pb.Saturation]):
+    """Difference of every pixel from its luminance times ``1 + change``, saturating."""
+
+    kind = "saturation"
+    examples = (-0.25, -0.5, -1)
+    change: float = bounded(ge=-1, le=1)
+
+
+@dataclass(frozen=True)
+class Cutout(VisualChange, Wire[pb.Cutout]):
+    """Mid-grey patches at random places, the same in all frames of a draw."""
+
+    kind = "cutout"
+    examples = (0.08, 0.15, 0.3)
+    size: float = bounded(ge=0, le=1)
+    patches: int = bounded(4, ge=1, le=16)
+
+
+@dataclass(frozen=True)
+class Distractor(VisualChange, Wire[pb.Distractor]):
+    """A disk of a random colour that moves through the history; one path for each draw."""
+
+    kind = "distractor"
+    examples = (0.1, 0.2, 0.4)
+    size: float = bounded(ge=0, le=1)
+    speed: float = bounded(0.1, ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class Background(VisualChange, Wire[pb.Background]):
+    """Random smooth colours in place of what has a colour, or what a plate of the scene shows."""
+
+    kind = "background"
+    examples = ("0.25@c4d0d8", "0.5@c4d0d8", "1@c4d0d8")
+    strength: float = bounded(ge=0, le=1)
+    key: str = sized("", most=6)
+    tolerance: float = bounded(0.1, ge=0.01, le=1)
+    plate: bytes = sized(b"", most=_PLATE_BYTES)
+    plate_width: int = bounded(0, ge=0, le=4096)
+
+    def check_rules(self) -> None:
+        """A key or a plate is given, and may be one."""
+        if bool(self.key) == bool(self.plate):
+            found = "both" if self.key else "neither"
+            raise ArgumentError("key", f"found {found} of key and plate, wanted one of them")
+        if self.key and not re.fullmatch("[0-9a-f]{6}", self.key):
+            raise ArgumentError(
+                "key", f"found {self.key!r}, wanted six digits of 0-9a-f, for example c4d0d8"
+            )
+        row = 3 * self.plate_width
+        if self.plate and not self.names_plate and (not row or len(self.plate) % row):
+            raise ArgumentError(
+                "plate_width",
+                f"found {self.plate_width}, but a plate of {len(self.plate)} bytes has no whole "
+                "number of rows so wide, 3 bytes a pixel",
+            )
+
+    @property
+    def names_plate(self) -> bool:
+        """Whether the plate is named by its digest alone."""
+        return _NAMED.fullmatch(self.plate) is not None
+
+    def __str__(self) -> str:
+        named = self.plate.decode()[7:] if self.names_plate else ""
+        which = self.key or f"plate-{(named or hashlib.sha256(self.plate).hexdigest())[:8]}"
+        others = [] if self.tolerance == 0.1 else [shown(self.tolerance)]
+        return f"{self.kind}:" + "@".join([shown(self.strength), which, *others])
+
+
+def plate_from(path: str) -> dict[str, bytes | int]:
+    """Reads the parameters ``plate`` and ``plate_width`` from an .npy file, uint8 (h, w, 3).
+
+    Raises ArgumentError: There is no such file, or it holds something else.
+    """
+    try:
+        plate = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ArgumentError("plate", f"{path} is no readable .npy file: {error}") from error
+    if plate.dtype != np.uint8 or plate.ndim != 3 or plate.shape[2] != 3:
+        raise ArgumentError(
+            "plate", f"{path} holds {plate.dtype} {plate.shape}, wanted uint8 (height, width, 3)"
+        )
+    if plate.nbytes > _PLATE_BYTES:
+        raise ArgumentError("plate", f"{path} holds {plate.nbytes} bytes, over {_PLATE_BYTES}")
+    return {"plate": plate.tobytes(), "plate_width": plate.shape[1]}
+
+
+@dataclass(frozen=True)
+class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
+    """A random 3 x 3 convolution over all channels, mixed with the frames."""
+
+    kind = "random_convolution"
+    examples = (0.15, 0.3, 0.6)
+    strength: float = bounded(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class Zoom(VisualChange, Wire[pb.Zoom]):
+    """A part of the frame at a random place, enlarged to the whole frame."""
+
+    kind = "zoom"
+    examples = (0.08, 0.15, 0.3)
+    cut: float = bounded(ge=0, le=0.9)
+
+
+@dataclass(frozen=True)
+class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
+    """A pinhole camera turned about its three axes, each by a random angle."""
+
+    kind = "knocked_camera"
+    examples = (2, 4, 8)
+    degrees: float = bounded(ge=0, le=15, unit="degrees")
+    field_of_view: float = bounded(60.0, ge=10, le=90, unit="degrees")
+
+
+@dataclass(frozen=True)
+class Haze(VisualChange, Wire[pb.Haze]):
+    """Haze of random, smoothly varying density; one for all frames of a draw."""
+
+    kind = "haze"
+    examples = (0.2, 0.4, 0.8)
+    strength: float = bounded(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
+    """Pixels turned black or white with equal chance, independently in every frame."""
+
+    kind = "salt_and_pepper"
+    examples = (0.01, 0.02, 0.04)
+    share: float = bounded(ge=0, le=1)
+
+
+@dataclass(frozen=True)
+class Stutter(VisualChange, Wire[pb.Stutter]):
+    """A camera that repeats frames: each but the first shows the one before it with some chance."""
+
+    kind = "stutter"
+    examples = (0.2, 0.5, 1)
+    chance: float = bounded(ge=0, le=1)
 
 
 Part: TypeAlias = (

@@ -31,12 +31,7 @@ def _dump_object(values: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Receipt(Record, Wire[receipt_pb2.Receipt]):
-    """What an answer was computed from; the same computation gives the same receipt.
-
-    Attributes:
-        parameters: Every parameter that can change a number, by name; of a job's protocol the
-            reading and all that it decided. Empty in answers that are older than the field.
-    """
+    """What an answer was computed from; the same computation gives the same receipt."""
 
     checkpoint_digest: str
     reference_digest: str

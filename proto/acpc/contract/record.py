@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from acpc.contract.optional import load_lab, load_optional
+from acpc.contract.help import load_lab, load_optional
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]

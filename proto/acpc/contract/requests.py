@@ -54,15 +54,7 @@ class Request:
 
 @dataclass(frozen=True)
 class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
-    """A checkpoint below the server's root; each text has at most 1024 characters.
-
-    Attributes:
-        name: Folder path relative to the root.
-        weights: Weights file inside the folder; empty: the only one, or ``weights.pt``.
-        digest: When set, the call fails unless the checkpoint has this digest; its first 8 or more
-            digits will do.
-        model_digest: The same for the digest of the model, whatever files hold it.
-    """
+    """A checkpoint below the server's root; each text has at most 1024 characters."""
 
     name: str
     weights: str = ""
@@ -85,22 +77,7 @@ class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
 
 @dataclass(frozen=True)
 class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
-    """Anchors drawn from an HDF5 dataset below the server's dataset root.
-
-    Attributes:
-        dataset: File path relative to the root, for example ``"tworoom.h5"``; 1 to 1024 characters.
-        task: Name of a task preset, or of a task file below the dataset root; as long.
-        count: Anchors n, 1 (a job: 2) to 100,000; None: 100, or 128 for a geometry study; of a
-            score without a protocol named 400 at most, measured until it is decided.
-        seed: Seed of the anchor permutation, below 2^63.
-        frameskip: Environment steps between kept frames, at least 1; None: the preset's.
-        one_per_episode: At most one window per episode; None: for drift and planner studies.
-        window_future_frames: Future frames of the windows that anchors are drawn from, at least
-            the H that are used, and at most 256; None: H in the paper's reading, the larger of 9
-            and H + 1 in the released one.
-        sample: How windows are drawn: from all windows, or in the released reading of a drift or
-            planner study episode by episode.
-    """
+    """Anchors drawn from an HDF5 dataset below the server's dataset root."""
 
     dataset: str = sized(least=1, most=MAX_NAME)
     task: str = sized(least=1, most=MAX_NAME)
@@ -156,15 +133,7 @@ class AnchorSource(DatasetAnchors):
 
 @dataclass(frozen=True)
 class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
-    """Size of a CEM run; the default is the paper's reduced budget, the full one 300/30/30/5.
-
-    Attributes:
-        candidates: Pool size per iteration.
-        elites: Size k of the elite set that the next proposal is fitted to: 2 or more, fewer than
-            the candidates.
-        iterations: Iterations, 1 to 1000.
-        horizon: Predicted steps H, 1 to 1024.
-    """
+    """Size of a CEM run; the default is the paper's reduced budget, the full one 300/30/30/5."""
 
     candidates: int = bounded(64, ge=1, le=UINT32)
     elites: int = bounded(8, ge=2, le=UINT32)
@@ -183,14 +152,7 @@ class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
 
 @dataclass(frozen=True)
 class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
-    """Several perturbations, each drawn ``draws`` times; at most 4096 views in all.
-
-    Attributes:
-        specs: The perturbations, 1 to 256.
-        draws: Draws M per perturbation.
-        seed: Seed of the draws.
-        anchor: Identity of the history among those that share the seed.
-    """
+    """Several perturbations, each drawn ``draws`` times; at most 4096 views in all."""
 
     specs: tuple[Spec, ...] = sized(least=1, most=MAX_SPECS)
     draws: int = bounded(1, ge=1, le=MAX_VIEWS)
@@ -210,23 +172,7 @@ def check_views(draws: int, specs: int, most: int) -> None:
 
 @dataclass(frozen=True)
 class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
-    """How IR and SR are measured; the defaults are the paper's (Appendix C).
-
-    Attributes:
-        draws: Draws M per anchor, 1 to 1000.
-        seed: Seed of the draws.
-        horizon: Predicted steps H, 1 to 256.
-        quantile: Quantile q of IR across anchors, in [0, 1].
-        margin: Margin delta of SR, finite and not negative.
-        weights: Horizon weights, one per step, not negative, summing to 1; empty: 1/H.
-        extra_horizons: More horizons to report beside the main one, none above it.
-        extra_quantiles: More quantiles to report beside the main one; with the horizons at most 64.
-        reading: Which reading the parameters follow that are left open: ``partner_past``, and
-            ``window_future_frames`` of a dataset.
-        partner_past: Whose past blocks the partner's rollout takes in SR.
-        neighbourhood: Which quantile of all pairwise endpoint-state distances a partner lies
-            within, in (0, 1]; 0.35 makes the paper's d_0.35.
-    """
+    """How IR and SR are measured; the defaults are the paper's (Appendix C)."""
 
     draws: int = bounded(5, ge=1, le=1000)
     seed: int = seed_field()
@@ -255,16 +201,7 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
 
 @dataclass(frozen=True)
 class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
-    """Thresholds of the screen; the defaults are the choice of 13 of the paper's 14 splits.
-
-    Attributes:
-        ir: Largest relative IR that passes, finite and above 0.
-        sr: Smallest SR that passes, in (0, 1].
-        source_digest: sha256 of the file that they were read from, hex; empty: they come from none.
-            Kept in the receipt's parameters.
-        family: Model family that they were chosen for; a checkpoint of another is rejected. At most
-            128 characters; empty: any.
-    """
+    """Thresholds of the screen; the defaults are the choice of 13 of the paper's 14 splits."""
 
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
@@ -280,17 +217,7 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
 
 @dataclass(frozen=True)
 class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
-    """Describes an anchor set, before its first shard.
-
-    Attributes:
-        request_id: Names the upload; the same id goes on with the same upload. At most 128
-            characters; empty: this stream is all of it.
-        anchors: Anchors n, at least 1.
-        history: Frames h of the history, 1 to 256.
-        horizon: Future frames H, 1 to 256.
-        description: Free text, at most 1024 characters.
-        expected_digest: Digest the finished set must have; empty: any.
-    """
+    """Describes an anchor set, before its first shard."""
 
     request_id: str = sized(most=MAX_REQUEST_ID)
     anchors: int = bounded(ge=1, le=UINT32)
@@ -302,16 +229,7 @@ class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
 
 @dataclass(frozen=True)
 class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
-    """Makes an anchor set from a dataset.
-
-    Attributes:
-        source: The dataset, with 100 anchors where it leaves them open.
-        history: Frames h of the history, 1 to 256.
-        horizon: Future frames H, 1 to 256.
-        description: Free text, at most 1024 characters.
-        request_id: The same id gives the same set; at most 128 characters.
-        reading: Decides the source's ``window_future_frames`` where that is open.
-    """
+    """Makes an anchor set from a dataset."""
 
     source: DatasetAnchors
     history: int = bounded(ge=1, le=MAX_LOGGED)

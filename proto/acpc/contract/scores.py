@@ -26,6 +26,18 @@ MEANING = (
     "to both thresholds."
 )
 """What the names of a score's numbers stand for, in a line."""
+TITLES = {
+    "ir_relative": "relative IR",
+    "sr": "SR",
+    "score": "S",
+    "delta_score": "delta S",
+    "ir_raw": "raw IR",
+    "rounding_floor": "rounding floor",
+    "anchors": "anchors",
+    "eligible": "eligible",
+    "median_latent_distance": "latent distance",
+}
+"""What people read for a score's numbers: in its table, in comparisons, limits and sweeps."""
 _AXES = (
     "R: how far an anchor's perturbed prediction ends from the clean one; D: how far the clean "
     "prediction of another state does"
@@ -53,21 +65,7 @@ class IrSummary(Record, Wire[pb.IrSummary]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorValues(Record, Wire[pb.AnchorValues]):
-    """Per-anchor values, in the order of the anchors.
-
-    Attributes:
-        anchor_ids: Identity of each anchor, int64 (n,).
-        radius: Mean normalised radius over draws, float64 (n,).
-        motion_scale: Clean-motion scale s_i, float64 (n,).
-        different_state_distance: D_i, float64 (n,); NaN where skipped.
-        partner: Index of the partner, int64 (n,); -1 where skipped.
-        draw_radius: Radius of every draw, float64 (n, draws).
-        skip_reasons: Why each anchor has no partner, n of them.
-        step_radius: Distance of clean and perturbed prediction at each step in units of the motion
-            scale, mean over draws, float64 (n, H); None when the server left it out.
-        trajectory_ids: Trajectory each anchor was cut from, int64 (n,): anchors of one trajectory
-            are no independent samples. None for jobs of releases that did not record it.
-    """
+    """Per-anchor values, in the order of the anchors."""
 
     anchor_ids: NDArray[np.int64]
     radius: NDArray[np.float64]
@@ -82,24 +80,7 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CheckpointScore(Record, Wire[pb.CheckpointScore]):
-    """IR and SR of one checkpoint.
-
-    Attributes:
-        ir_raw: Quantile over anchors of the mean normalised radius.
-        sr: Separation rate.
-        anchors: Anchors n.
-        eligible: Anchors with a different-label partner in reach.
-        skipped: Anchors without one.
-        median_latent_distance: Of clean endpoint latents; near zero means collapse.
-        summaries: Raw IR at every horizon and quantile asked for.
-        anchor_values: None when the server left them out.
-        rounding_floor: Raw IR below which the arithmetic of the network leaves it fewer than two
-            digits: 100 times the largest rounding error of the radii that decide it. Rounding
-            moved raw IR by less than a hundredth of it wherever that was measured; ranks swapped
-            beyond those radii could escape it. None where it was not measured: an older server, a
-            family that has no float64, or no room in memory or no finite numbers in the other
-            arithmetic.
-    """
+    """IR and SR of one checkpoint."""
 
     checkpoint: CheckpointRef
     ir_raw: float
@@ -134,18 +115,7 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):
-    """The screen's decision and its reasons.
-
-    Attributes:
-        outcome: Passed, failed, or inconclusive without a reference.
-        ir_relative: IR relative to the reference; None without one.
-        score: S; nonnegative exactly when both requirements hold. None without a reference.
-        delta_score: S of the checkpoint minus S of the reference. None without one.
-        ir_passed: None without a reference.
-        sr_passed: Whether SR reaches its threshold.
-        thresholds: The thresholds the server used.
-        summary: One sentence that says what decided the outcome.
-    """
+    """The screen's decision and its reasons."""
 
     outcome: Outcome
     ir_relative: float | None
@@ -164,16 +134,7 @@ class Verdict(Record, Wire[pb.Verdict]):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
-    """Answer of a scoring job; ``reference`` is None when none was named.
-
-    Attributes:
-        checkpoint: What was measured of the checkpoint.
-        reference: What was measured of the reference.
-        verdict: What the screen says of the numbers as they are.
-        receipt: What they were computed from.
-        evidence: How sure numbers and verdict are; None for jobs of releases that did not compute
-            it.
-    """
+    """Answer of a scoring job; ``reference`` is None when none was named."""
 
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
@@ -290,47 +251,34 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
 
         ``wide``: the intervals of the other population, too.
         """
-        verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
+        limits, found = self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
-
-        def screened(name: str) -> object:
-            """A number; as text where four digits put it on its threshold, on which it is not."""
-            number = self.checkpoint.sr if name == "sr" else getattr(verdict, name)
-            text = "-" if number is None else beside(number, verdict.limit(name), ".4g")
-            return number if text == cell(number) else text
-
-        rows: dict[str, tuple[list[object], str, str]] = {
-            "IR relative": (
-                [screened("ir_relative"), 1.0],
-                "ir_relative",
-                f"at most {limits.ir:g}",
-            ),
-            "SR": (
-                [screened("sr"), *(side.sr for side in sides[1:])],
-                "sr",
-                f"at least {limits.sr:g}",
-            ),
-            "score S": ([screened("score"), None], "score", "at least 0"),
-            "S above the reference's": ([verdict.delta_score, None], "delta_score", ""),
-            "IR raw": ([side.ir_raw for side in sides], "ir_raw", ""),
-            "rounding floor": ([side.rounding_floor for side in sides], "", ""),
-            "anchors": ([side.anchors for side in sides], "", ""),
-            "eligible for SR": ([side.eligible for side in sides], "", ""),
-            "median latent distance": ([side.median_latent_distance for side in sides], "", ""),
-        }
-        names = [side.checkpoint.name for side in sides]
-        names[1:] = [f"{name} (reference)" for name in names[1:]]
-        columns = {
-            name: [values[index] for values, *_ in rows.values()]
-            for index, name in enumerate(names)
-        }
+        columns: dict[str, list[object]] = {"": list(TITLES.values())}
+        for index, side in enumerate(sides):
+            name = side.checkpoint.name
+            columns[f"{name} (reference)" if index else name] = [
+                self._shown(number, side, first=not index) for number in TITLES
+            ]
         if found is not None:
-            held = [getattr(found, field, None) for _, field, _ in rows.values()]
+            held = [getattr(found, number, None) for number in TITLES]
             columns[f"{100 * found.confidence:g} % interval"] = held
             if wide and found.other is not None:
-                other = [getattr(found.other, field, None) for _, field, _ in rows.values()]
+                other = [getattr(found.other, number, None) for number in TITLES]
                 columns[f"of {found.other.population.words}"] = other
-        return {"": list(rows), **columns, "wanted": [wanted for *_, wanted in rows.values()]}
+        wanted = {"ir_relative": f"at most {limits.ir:g}", "sr": f"at least {limits.sr:g}"}
+        wanted["score"] = "at least 0"
+        return {**columns, "wanted": [wanted.get(number, "") for number in TITLES]}
+
+    def _shown(self, name: str, side: CheckpointScore, *, first: bool) -> object:
+        """A number; as text where four digits put it on its threshold, on which it is not."""
+        if not hasattr(side, name) and not first:
+            return 1.0 if name == "ir_relative" else None
+        number = getattr(side, name) if hasattr(side, name) else getattr(self.verdict, name)
+        limit = self.verdict.limit(name)
+        if not first or number is None or limit is None:
+            return number
+        text = beside(number, limit, ".4g")
+        return number if text == cell(number) else text
 
     def plot(self) -> Any:
         """The picture of the score, under its verdict and what its axes mean; see ``Tabular``."""
@@ -357,14 +305,7 @@ def _number(value: np.generic | WireEnum) -> object:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreview(Record, Wire[pb.AnchorPreview]):
-    """What the model saw at one anchor: histories at its image size, for a person to look at.
-
-    Attributes:
-        anchor: Index of the anchor, in the order of ``AnchorValues``.
-        clean: Its history, uint8 (h, height, width, 3).
-        perturbed: The history under one draw of the shift, clipped to what a picture can show.
-        partner: History of its different-label partner; None where it was skipped.
-    """
+    """What the model saw at one anchor: histories at its image size, for a person to look at."""
 
     anchor: int
     clean: NDArray[np.uint8]

@@ -14,22 +14,21 @@ from typing import Any, get_type_hints
 from acpc.contract.compositions import KINDS, Composition, Perturbation
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounds_of
-from acpc.contract.perturbations import Identity
-from acpc.contract.scene_changes import Background, plate_from
-from acpc.contract.suggestion import did_you_mean
-from acpc.contract.visual_changes import GivenViews, Registered
+from acpc.contract.help import did_you_mean
+from acpc.contract.perturbations import Background, Identity, plate_from
+from acpc.contract.visual_changes import GivenViews
 
-_UNGRADED = {Identity, Registered, GivenViews, Composition}
-_GRADED = {kind: cls for kind, cls in KINDS.items() if cls not in _UNGRADED}
+GRADED = {kind: cls for kind, cls in KINDS.items() if cls.examples}
+"""The kinds that have a severity to choose, and so a mild, a medium and a strong example."""
 _SHORTER = {"blur": "gaussian_blur"}
 _MAX_GRID = 256
 
 
 def _choice(kind: str) -> str:
-    return f"{kind}:" + "@".join(f.name.upper() for f in fields(_GRADED[kind])[:3])
+    return f"{kind}:" + "@".join(f.name.upper() for f in fields(GRADED[kind])[:3])
 
 
-CHOICES = (*map(_choice, _GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
+CHOICES = (*map(_choice, GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
 LISTED = "acpc shifts lists them"
 EVERYDAY = (
     "gaussian_noise:0.02", "resize:0.5", "jpeg:50", "brightness:-0.2", "color_jitter:0.2",
@@ -40,7 +39,7 @@ EVERYDAY = (
 
 def severity_range(cls: type[Perturbation]) -> str:
     """The first parameter of a kind and its range in words."""
-    if cls in _UNGRADED:
+    if not cls.examples:
         return "group of the anchor set" if cls is GivenViews else "-"
     first = fields(cls)[0].name
     return f"{first} {bounds_of(cls)[first].wanted(get_type_hints(cls)[first] is int)}"
@@ -50,7 +49,18 @@ def example(cls: type[Perturbation]) -> str:
     """A usual change of a kind in its short form."""
     if cls is GivenViews:
         return f"{cls.kind}:camera-2"
-    return f"{cls.kind}:{cls.example}" if cls in _GRADED.values() else cls.kind
+    return f"{cls.kind}:{cls.examples[1]}" if cls.examples else cls.kind
+
+
+def examples_of(kind: str) -> list[Perturbation]:
+    """A mild, a medium and a strong change of a kind.
+
+    Raises ArgumentError: No such kind, or one without severity.
+    """
+    cls = GRADED.get(kind_named(kind))
+    if cls is None:
+        raise ArgumentError("kind", _unknown(kind))
+    return [parse(f"{cls.kind}:{parameters}") for parameters in cls.examples]
 
 
 def kind_named(name: str) -> str:
@@ -71,7 +81,7 @@ def severity_grid(kind: str, values: Iterable[float], **others: object) -> list[
     Example:
         >>> client.certify_pool(..., perturbations=severity_grid("defocus_blur", [1, 2, 4]))
     """
-    cls = _GRADED.get(kind_named(kind))
+    cls = GRADED.get(kind_named(kind))
     if cls is None:
         raise ArgumentError("kind", _unknown(kind))
     first, *known = (f.name for f in fields(cls))
@@ -96,12 +106,11 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
     """
     if not 1 <= steps <= _MAX_GRID:
         raise ArgumentError("steps", f"found {steps}, wanted 1 to {_MAX_GRID}")
-    if type(strongest) not in _GRADED.values():
-        raise ArgumentError("strongest", f"{strongest} has no severity to change; {LISTED}")
+    nothing = unchanged(strongest)
     if strongest.changes_nothing:
         raise ArgumentError("strongest", f"{strongest} changes nothing; name the strongest change")
     first = fields(strongest)[0].name
-    last, start = getattr(strongest, first), _neutral(strongest, first)
+    last, start = getattr(strongest, first), getattr(nothing, first)
     whole = get_type_hints(type(strongest))[first] is int
     made: dict[Perturbation, None] = {}
     for step in range(1, steps + 1):
@@ -115,34 +124,25 @@ def curve_of(shift: Perturbation) -> str | None:
 
     Changes of one curve differ by their severity alone.
     """
-    if type(shift) not in _GRADED.values() or shift.changes_nothing:
+    if not shift.examples or shift.changes_nothing:
         return None
     kind, _, values = str(shift).partition(":")
     return kind + "".join(values.partition("@")[1:])
 
 
-def strongest_of(kind: str) -> Perturbation:
-    """A change twice as far from none as the kind's example, as far as its range goes.
+def unchanged(shift: Any) -> Perturbation:
+    """The change of the same kind and other parameters that changes nothing.
 
-    Raises ArgumentError: No such kind, or one without severity.
+    Raises ArgumentError: It has no severity to choose.
     """
-    (usual,) = severity_grid(kind, [_GRADED[kind_named(kind)].example])
-    first = fields(usual)[0].name
-    start = _neutral(usual, first)
-    for part in (2.0, 1.5, 1.2, 1.0):
-        value = start + part * (getattr(usual, first) - start)
-        with suppress(ArgumentError):
-            return replace(usual, **{first: type(getattr(usual, first))(value)})
-    return usual
-
-
-def _neutral(shift: Any, first: str) -> float:
-    """Value of the first parameter at which a kind changes nothing."""
-    for value in (0, 1, 100):
-        with suppress(ArgumentError):
-            if replace(shift, **{first: value}).changes_nothing:
-                return value
-    raise ArgumentError("strongest", f"{shift.kind} has no value that changes nothing")
+    if shift.examples:
+        first = fields(shift)[0].name
+        for value in (0, 1, 100):
+            with suppress(ArgumentError):
+                found: Perturbation = replace(shift, **{first: value})
+                if found.changes_nothing:
+                    return found
+    raise ArgumentError("strongest", f"{shift} has no severity to change; {LISTED}")
 
 
 def parse(text: str) -> Perturbation:
@@ -177,7 +177,7 @@ def parse_grid(text: str) -> list[Perturbation]:
             return [GivenViews(group) for group in rest.split(",")]
         except ArgumentError as error:
             raise ArgumentError("perturbation", f"found {text!r}: {error.message}") from error
-    cls = _GRADED.get(kind_named(kind))
+    cls = GRADED.get(kind_named(kind))
     if cls is None:
         raise ArgumentError("perturbation", f"found {text!r}: {_unknown(kind)}")
     values, *others = rest.split("@")
@@ -226,7 +226,7 @@ def _values(text: str) -> list[str]:
 def _unknown(kind: str) -> str:
     if kind == Identity.kind:
         return "identity has no severity"
-    guess = did_you_mean(kind, [*_GRADED, *_SHORTER, Identity.kind, GivenViews.kind, "everyday"])
+    guess = did_you_mean(kind, [*GRADED, *_SHORTER, Identity.kind, GivenViews.kind, "everyday"])
     return " ".join(filter(None, [f"no shift is called {kind!r};", guess, LISTED]))
 
 

@@ -87,18 +87,7 @@ class _Shifted(_Study):
 
 @dataclass(frozen=True)
 class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
-    """Does ACPC predict how far a perturbation changes the prediction error?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws, the swapped and the shuffled actions.
-        horizon: Predicted steps H, 2 to 256.
-        groups: Disjoint groups of trajectories, 2 to 1000.
-        destroyed: Which actions the controls destroy; follows the reading.
-        reading: Which reading the parameters follow that are left open: ``destroyed``, and of a
-            dataset the count, ``sample`` and ``window_future_frames``.
-    """
+    """Does ACPC predict how far a perturbation changes the prediction error?"""
 
     kind = "drift"
     one_per_episode: ClassVar[bool] = True
@@ -120,22 +109,7 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
 
 @dataclass(frozen=True)
 class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
-    """Does ACPC reflect what a changed plan costs?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws.
-        budget: Size of each CEM run.
-        sampling_seed: Seed of the common random numbers.
-        cost_reduction: The mean over coordinates, as in the paper's study, unless said otherwise.
-        returns: The final mean unless said otherwise.
-        history: Newest frames the planner sees, 1 to 256; 1 is the current frame alone.
-        goal_offset: The goal is the frame this many kept frames ahead, 1 to 256; None: the
-            budget's horizon.
-        reading: Which reading ``sample`` and ``window_future_frames`` of a dataset follow where
-            they are left open. The rows hold the features of both readings.
-    """
+    """Does ACPC reflect what a changed plan costs?"""
 
     kind = "planner"
     one_per_episode: ClassVar[bool] = True
@@ -155,17 +129,7 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
 
 @dataclass(frozen=True)
 class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
-    """Do perturbed views of one history overlap with other histories?
-
-    Attributes:
-        shifts: The perturbations, at most 256, with their draws at most 1000 views.
-        draws: Draws per shift.
-        seed: Seed of the draws.
-        horizon: Predicted steps H before the rollout space, 1 to 256.
-        motion: Whether the embeddings of the newest history frame and of the H observed frames
-            after it are added (array ``observed``), and the scale s_i of their motion (column
-            ``motion_scale``).
-    """
+    """Do perturbed views of one history overlap with other histories?"""
 
     kind = "geometry"
     anchor_count: ClassVar[int] = 128
@@ -178,16 +142,7 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
 
 @dataclass(frozen=True)
 class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
-    """How strongly do encoder and rollout amplify small noise?
-
-    Attributes:
-        probes: Probes per anchor and method, 1 to 1000.
-        seed: Seed of probes and noise.
-        horizon: Predicted steps H, 1 to 256.
-        step: Standard deviation of the finite differences in [0, 1] pixel units, in (0, 1].
-        directions: Group of the anchor set whose first ``probes`` directions both methods take
-            instead of random probes, each scaled to a root mean square of 1; empty: random ones.
-    """
+    """How strongly do encoder and rollout amplify small noise?"""
 
     kind = "sensitivity"
     probes: int = bounded(8, ge=1, le=1000)
@@ -207,21 +162,7 @@ Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 @dataclass(frozen=True)
 class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
-    """Asks for IR and SR of a checkpoint.
-
-    Attributes:
-        checkpoint: What is measured.
-        anchors: A dataset, or the digest of an anchor set.
-        shift: The visual change.
-        reference: The unaugmented checkpoint of the same task, run and family.
-        protocol: How it is measured.
-        thresholds: Of the screen.
-        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
-        request_id: The same id gives the same operation; at most 128 characters.
-        evidence: How sure the numbers are made to be.
-        until_decided: Measures a batch at a time until the verdict is certain; None: all anchors,
-            where the dataset's have a count or the protocol a reading.
-    """
+    """Asks for IR and SR of a checkpoint."""
 
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
@@ -266,15 +207,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
 
 @dataclass(frozen=True)
 class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
-    """Asks for the rows of one study of one checkpoint.
-
-    Attributes:
-        checkpoint: What is measured.
-        anchors: A dataset, or the digest of an anchor set.
-        study: What is measured on them.
-        numeric_mode: Arithmetic of the network: fp32 unless said otherwise.
-        request_id: The same id gives the same operation; at most 128 characters.
-    """
+    """Asks for the rows of one study of one checkpoint."""
 
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
@@ -306,15 +239,7 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
 
 @dataclass(frozen=True, repr=False)
 class Progress(Record, Wire[pb.Progress]):
-    """Progress of a job.
-
-    Attributes:
-        phase: What the job is doing, for example ``"encoding anchors"``.
-        completed: Units done in all.
-        total: Units there are; zero until known.
-        seconds_left: Estimate; None until there is a rate.
-        steps_per_second: Mean since the job was last started; None before its first step.
-    """
+    """Progress of a job."""
 
     phase: str
     completed: int
@@ -334,17 +259,7 @@ class Progress(Record, Wire[pb.Progress]):
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
 class JobLife(Record):
-    """State of a job of any kind, with its progress.
-
-    Attributes:
-        create_time: When it was submitted.
-        start_time: When it was last started; None: it waits.
-        end_time: When it ended; None: it has not.
-        progress: How far it is.
-        attempts: Times it was started, restarts included.
-        timing: Seconds it waited, ran, and took in all; None until it ends.
-        state: Queued, running, succeeded, failed or cancelled.
-    """
+    """State of a job of any kind, with its progress."""
 
     create_time: datetime | None
     start_time: datetime | None = None
@@ -383,15 +298,7 @@ Arrays = Annotated[Mapping[str, Array], Codec(_load_arrays, _dump_arrays)]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class StudyRows(Record, Wire[study_pb.RunStudyResponse]):
-    """The rows of one study of one checkpoint; study_service.proto names the columns.
-
-    Attributes:
-        checkpoint: What was measured.
-        columns: One-dimensional arrays of one length, in the contract's order.
-        arrays: What does not fit a table.
-        receipt: What the rows were computed from.
-        request: The request as the server took it, defaults filled in and digests pinned.
-    """
+    """The rows of one study of one checkpoint; study_service.proto names the columns."""
 
     checkpoint: CheckpointRef
     columns: Arrays

@@ -27,11 +27,12 @@ class VisualChange:
 
     Attributes:
         kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        example: Usual parameters in the short form; the paper's, where it has any.
+        examples: Parameters in the short form: mild, medium and strong. The medium ones are the
+            paper's, where it has any. None of a kind whose severity cannot be chosen.
     """
 
     kind: ClassVar[str]
-    example: ClassVar[float | str] = 0.0
+    examples: ClassVar[tuple[float | str, ...]] = ()
     checks_itself: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -98,12 +99,7 @@ def check_group(name: str, field: str) -> None:
 
 @dataclass(frozen=True)
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    """A perturbation that the server's operator has registered under a name.
-
-    Attributes:
-        name: Its name there, 1 to 200 characters.
-        parameters: Its numbers, at most 64, finite; the plug-in says which there are.
-    """
+    """A perturbation that the server's operator has registered under a name."""
 
     kind = "registered"
     name: str = sized(least=1, most=200)
@@ -132,9 +128,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
 
     Draw i is the i-th view of the group, whatever the seed. Its severity is the number after the
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
-
-    Attributes:
-        group: The group's name, 1 to 100 letters, digits or ``. _ : = + -``.
     """
 
     kind = "given_views"

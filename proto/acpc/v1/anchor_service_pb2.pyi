@@ -92,12 +92,13 @@ class DatasetAnchors(_message.Message):
     Length: 1 to 1024.
     """
     count: _builtins.int
-    """Anchors n. Absent: 100; of a score whose protocol names no reading 400 at
-    most, or all windows if they are fewer, measured until it is decided.
+    """Anchors n; a job takes 2 at least. Absent: 100, or 128 for a geometry
+    study; of a score whose protocol names no reading 400 at most, or all
+    windows if they are fewer, measured until it is decided.
     Range: 1 to 100000.
     """
     seed: _builtins.int
-    """Seed of the anchor permutation. Absent: 9101.
+    """Seed of the anchor permutation.
     Range: 0 to 9223372036854775807; default 9101.
     """
     frameskip: _builtins.int
@@ -347,17 +348,26 @@ class UploadHeader(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     EXPECTED_DIGEST_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Makes the upload idempotent and resumable. Empty: this stream is all of it.
+    """Names the upload; the same id goes on with the same upload. Empty: this
+    stream is all of it.
     Length: 0 to 128.
     """
     anchors: _builtins.int
-    """Range: 1 to 4294967295."""
+    """Anchors n.
+    Range: 1 to 4294967295.
+    """
     history: _builtins.int
-    """Range: 1 to 256."""
+    """Frames h of the history.
+    Range: 1 to 256.
+    """
     horizon: _builtins.int
-    """Range: 1 to 256."""
+    """Future frames H.
+    Range: 1 to 256.
+    """
     description: _builtins.str
-    """Length: 0 to 1024."""
+    """Free text.
+    Length: 0 to 1024.
+    """
     expected_digest: _builtins.str
     """When set, the finished set must have this digest."""
     def __init__(
@@ -578,18 +588,26 @@ class CreateAnchorSetRequest(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     READING_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Length: 0 to 128."""
+    """The same id gives the same set.
+    Length: 0 to 128.
+    """
     history: _builtins.int
-    """Range: 1 to 256."""
+    """Frames h of the history.
+    Range: 1 to 256.
+    """
     horizon: _builtins.int
-    """Range: 1 to 256."""
+    """Future frames H.
+    Range: 1 to 256.
+    """
     description: _builtins.str
-    """Length: 0 to 1024."""
+    """Free text.
+    Length: 0 to 1024.
+    """
     reading: _receipt_pb2.ProtocolReading.ValueType
-    """Which reading decides the source's window_future_frames where it is absent."""
+    """Decides the source's window_future_frames where that is open."""
     @_builtins.property
     def source(self) -> Global___DatasetAnchors:
-        """Where the anchors are drawn."""
+        """Where the anchors are drawn: 100 of them where it leaves their number open."""
 
     def __init__(
         self,
@@ -706,8 +724,9 @@ class AnchorContents(_message.Message):
     TRAJECTORY_IDS_FIELD_NUMBER: _builtins.int
     RADIUS_FIELD_NUMBER: _builtins.int
     radius: _builtins.float
-    """The quantile of the Euclidean distances between all pairs of endpoint
-    states; absent for sets of one anchor or of more than 5000.
+    """The asked quantile of the Euclidean distances between all pairs of endpoint
+    states, d_0.35 of the paper by default; absent for sets of one anchor or of
+    more than 5000.
     """
     @_builtins.property
     def endpoint_states(self) -> _tensor_pb2.Tensor:

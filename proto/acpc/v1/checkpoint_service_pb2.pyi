@@ -108,7 +108,7 @@ class ModelCard(_message.Message):
     family: _builtins.str
     """"lewm", "pldm", "prejepa", or the name of a plug-in."""
     digest: _builtins.str
-    """sha256 over config and tensors, hex."""
+    """sha256 over the configuration and every tensor, hex."""
     image_size: _builtins.int
     """Side of the square input, in pixels."""
     latent_dim: _builtins.int

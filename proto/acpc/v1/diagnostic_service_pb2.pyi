@@ -227,7 +227,7 @@ class PairResult(_message.Message):
     ENCODER_SHIFT_FIELD_NUMBER: _builtins.int
     ERROR_DRIFT_FIELD_NUMBER: _builtins.int
     spec_index: _builtins.int
-    """Index into specs; zero for explicit views."""
+    """Index into the perturbations; zero for explicit views."""
     draw: _builtins.int
     """Draw index within the spec; the view index for explicit views."""
     acpc: _builtins.float
@@ -242,7 +242,7 @@ class PairResult(_message.Message):
 
     @_builtins.property
     def error_drift(self) -> Global___ErrorDrift:
-        """Set only when observed_future was given."""
+        """Present when the request carried an observed future."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class DistanceTerm(_message.Message):
     STEP_WEIGHTS_FIELD_NUMBER: _builtins.int
     COORDINATE_WEIGHTS_FIELD_NUMBER: _builtins.int
     norm: Global___Norm.ValueType
-    """Default: l2."""
+    """How it is measured over latent coordinates; default: l2."""
     squared: _builtins.bool
     """Whether the distance is squared; default: true."""
     weight: _builtins.float
@@ -431,7 +431,8 @@ class Objective(_message.Message):
     @_builtins.property
     def control_weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Weights of the squared actions, which are summed over a candidate's blocks:
-        one for all coordinates of a block, or one for each. Empty: no penalty.
+        one for all coordinates of a block, or one for each, 0 or from 1e-30 to
+        1e30. Empty: no penalty.
         Length: 0 to 65536.
         """
 
@@ -506,26 +507,32 @@ class CertifyPoolRequest(_message.Message):
     OFFSETS_FIELD_NUMBER: _builtins.int
     INFEASIBLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Length: 0 to 128."""
+    """Echoed in logs and answers; made by the server when empty.
+    Length: 0 to 128.
+    """
     elite_count: _builtins.int
-    """Size k of the elite set. Zero: no elite certificate.
+    """Size k of the elite set, fewer than the candidates. Zero: no elite
+    certificate.
     Range: 0 to 4294967295; default 0.
     """
     cost_reduction: Global___CostReduction.ValueType
     """How costs are reduced over latent coordinates; default: the sum."""
     endpoint_tolerance: _builtins.float
-    """Every endpoint may be off by this l2 distance; widens the bounds.
+    """Every endpoint may be off by this l2 distance in latent units; widens the
+    bounds.
     Range: [0, inf); default 0.
     """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     kept_elites: _builtins.int
-    """Lowest candidates that the next pool keeps, as iCEM does; below elite_count.
+    """How many of the lowest candidates the next pool keeps, as iCEM does;
+    certified with the elite set, and at most its size.
     Range: 0 to 4294967295; default 0.
     """
     temperature: _builtins.float
-    """Of a softmax update (MPPI), in the units of the costs: bounds how far it
-    moves. Range: (0, inf).
+    """Of a softmax update as MPPI's, in the units of the costs: bounds how far a
+    view moves it, over the elite set where there is one.
+    Range: (0, inf).
     """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
@@ -533,7 +540,7 @@ class CertifyPoolRequest(_message.Message):
 
     @_builtins.property
     def history(self) -> _tensor_pb2.Tensor:
-        """uint8 (h, height, width, 3)."""
+        """Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history."""
 
     @_builtins.property
     def past_blocks(self) -> _tensor_pb2.Tensor:
@@ -559,7 +566,8 @@ class CertifyPoolRequest(_message.Message):
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Horizon weights of the ACPC summaries. Empty: 1/H.
+        """Horizon weights of the ACPC summaries: nonnegative, summing to 1. Empty:
+        1/H.
         Length: 0 to 1024.
         """
 
@@ -695,7 +703,9 @@ class CertifyPoolResponse(_message.Message):
 
     @_builtins.property
     def top1_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
-        """One for each spec that is random: how often its draws may change the winner."""
+        """One for each spec that is random: how often its draws may change the
+        winner, with 95 % confidence.
+        """
 
     @_builtins.property
     def elite_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
@@ -751,11 +761,13 @@ class DrawsBound(_message.Message):
     spec_index: _builtins.int
     """Which spec of the request, from 0."""
     draws: _builtins.int
-    """Its draws n in this answer."""
+    """Its independent draws n in this answer."""
     uncertified: _builtins.int
     """Those k whose choice is not certified."""
     share: _builtins.float
-    """At most this share of all draws may change the choice, in (0, 1]."""
+    """At most this share of all draws may change the choice, in (0, 1]; 1 where
+    none of the draws is certified.
+    """
     def __init__(
         self,
         *,
@@ -1071,22 +1083,32 @@ class PlanStart(_message.Message):
     KEPT_ELITES_FIELD_NUMBER: _builtins.int
     TEMPERATURE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Length: 0 to 128."""
+    """Echoed in logs and answers; made by the server when empty.
+    Length: 0 to 128.
+    """
     elite_count: _builtins.int
-    """Range: 0 to 4294967295; default 0."""
+    """Size k of the elite set, fewer than the candidates. Zero: no elite
+    certificate.
+    Range: 0 to 4294967295; default 0.
+    """
     cost_reduction: Global___CostReduction.ValueType
     """How costs are reduced over latent coordinates; default: the sum."""
     endpoint_tolerance: _builtins.float
-    """Range: [0, inf); default 0."""
+    """Every endpoint may be off by this l2 distance in latent units; widens the
+    bounds.
+    Range: [0, inf); default 0.
+    """
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     kept_elites: _builtins.int
-    """Lowest candidates that the next pool keeps, as iCEM does; below elite_count.
+    """How many of the lowest candidates the next pool keeps, as iCEM does;
+    certified with the elite set, and at most its size.
     Range: 0 to 4294967295; default 0.
     """
     temperature: _builtins.float
-    """Of a softmax update (MPPI), in the units of the costs: bounds how far it
-    moves. Range: (0, inf).
+    """Of a softmax update as MPPI's, in the units of the costs: bounds how far a
+    view moves it, over the elite set where there is one.
+    Range: (0, inf).
     """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
@@ -1094,7 +1116,7 @@ class PlanStart(_message.Message):
 
     @_builtins.property
     def history(self) -> _tensor_pb2.Tensor:
-        """Clean frames, uint8 (h, height, width, 3)."""
+        """Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history."""
 
     @_builtins.property
     def past_blocks(self) -> _tensor_pb2.Tensor:
@@ -1114,7 +1136,10 @@ class PlanStart(_message.Message):
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Length: 0 to 1024."""
+        """Horizon weights of the ACPC summaries: nonnegative, summing to 1. Empty:
+        1/H.
+        Length: 0 to 1024.
+        """
 
     @_builtins.property
     def proprio(self) -> _tensor_pb2.Tensor:
@@ -1179,7 +1204,7 @@ class PlanPool(_message.Message):
     """Number of the pool in its session, as the caller counts."""
     @_builtins.property
     def candidates(self) -> _tensor_pb2.Tensor:
-        """The pool, float32 (candidates, H, block width)."""
+        """Candidate action sequences, float32 (candidates, H, block width)."""
 
     @_builtins.property
     def proposal(self) -> Global___GaussianProposal:
@@ -1230,9 +1255,13 @@ class GaussianProposal(_message.Message):
     CANDIDATES_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     candidates: _builtins.int
-    """Range: 0 to 4294967295."""
+    """Size of the pool.
+    Range: 0 to 4294967295.
+    """
     seed: _builtins.int
-    """Range: 0 to 18446744073709551615; default 0."""
+    """Seed of the normals, which depend on it alone.
+    Range: 0 to 18446744073709551615; default 0.
+    """
     @_builtins.property
     def mean(self) -> _tensor_pb2.Tensor:
         """float32 (H, block width)."""
@@ -1330,11 +1359,15 @@ class PlanCertificate(_message.Message):
     """Number of the pool in its session, as the caller counts."""
     @_builtins.property
     def certificate(self) -> Global___CertifyPoolResponse:
-        """The certificates of the pool."""
+        """The certificates of the pool; costs and indices are those of its
+        candidates.
+        """
 
     @_builtins.property
     def candidates(self) -> _tensor_pb2.Tensor:
-        """The sampled pool when the request carried a proposal."""
+        """The sampled pool when the request carried a proposal, float32 (candidates,
+        H, block width); candidate 0 is the mean.
+        """
 
     def __init__(
         self,
@@ -1364,13 +1397,22 @@ class CemBudget(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     HORIZON_FIELD_NUMBER: _builtins.int
     candidates: _builtins.int
-    """Range: 1 to 4294967295; default 64."""
+    """Pool size of each iteration.
+    Range: 1 to 4294967295; default 64.
+    """
     elites: _builtins.int
-    """Range: 2 to 4294967295; default 8."""
+    """Size k of the elite set that the next proposal is fitted to, fewer than the
+    candidates.
+    Range: 2 to 4294967295; default 8.
+    """
     iterations: _builtins.int
-    """Range: 1 to 1000; default 8."""
+    """Iterations.
+    Range: 1 to 1000; default 8.
+    """
     horizon: _builtins.int
-    """Range: 1 to 1024; default 5."""
+    """Predicted steps H.
+    Range: 1 to 1024; default 5.
+    """
     def __init__(
         self,
         *,
@@ -1409,19 +1451,24 @@ class PlanPairedRequest(_message.Message):
     GOAL_PROPRIO_FIELD_NUMBER: _builtins.int
     OBJECTIVE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Length: 0 to 128."""
+    """Echoed in logs and answers; made by the server when empty.
+    Length: 0 to 128.
+    """
     sampling_seed: _builtins.int
     """Seed of the common random numbers.
     Range: 0 to 18446744073709551615; default 0.
     """
     returns: Global___CemReturn.ValueType
-    """Which plan a run returns; default: the final mean."""
+    """Which plan a run returns: the final mean, or the best candidate of the last
+    pool; default: the final mean.
+    """
     cost_reduction: Global___CostReduction.ValueType
     """How costs are reduced over latent coordinates; default: the sum."""
     numeric_mode: _receipt_pb2.NumericMode.ValueType
     """Arithmetic of the network; default: fp32."""
     endpoint_tolerance: _builtins.float
-    """Every endpoint may be off by this l2 distance; widens the bounds.
+    """Every endpoint may be off by this l2 distance in latent units; widens the
+    bounds.
     Range: [0, inf); default 0.
     """
     choices: _builtins.bool
@@ -1432,11 +1479,13 @@ class PlanPairedRequest(_message.Message):
 
     @_builtins.property
     def history(self) -> _tensor_pb2.Tensor:
-        """Clean frames, uint8 (h, height, width, 3)."""
+        """Clean history, uint8 (h, height, width, 3), 1 <= h <= the model's history."""
 
     @_builtins.property
     def past_blocks(self) -> _tensor_pb2.Tensor:
-        """As in CertifyPoolRequest, float32 (h - 1, block width)."""
+        """Normalised blocks that leave the earlier history frames, float32 (h - 1,
+        block width). Empty when h is 1.
+        """
 
     @_builtins.property
     def goal(self) -> Global___Goal:
@@ -1539,7 +1588,9 @@ class PlanPairedResponse(_message.Message):
 
     @_builtins.property
     def plan_may_change(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrawsBound]:
-        """One for each spec that is random: how often its draws may change the plan."""
+        """One for each spec that is random: how often its draws may change the plan,
+        with 95 % confidence.
+        """
 
     def __init__(
         self,

@@ -221,13 +221,15 @@ Global___Identity: _TypeAlias = Identity  # noqa: Y015
 
 @_typing.final
 class GaussianNoise(_message.Message):
-    """Independent noise on every pixel, channel and frame."""
+    """Independent noise: p + sigma n with standard normal n for every pixel,
+    channel and frame; not clipped.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SIGMA_FIELD_NUMBER: _builtins.int
     sigma: _builtins.float
-    """Standard deviation in [0, 1] pixel units; the paper uses 0.08.
+    """Standard deviation. The severity; the paper uses 0.08.
     Range: [0, 1] pixel units.
     """
     def __init__(
@@ -245,13 +247,16 @@ Global___GaussianNoise: _TypeAlias = GaussianNoise  # noqa: Y015
 
 @_typing.final
 class GaussianBlur(_message.Message):
-    """Gaussian blur with sigma = 0.3 * ((k - 1) * 0.5 - 1) + 0.8 and reflected borders."""
+    """Gaussian blur of standard deviation 0.3 ((k - 1) / 2 - 1) + 0.8, borders
+    reflected.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     KERNEL_SIZE_FIELD_NUMBER: _builtins.int
     kernel_size: _builtins.int
-    """Kernel size k in pixels; odd (an even size rounds up). The paper uses 15.
+    """Kernel size k in pixels, odd: an even size is stored as the next odd one,
+    which is applied. The severity; the paper uses 15.
     Range: 1 to 4095.
     """
     def __init__(
@@ -269,13 +274,15 @@ Global___GaussianBlur: _TypeAlias = GaussianBlur  # noqa: Y015
 
 @_typing.final
 class Resize(_message.Message):
-    """Bilinear down to round(side * scale) and back up, without antialiasing."""
+    """Bilinear down to max(1, round(side * scale)) and back up, without
+    antialiasing.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     SCALE_FIELD_NUMBER: _builtins.int
     scale: _builtins.float
-    """Fraction of the side length in (0, 1]; the paper uses 0.25.
+    """Fraction of the side length; the paper uses 0.25. Severity is 1 - scale.
     Range: (0, 1].
     """
     def __init__(
@@ -299,7 +306,7 @@ class Brightness(_message.Message):
 
     CHANGE_FIELD_NUMBER: _builtins.int
     change: _builtins.float
-    """Relative change in [-1, 1]. Severity is its size, so that a grid of both
+    """Relative change; -1 is black. Severity is its size, so that a grid of both
     signs is one grid.
     Range: [-1, 1].
     """
@@ -318,13 +325,15 @@ Global___Brightness: _TypeAlias = Brightness  # noqa: Y015
 
 @_typing.final
 class Contrast(_message.Message):
-    """Distance of every pixel from mid-grey times 1 + change, saturating."""
+    """Distance of every pixel from mid-grey times 1 + change, saturating: 0.5 + (p
+    - 0.5) (1 + change).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGE_FIELD_NUMBER: _builtins.int
     change: _builtins.float
-    """Relative change in [-1, 1]; its size is the severity.
+    """Relative change; -1 is uniform grey. Its size is the severity.
     Range: [-1, 1].
     """
     def __init__(
@@ -350,8 +359,8 @@ class ColorJitter(_message.Message):
 
     STRENGTH_FIELD_NUMBER: _builtins.int
     strength: _builtins.float
-    """Strength s in [0, 1]: the first three change by up to 0.8 s, hue by up to
-    0.2 s of a turn.
+    """Strength s: the first three change by up to 0.8 s, hue by up to 0.2 s of a
+    turn. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -377,8 +386,8 @@ class Jpeg(_message.Message):
 
     QUALITY_FIELD_NUMBER: _builtins.int
     quality: _builtins.int
-    """Quality 1 to 100 on libjpeg's scale; 100 leaves the frames as they are.
-    Severity is 100 - quality.
+    """Quality on libjpeg's scale; 100 leaves the frames as they are. Severity is
+    100 - quality.
     Range: 1 to 100.
     """
     def __init__(
@@ -402,7 +411,7 @@ class Occlusion(_message.Message):
 
     SIZE_FIELD_NUMBER: _builtins.int
     size: _builtins.float
-    """Sides of the rectangle as a fraction of the frame's, in [0, 1].
+    """Sides of the rectangle as a fraction of the frame's. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -428,7 +437,8 @@ class RandomShift(_message.Message):
 
     PIXELS_FIELD_NUMBER: _builtins.int
     pixels: _builtins.int
-    """Largest shift in pixels in each direction.
+    """Largest shift in each direction in pixels of the model's input, below its
+    shorter side. The severity.
     Range: 0 to 4095.
     """
     def __init__(
@@ -452,7 +462,7 @@ class DefocusBlur(_message.Message):
 
     RADIUS_FIELD_NUMBER: _builtins.int
     radius: _builtins.float
-    """Radius of the disk in pixels, in [0, 32].
+    """Radius of the disk in pixels of the model's input. The severity.
     Range: [0, 32] pixels.
     """
     def __init__(
@@ -477,11 +487,11 @@ class MotionBlur(_message.Message):
     LENGTH_FIELD_NUMBER: _builtins.int
     ANGLE_FIELD_NUMBER: _builtins.int
     length: _builtins.float
-    """Length of the line in pixels, in [0, 256]; the severity.
+    """Length of the line in pixels of the model's input. The severity.
     Range: [0, 256] pixels.
     """
     angle: _builtins.float
-    """Its direction in degrees, counterclockwise from horizontal, in [0, 180).
+    """Its direction, counterclockwise from horizontal.
     Range: [0, 180) degrees; default 0.
     """
     def __init__(
@@ -501,8 +511,8 @@ Global___MotionBlur: _TypeAlias = MotionBlur  # noqa: Y015
 @_typing.final
 class Shadow(_message.Message):
     """A shadow over one side of a straight edge, at a random place and in a random
-    direction, the same in all frames of a draw: there every pixel times
-    1 - strength.
+    direction, the same in all frames of a draw: there every pixel times 1 -
+    strength.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -510,7 +520,7 @@ class Shadow(_message.Message):
     STRENGTH_FIELD_NUMBER: _builtins.int
     SOFTNESS_FIELD_NUMBER: _builtins.int
     strength: _builtins.float
-    """How dark it is, in [0, 1]; 1 is black. The severity.
+    """How dark it is; 1 is black. The severity.
     Range: [0, 1].
     """
     softness: _builtins.float
@@ -544,8 +554,8 @@ class Gamma(_message.Message):
 
     EXPONENT_FIELD_NUMBER: _builtins.int
     exponent: _builtins.float
-    """Exponent in [0.1, 10]; above 1 is darker, 1 is the identity. Severity is the
-    size of its logarithm to base 2.
+    """Above 1 is darker, 1 is the identity. Severity is the size of its logarithm
+    to base 2.
     Range: [0.1, 10].
     """
     def __init__(
@@ -563,13 +573,15 @@ Global___Gamma: _TypeAlias = Gamma  # noqa: Y015
 
 @_typing.final
 class Saturation(_message.Message):
-    """The difference of every pixel from its luminance times 1 + change, saturating."""
+    """The difference of every pixel from its luminance l times 1 + change,
+    saturating: l + (p - l) (1 + change).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CHANGE_FIELD_NUMBER: _builtins.int
     change: _builtins.float
-    """Relative change in [-1, 1]; -1 is grey. Its size is the severity.
+    """Relative change; -1 is grey. Its size is the severity.
     Range: [-1, 1].
     """
     def __init__(
@@ -594,7 +606,7 @@ class Cutout(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     PATCHES_FIELD_NUMBER: _builtins.int
     size: _builtins.float
-    """Sides of each patch as a fraction of the frame's, in [0, 1]. The severity.
+    """Sides of each patch as a fraction of the frame's. The severity.
     Range: [0, 1].
     """
     patches: _builtins.int
@@ -628,7 +640,7 @@ class Distractor(_message.Message):
     SIZE_FIELD_NUMBER: _builtins.int
     SPEED_FIELD_NUMBER: _builtins.int
     size: _builtins.float
-    """Its diameter as a fraction of the frame's shorter side, in [0, 1]. The severity.
+    """Its diameter as a fraction of the frame's shorter side. The severity.
     Range: [0, 1].
     """
     speed: _builtins.float
@@ -653,8 +665,9 @@ Global___Distractor: _TypeAlias = Distractor  # noqa: Y015
 
 @_typing.final
 class Background(_message.Message):
-    """Random smooth colours behind the scene, the same in all frames of a draw. The
-    background is what has the colour of the key, or of the same pixel of a plate.
+    """Random smooth colours b behind the scene, the same in all frames of a draw: p
+    + strength m (b - p). The background, where m is 1, is what has the colour of
+    the key, or of the same pixel of a plate.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -665,7 +678,7 @@ class Background(_message.Message):
     PLATE_FIELD_NUMBER: _builtins.int
     PLATE_WIDTH_FIELD_NUMBER: _builtins.int
     strength: _builtins.float
-    """How far it goes over to them, in [0, 1]; 1 replaces it. The severity.
+    """How far it goes over to them; 1 replaces it. The severity.
     Range: [0, 1].
     """
     key: _builtins.str
@@ -677,7 +690,9 @@ class Background(_message.Message):
     Range: [0.01, 1]; default 0.1.
     """
     plate: _builtins.bytes
-    """A frame of the empty scene, uint8 (height, width, 3), of the camera's aspect.
+    """A frame of the empty scene, uint8 (height, width, 3) in C order, of the
+    camera's aspect. Jobs are shown with "sha256:" and its digest, 64 hexadecimal
+    digits, in its place, by which another job of the same server can name it.
     Length: 0 to 3145728.
     """
     plate_width: _builtins.int
@@ -705,15 +720,15 @@ Global___Background: _TypeAlias = Background  # noqa: Y015
 
 @_typing.final
 class RandomConvolution(_message.Message):
-    """A random 3 x 3 convolution over all channels, the same in all frames of a draw,
-    mixed with the frames.
+    """A random 3 x 3 convolution over all channels, the same in all frames of a
+    draw, mixed with the frames.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STRENGTH_FIELD_NUMBER: _builtins.int
     strength: _builtins.float
-    """Share of the convolution in the mixture, in [0, 1]. The severity.
+    """Share of the convolution in the mixture. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -739,7 +754,7 @@ class Zoom(_message.Message):
 
     CUT_FIELD_NUMBER: _builtins.int
     cut: _builtins.float
-    """Share of the frame's sides that is cut away, in [0, 0.9]. The severity.
+    """Share of the frame's sides that is cut away. The severity.
     Range: [0, 0.9].
     """
     def __init__(
@@ -766,11 +781,11 @@ class KnockedCamera(_message.Message):
     DEGREES_FIELD_NUMBER: _builtins.int
     FIELD_OF_VIEW_FIELD_NUMBER: _builtins.int
     degrees: _builtins.float
-    """Largest angle about each axis, in [0, 15]. The severity.
+    """Largest angle about each axis. The severity.
     Range: [0, 15] degrees.
     """
     field_of_view: _builtins.float
-    """Field of view of the frame's longer side.
+    """Field of view of the frame's longer side in degrees.
     Range: [10, 90] degrees; default 60.
     """
     def __init__(
@@ -791,13 +806,15 @@ Global___KnockedCamera: _TypeAlias = KnockedCamera  # noqa: Y015
 
 @_typing.final
 class Haze(_message.Message):
-    """Haze of random, smoothly varying density, the same in all frames of a draw."""
+    """Haze of random density d, smooth between 1/2 and 1, the same in all frames of
+    a draw: p + s d (0.8 - p).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     STRENGTH_FIELD_NUMBER: _builtins.int
     strength: _builtins.float
-    """Share of the light that the densest haze takes, in [0, 1]. The severity.
+    """Share s of the light that the densest haze takes. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -821,7 +838,7 @@ class SaltAndPepper(_message.Message):
 
     SHARE_FIELD_NUMBER: _builtins.int
     share: _builtins.float
-    """Share of the pixels, in [0, 1]. The severity.
+    """Share of the pixels. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -847,7 +864,7 @@ class Stutter(_message.Message):
 
     CHANCE_FIELD_NUMBER: _builtins.int
     chance: _builtins.float
-    """The chance, in [0, 1]. The severity.
+    """The chance. The severity.
     Range: [0, 1].
     """
     def __init__(
@@ -902,7 +919,9 @@ class GivenViews(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     group: _builtins.str
-    """The group's name: its array in the set is "views/<group>".
+    """The group's name, letters, digits or . _ : = + -: its array in the set is
+    "views/<group>". Severity is the number after its last colon, as of
+    light:0.5, without its sign; 1 where there is none.
     Length: 1 to 100.
     """
     def __init__(
@@ -947,10 +966,15 @@ class RegisteredPerturbation(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PARAMETERS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Length: 1 to 200."""
+    """Its name there.
+    Length: 1 to 200.
+    """
     @_builtins.property
     def parameters(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """Length: 0 to 64."""
+        """Its numbers, finite; the plug-in says which there are. The one called
+        "severity" is the severity.
+        Length: 0 to 64.
+        """
 
     def __init__(
         self,
@@ -979,18 +1003,22 @@ class PerturbationSet(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     ANCHOR_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per spec, M in the paper. Zero means 1.
+    """Draws per spec, M in the paper.
     Range: 1 to 4096; default 1.
     """
     seed: _builtins.int
-    """Range: 0 to 18446744073709551615; default 0."""
+    """Seed of the draws.
+    Range: 0 to 18446744073709551615; default 0.
+    """
     anchor: _builtins.int
     """Identity of the history among those that share the seed.
     Range: 0 to 18446744073709551615; default 0.
     """
     @_builtins.property
     def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:
-        """Length: 1 to 256."""
+        """The perturbations; at most 4096 views in all.
+        Length: 1 to 256.
+        """
 
     def __init__(
         self,

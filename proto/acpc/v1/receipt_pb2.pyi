@@ -94,8 +94,8 @@ class CheckpointRef(_message.Message):
     weights: _builtins.str
     """Weights file inside the folder. Empty: the only one, or weights.pt."""
     digest: _builtins.str
-    """When set, the call fails unless the checkpoint has this digest, of which the first 8 or more
-    digits will do.
+    """When set, the call fails unless the checkpoint has this digest, of which
+    the first 8 or more digits will do.
     """
     model_digest: _builtins.str
     """When set, the call fails unless the checkpoint's model_digest begins so (8 or more digits)."""

@@ -295,9 +295,9 @@ class UntilDecided(_message.Message):
 
     BATCH_FIELD_NUMBER: _builtins.int
     batch: _builtins.int
-    """Anchors of the first look at the evidence at least, at most the limit. Looks
-    are at the limit, half of it, a quarter and so on; at a confidence near 1
-    there are fewer. Absent: 25.
+    """Anchors of the first look at the evidence at least, at most the limit.
+    Looks are at the limit, half of it, a quarter and so on; at a confidence
+    near 1 there are fewer.
     Range: 2 to 100000; default 25.
     """
     def __init__(
@@ -328,20 +328,22 @@ class EvidenceOptions(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     POPULATION_FIELD_NUMBER: _builtins.int
     confidence: _builtins.float
-    """Confidence of every interval, and of the confident outcome. Absent: 0.95.
+    """Confidence of every interval, and of the confident outcome.
     Range: (0.5, 1); default 0.95.
     """
     resamples: _builtins.int
-    """Resamples of the bootstrap; 2 / (1 - confidence) at least. Absent: 2000.
+    """Resamples of the bootstrap; 2 / (1 - confidence) at least, and 10^9 /
+    anchors at most.
     Range: 200 to 100000; default 2000.
     """
     seed: _builtins.int
-    """Seed of the resamples. Absent: 0.
+    """Seed of the resamples.
     Range: 0 to 18446744073709551615; default 0.
     """
     population: Global___Population.ValueType
-    """What "sure" is said of. Unspecified: the dataset that anchors were drawn
-    from; trajectories where they were uploaded.
+    """What "sure" is said of: the dataset, all windows that could have been
+    drawn, or new trajectories like these. Unspecified: the dataset that
+    anchors were drawn from; trajectories where they were uploaded.
     """
     def __init__(
         self,
@@ -388,23 +390,23 @@ class ScoreProtocol(_message.Message):
     PARTNER_PAST_FIELD_NUMBER: _builtins.int
     NEIGHBOURHOOD_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws M per anchor. Absent: 5.
+    """Draws M per anchor.
     Range: 1 to 1000; default 5.
     """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0.
+    """Seed of the draws.
     Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
-    """Predicted steps H. Absent: 8.
+    """Predicted steps H.
     Range: 1 to 256; default 8.
     """
     quantile: _builtins.float
-    """Quantile q of IR across anchors. Absent: 0.90.
+    """Quantile q of IR across anchors.
     Range: [0, 1]; default 0.9.
     """
     margin: _builtins.float
-    """Margin delta of SR. Absent: 0.10.
+    """Margin delta of SR.
     Range: [0, inf); default 0.1.
     """
     reading: _receipt_pb2.ProtocolReading.ValueType
@@ -419,24 +421,25 @@ class ScoreProtocol(_message.Message):
     neighbourhood: _builtins.float
     """Which quantile of all pairwise distances of endpoint states a partner lies
     within: 0.35 makes the paper's d_0.35; its control has 0.10, 0.25 and 0.50.
-    Absent: 0.35.
     Range: (0, 1]; default 0.35.
     """
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Horizon weights. Empty: 1/H.
+        """Horizon weights, one for each step, nonnegative, summing to 1. Empty: 1/H.
         Length: 0 to 1024.
         """
 
     @_builtins.property
     def extra_horizons(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """More (horizon, quantile) summaries to report beside the main one.
+        """More horizons to report beside the main one, none above it.
         Range: 1 to 256. Length: 0 to 64.
         """
 
     @_builtins.property
     def extra_quantiles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """Range: [0, 1]. Length: 0 to 64."""
+        """More quantiles to report beside the main one; with the horizons at most 64.
+        Range: [0, 1]. Length: 0 to 64.
+        """
 
     def __init__(
         self,
@@ -495,9 +498,13 @@ class Thresholds(_message.Message):
     SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
     FAMILY_FIELD_NUMBER: _builtins.int
     ir: _builtins.float
-    """Range: (0, inf); default 0.3."""
+    """Largest relative IR that passes.
+    Range: (0, inf); default 0.3.
+    """
     sr: _builtins.float
-    """Range: (0, 1]; default 0.95."""
+    """Smallest SR that passes.
+    Range: (0, 1]; default 0.95.
+    """
     source_digest: _builtins.str
     """sha256 of the file that they were read from, hex; empty: they come from
     none. Kept in the receipt's parameters.
@@ -542,15 +549,15 @@ class ScoreCheckpointResponse(_message.Message):
     EVIDENCE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointScore:
-        """The checkpoint's score."""
+        """What was measured of the checkpoint."""
 
     @_builtins.property
     def reference(self) -> Global___CheckpointScore:
-        """Present when the request named a reference."""
+        """What was measured of the reference; absent when none was named."""
 
     @_builtins.property
     def verdict(self) -> Global___Verdict:
-        """What the screen says."""
+        """What the screen says of the numbers as they are."""
 
     @_builtins.property
     def receipt(self) -> _receipt_pb2.Receipt:
@@ -608,9 +615,11 @@ class CheckpointScore(_message.Message):
     rounding_floor: _builtins.float
     """Raw IR below which the arithmetic of the network leaves it fewer than two
     digits: 100 times the largest rounding error of the radii that decide it,
-    which other arithmetic measures. Absent where the family has no float64, or
-    the other arithmetic had no room in memory or gave numbers that are not
-    finite (the server's log says which).
+    which other arithmetic measures. Rounding moved raw IR by less than a
+    hundredth of it wherever that was measured; ranks swapped beyond those
+    radii could escape it. Absent where the family has no float64, or the other
+    arithmetic had no room in memory or gave numbers that are not finite (the
+    server's log says which).
     """
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
@@ -622,7 +631,7 @@ class CheckpointScore(_message.Message):
 
     @_builtins.property
     def anchor_values(self) -> Global___AnchorValues:
-        """The values of each anchor."""
+        """The values of each anchor; absent where the server left them out."""
 
     def __init__(
         self,
@@ -717,18 +726,20 @@ class AnchorValues(_message.Message):
 
     @_builtins.property
     def skip_reasons(self) -> _containers.RepeatedScalarFieldContainer[Global___SkipReason.ValueType]:
-        """Why each anchor has no partner."""
+        """Why each anchor has no partner, n of them."""
 
     @_builtins.property
     def step_radius(self) -> _tensor_pb2.Tensor:
         """Distance of clean and perturbed prediction at each step in units of the
-        motion scale, mean over draws, float64 (n, H).
+        motion scale, mean over draws, float64 (n, H); absent where the server left
+        it out.
         """
 
     @_builtins.property
     def trajectory_ids(self) -> _tensor_pb2.Tensor:
-        """Trajectory that each anchor was cut from, int64 (n); absent for jobs that
-        ended before the server recorded it.
+        """Trajectory that each anchor was cut from, int64 (n): anchors of one
+        trajectory are no independent samples. Absent for jobs that ended before
+        the server recorded it.
         """
 
     def __init__(
@@ -765,13 +776,15 @@ class Verdict(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
-    """Passed, failed, or inconclusive."""
+    """Passed, failed, or inconclusive without a reference."""
     ir_relative: _builtins.float
     """Present when the request named a reference."""
     score: _builtins.float
-    """S; nonnegative exactly when both requirements hold."""
+    """S; nonnegative exactly when both requirements hold. Absent without a
+    reference.
+    """
     delta_score: _builtins.float
-    """S(checkpoint; reference) - S(reference; reference)."""
+    """S of the checkpoint minus S of the reference. Absent without one."""
     ir_passed: _builtins.bool
     """Whether relative IR is at most its threshold; absent without a reference."""
     sr_passed: _builtins.bool
@@ -904,7 +917,7 @@ class Evidence(_message.Message):
     """p-value against "passes": the smallest 1 - confidence at which it is failed."""
     unseen: _builtins.float
     """Share of the population's windows that may be of a kind that none of the
-    sample is of.
+    sample is of; absent from servers that do not say.
     """
     population: Global___Population.ValueType
     """Of what everything above is said. Unspecified by servers before there was a
@@ -915,7 +928,9 @@ class Evidence(_message.Message):
     of an upload.
     """
     trajectories_to_decide: _builtins.int
-    """Trajectories in all that would probably decide it, where these count."""
+    """Trajectories in all that would probably decide it, where these count: more
+    anchors of the same ones would not.
+    """
     @_builtins.property
     def ir_raw(self) -> Global___Interval:
         """Of the checkpoint's raw IR."""
@@ -1191,7 +1206,7 @@ class ScoreCheckpointMetadata(_message.Message):
 
     @_builtins.property
     def timing(self) -> _receipt_pb2.Timing:
-        """Where the seconds went, by the server's clock."""
+        """Seconds it waited, ran, and took in all; absent until it ends."""
 
     @_builtins.property
     def request(self) -> Global___ScoreCheckpointRequest:
@@ -1232,7 +1247,7 @@ class Progress(_message.Message):
     completed: _builtins.int
     """Steps done."""
     total: _builtins.int
-    """Steps of the whole job."""
+    """Steps of the whole job; zero until known."""
     seconds_left: _builtins.float
     """Estimated seconds left; absent until there is a rate."""
     steps_per_second: _builtins.float
@@ -1370,14 +1385,16 @@ class AnchorPreview(_message.Message):
     PERTURBED_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
     anchor: _builtins.int
-    """Index of the anchor."""
+    """Index of the anchor, in the order of AnchorValues."""
     @_builtins.property
     def clean(self) -> _tensor_pb2.Tensor:
-        """The history."""
+        """Its history, uint8 (h, height, width, 3)."""
 
     @_builtins.property
     def perturbed(self) -> _tensor_pb2.Tensor:
-        """The history under the drawn perturbation."""
+        """The history under the drawn perturbation, clipped to what a picture can
+        show.
+        """
 
     @_builtins.property
     def partner(self) -> _tensor_pb2.Tensor:

@@ -166,20 +166,20 @@ class DriftStudy(_message.Message):
     DESTROYED_FIELD_NUMBER: _builtins.int
     READING_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift. Absent: 2.
+    """Draws per shift.
     Range: 1 to 1000; default 2.
     """
     seed: _builtins.int
-    """Seed of draws, of the swap and of the shuffle. Absent: 0.
+    """Seed of draws, of the swap and of the shuffle.
     Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
-    """Predicted steps H, at least 2. Absent: 8.
+    """Predicted steps H, at least 2.
     Range: 2 to 256; default 8.
     """
     groups: _builtins.int
     """Disjoint groups of trajectories; trajectories are dealt to them in turn, in
-    the order of the anchors. Absent: 16.
+    the order of the anchors.
     Range: 2 to 1000; default 16.
     """
     destroyed: Global___DestroyedActions.ValueType
@@ -192,7 +192,8 @@ class DriftStudy(_message.Message):
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
+        """The perturbations; with their draws at most 1000 views. Empty: Gaussian
+        noise of 0.02, 0.05 and 0.08.
         Length: 1 to 256.
         """
 
@@ -259,16 +260,16 @@ class PlannerStudy(_message.Message):
     GOAL_OFFSET_FIELD_NUMBER: _builtins.int
     READING_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift. Absent: 1.
+    """Draws per shift.
     Range: 1 to 1000; default 1.
     """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0.
+    """Seed of the draws.
     Range: 0 to 18446744073709551615; default 0.
     """
     sampling_seed: _builtins.int
     """Seed of the common random numbers; an anchor's runs use this seed plus the
-    anchor's identity, modulo 2^64. Absent: 0.
+    anchor's identity, modulo 2^64.
     Range: 0 to 18446744073709551615; default 0.
     """
     cost_reduction: _diagnostic_service_pb2.CostReduction.ValueType
@@ -291,7 +292,8 @@ class PlannerStudy(_message.Message):
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.02, 0.05 and 0.08.
+        """The perturbations; with their draws at most 1000 views. Empty: Gaussian
+        noise of 0.02, 0.05 and 0.08.
         Length: 1 to 256.
         """
 
@@ -362,24 +364,26 @@ class GeometryStudy(_message.Message):
     HORIZON_FIELD_NUMBER: _builtins.int
     MOTION_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
-    """Draws per shift; a deterministic shift has one. Absent: 6.
+    """Draws per shift; a deterministic shift has one.
     Range: 1 to 1000; default 6.
     """
     seed: _builtins.int
-    """Seed of the draws. Absent: 0.
+    """Seed of the draws.
     Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
-    """Predicted steps H before the rollout space. Absent: 8.
+    """Predicted steps H before the rollout space.
     Range: 1 to 256; default 8.
     """
     motion: _builtins.bool
     """Whether the embeddings u_0..u_H of the newest history frame and of the H
-    frames observed after it are added, and the scale s_i of their motion.
+    frames observed after it are added (array "observed"), and the scale s_i of
+    their motion (column "motion_scale").
     """
     @_builtins.property
     def shifts(self) -> _containers.RepeatedCompositeFieldContainer[_perturbation_pb2.PerturbationSpec]:
-        """Empty: Gaussian noise of 0.01, 0.04 and 0.08.
+        """The perturbations; with their draws at most 1000 views. Empty: Gaussian
+        noise of 0.01, 0.04 and 0.08.
         Length: 1 to 256.
         """
 
@@ -434,25 +438,25 @@ class SensitivityStudy(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     DIRECTIONS_FIELD_NUMBER: _builtins.int
     probes: _builtins.int
-    """Probes per anchor and method. Absent: 8.
+    """Probes per anchor and method.
     Range: 1 to 1000; default 8.
     """
     seed: _builtins.int
-    """Seed of probes and noise. Absent: 0.
+    """Seed of probes and noise.
     Range: 0 to 18446744073709551615; default 0.
     """
     horizon: _builtins.int
-    """Predicted steps H. Absent: 8.
+    """Predicted steps H.
     Range: 1 to 256; default 8.
     """
     step: _builtins.float
     """Standard deviation of the finite differences in [0, 1] pixel units.
-    Absent: 0.001.
     Range: (0, 1] pixel units; default 0.001.
     """
     directions: _builtins.str
-    """Group of directions of the anchor set, its array "directions/<group>": its
-    first probes instead of random ones. Empty: random ones.
+    """Group of directions of the anchor set, its array "directions/<group>",
+    whose first probes both methods take instead of random ones, each scaled to
+    a root mean square of 1. Empty: random ones.
     Length: 0 to 100.
     """
     def __init__(
@@ -597,7 +601,7 @@ class RunStudyMetadata(_message.Message):
 
     @_builtins.property
     def timing(self) -> _receipt_pb2.Timing:
-        """Where the seconds went, by the server's clock."""
+        """Seconds it waited, ran, and took in all; absent until it ends."""
 
     @_builtins.property
     def request(self) -> Global___RunStudyRequest:

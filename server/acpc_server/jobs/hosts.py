@@ -1,8 +1,11 @@
 """Names a host: the folder it locks, and its row in the table of the hosts of a record."""
 
 import fcntl
+import json
 import os
 import socket
+import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -12,10 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.jobs.kind import Progress
 from acpc_server.jobs.record import Record
 
-# Key of the advisory lock under which the table is made.
-SCHEMA_LOCK = 0x61637063
+# Hosts report the progress of their jobs about once a second.
+REPORT_SECONDS = 1.0
 
 
 class StateFolder:
@@ -84,9 +88,12 @@ class Hosts:
 
     def __init__(self, record: Record) -> None:
         self.record = record
+        self._reading = threading.Lock()
+        self._progress: dict[str, Progress] = {}
+        self._read_at = -REPORT_SECONDS
         self._hosts = sa.Table(
             "acpc_hosts",
-            sa.MetaData(schema="acpc" if record.postgres else None),
+            record.own_tables,
             sa.Column("executor_id", sa.Text, primary_key=True),
             sa.Column("session", sa.Text, nullable=False),
             sa.Column("folder", sa.Text, nullable=False),
@@ -95,28 +102,23 @@ class Hosts:
             sa.Column("about", sa.Text, nullable=False, server_default="{}"),
         )
 
-    def create(self) -> None:
-        """Make the table when there is none."""
-        with self.record.engine.connect() as connection:
-            if self.record.postgres:
-                connection.execution_options(isolation_level="READ COMMITTED")
-                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
-                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
-            self._hosts.metadata.create_all(connection)
-            table = self._hosts
-            found = sa.inspect(connection).get_columns(table.name, table.schema)
-            if not any(column["name"] == "about" for column in found):  # of an older server
-                name = table.fullname
-                add = f"ALTER TABLE {name} ADD COLUMN about TEXT NOT NULL DEFAULT '{{}}'"
-                connection.exec_driver_sql(add)
-            connection.commit()
-
     def read(self) -> dict[str, Host]:
         """Return every host on record, by its executor id."""
         with self.record.engine.begin() as connection:
             rows = connection.execute(sa.select(self._hosts)).mappings()
             return {row["executor_id"]: Host(**row) for row in rows}
+
+    def progress(self) -> dict[str, Progress]:
+        """Return progress of the jobs of every host, read at most once a second."""
+        with self._reading:
+            if time.monotonic() - self._read_at >= REPORT_SECONDS:
+                self._progress = {
+                    job_id: Progress.at(**progress)
+                    for host in self.read().values()
+                    for job_id, progress in json.loads(host.running).items()
+                }
+                self._read_at = time.monotonic()
+            return self._progress
 
     def enter(self, host: Host, found: Host | None) -> bool:
         """Replace the row ``found`` by a host; False when the row has changed since."""

@@ -1,4 +1,4 @@
-"""Watches in the background: heartbeats, takeover of a dead host's jobs, and retention.
+"""Watches in the background: heartbeats, and takeover of a dead host's jobs.
 
 DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
 every host beats in a table of ours, and a host that sees another's beat unchanged for the length of
@@ -16,7 +16,7 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -25,8 +25,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.hosts import Host, Hosts
-from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.record import RECORD_ERRORS, first_line, no_room
+from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own, and reports their progress.
@@ -37,8 +37,6 @@ COUNTING_SHARE = 0.002
 COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
-# Jobs deleted at a time, so that no transaction is long.
-BATCH = 100
 NOTHING: Mapping[str, str] = {}
 
 
@@ -80,16 +78,18 @@ class Lease:
         terms: Heartbeat and lease.
         on_queued: Called with how many jobs are queued, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
+        sweep: Called every ten minutes, and again at once while it returns True.
     """
 
     def __init__(
         self,
         hosts: Hosts,
-        running: RunningJobs,
+        running: JobRunner,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[int, float], None],
-        on_evicted: Callable[[], None],
+        on_queued: Callable[[int, float], None] = lambda *_: None,
+        on_evicted: Callable[[], None] = lambda: None,
+        sweep: Callable[[], bool] = lambda: False,
     ) -> None:
         self._record = hosts.record
         self._hosts = hosts
@@ -97,6 +97,7 @@ class Lease:
         self._terms = terms
         self._on_queued = on_queued
         self._on_evicted = on_evicted
+        self._sweep = sweep
         self._host = Host("", "", "")
         self._entered = False
         self._others = Sightings()
@@ -117,24 +118,24 @@ class Lease:
         self._host = Host(executor_id, uuid.uuid4().hex, folder, about=facts)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
             found = self._hosts.read().get(executor_id)
-            free = found is None or not found.session or found.folder == folder
-            free = free or not self._beats(executor_id, found)
-            self._entered = free and self._hosts.enter(self._host, found)
-            if self._entered or not free:
+            taken = found is not None and found.session and found.folder != folder
+            if taken and self._beats(executor_id, found):
                 break
-        if not self._entered:
-            raise FailedPrecondition(
-                f"another running server has the executor id {executor_id!r}; give each its own "
-                "--executor-id, or none and its own --state-dir",
-                reason="EXECUTOR_ID_TAKEN",
-            )
+            if self._hosts.enter(self._host, found):
+                self._entered = True
+                return
+        raise FailedPrecondition(
+            f"another running server has the executor id {executor_id!r}; give each its own "
+            "--executor-id, or none and its own --state-dir",
+            reason="EXECUTOR_ID_TAKEN",
+        )
 
-    def _beats(self, executor_id: str, found: Host | None) -> bool:
+    def _beats(self, name: str, found: Host | None) -> bool:
         """Whether the holder of a name beats within the length of the lease."""
-        log.info("executor_id_in_question", executor_id=executor_id, seconds=self._terms.lease)
+        log.info("executor_id_in_question", executor_id=name, seconds=self._terms.lease)
         for _ in range(self._terms.beats):
             time.sleep(self._terms.heartbeat)
-            if self._hosts.read().get(executor_id) != found:
+            if self._hosts.read().get(name) != found:
                 return True
         return False
 
@@ -159,7 +160,7 @@ class Lease:
             log.warning("job_database_away", cause=first_line(error))
 
     def _keep(self) -> None:
-        due = count_due = time.monotonic()
+        due = count_due = sweep_due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
             looked = time.monotonic()
             try:
@@ -172,7 +173,9 @@ class Lease:
                 if looked >= due and self._beat():
                     self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
-            except RECORD_ERRORS as error:
+                if looked >= sweep_due and not self._sweep():
+                    sweep_due = looked + SWEEP_SECONDS
+            except (*RECORD_ERRORS, OSError) as error:
                 self.full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not self.full
                 event = "job_record_full" if self.full else "job_database_away"
@@ -227,48 +230,3 @@ class Lease:
 
     def _due(self, repeats: int) -> bool:
         return repeats > 0 and repeats % self._terms.beats == 0
-
-
-class Retention:
-    """Deletes in the background what ended long ago; hosts may sweep together, a job goes once.
-
-    ``days``: how long a finished job is kept; zero keeps all.
-    """
-
-    def __init__(self, record: Record, kinds: Collection[str], days: float) -> None:
-        self._record = record
-        self._kinds = list(kinds)
-        self._seconds = 86_400 * days
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
-
-    def start(self) -> None:
-        """Sweep now and every ten minutes."""
-        if self._seconds:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End after the batch at hand."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _keep(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.sweep()
-            except RECORD_ERRORS as error:
-                log.warning("retention_sweep_failed", cause=first_line(error))
-            except Exception:  # without this thread finished jobs would stay for ever
-                log.exception("retention_sweep_failed")
-            self._stop.wait(SWEEP_SECONDS)
-
-    def sweep(self) -> None:
-        """Delete every job whose retention time is over."""
-        before = datetime.fromtimestamp(self._record.now() - self._seconds, UTC)
-        while not self._stop.is_set():
-            expired = self._record.ended_before(before, self._kinds, BATCH)
-            if not expired:
-                return
-            self._record.delete(expired)
-            log.info("jobs_deleted", jobs=len(expired))

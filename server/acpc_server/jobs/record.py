@@ -12,10 +12,11 @@ import fcntl
 import logging
 import sqlite3
 import sys
+import threading
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,6 @@ APPLICATION = "acpc"
 WORKFLOW_VERSION = "2"
 QUEUE = "acpc-score"
 """Its jobs run in the order of their submission."""
-EARLIER_QUEUE = "acpc-tenants"
-"""Where an earlier release put the jobs of tenants; those that are left still run."""
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -49,7 +48,8 @@ ENDED = [status for status, state in STATES.items() if state.done]
 RECORD_ERRORS = (SQLAlchemyError, dbos_error.DBOSException)
 """What calls of the record and of the runner raise when the record cannot be used."""
 TIMEOUT_SECONDS = 5
-# Key of the advisory lock under which jobs are counted and one is added.
+# Keys of the advisory locks under which tables are made, and jobs are counted and one is added.
+SCHEMA_LOCK = 0x61637063
 SUBMIT_LOCK = 0x61637064
 # A host that is cut off notices within seconds; with TCP alone it would take 15 minutes.
 POSTGRES_CONNECTION = {
@@ -60,6 +60,8 @@ POSTGRES_CONNECTION = {
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
 }
+# Jobs deleted at a time, so that no heartbeat is late.
+BATCH = 20
 # What SQLite calls a disk, a quota or a limit of its own that leaves no room.
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
@@ -94,6 +96,8 @@ class Record:
         self._inputs = sa.table(
             "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=schema
         )
+        self.own_tables = sa.MetaData(schema="acpc" if self.postgres else None)
+        self._alone = threading.Lock()
         options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
         if self.postgres:  # each query is a transaction, in one trip
             options = {"isolation_level": "AUTOCOMMIT", "pool_size": 2, "pool_pre_ping": True}
@@ -109,13 +113,23 @@ class Record:
         )
 
     def open(self) -> None:
-        """Connect. Jobs can be read once the runner was launched, which makes DBOS's tables.
+        """Connect, and make the tables beside DBOS's own, which it makes at its launch.
 
         FailedPrecondition: SQLite lacks the clock by which DBOS dates jobs from Python 3.12 on.
         """
+        if not self.postgres:
+            self._open_file()
         with self.engine.connect() as connection:
             if self.postgres:
-                return
+                connection.execution_options(isolation_level="READ COMMITTED")
+                # Hosts may start together, and IF NOT EXISTS alone does not keep them apart.
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+                connection.execute(sa.schema.CreateSchema("acpc", if_not_exists=True))
+            self.own_tables.create_all(connection)
+            connection.commit()
+
+    def _open_file(self) -> None:
+        with self.engine.connect() as connection:
             if sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42):
                 raise FailedPrecondition(
                     f"with Python 3.12 or newer, a job record in SQLite needs SQLite 3.42, found "
@@ -135,10 +149,15 @@ class Record:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep every other host that asks for the same out meanwhile; at most one thread of each.
+        """Keep every other thread and host that asks for the same out meanwhile.
 
         One that stops in the middle is not awaited for longer than seconds on PostgreSQL.
         """
+        with self._alone, self._lock_of_hosts():
+            yield
+
+    @contextmanager
+    def _lock_of_hosts(self) -> Iterator[None]:
         if not self.postgres:
             if self._file not in (0, Path(str(self.url.database)).stat().st_ino):
                 raise FileNotFoundError("the job record was deleted, and its jobs would be lost")
@@ -167,6 +186,12 @@ class Record:
         with suppress(dbos_error.DBOSConflictingWorkflowError):
             # The empty one was the tenant; hosts of an earlier release read it.
             self._dbos.enqueue(options, spec, stamp, "", owner)
+
+    def payloads(self) -> set[str]:
+        """Return the digests of the payloads of all jobs."""
+        listed = self._jobs.c.attributes["payloads"].as_string()
+        found = self._ask(sa.select(listed).where(listed.is_not(None)).distinct())
+        return {digest for (digests,) in found for digest in digests.split()}
 
     def get(self, job_id: str) -> JobRow | None:
         """Return a job with its result."""
@@ -197,22 +222,22 @@ class Record:
         with self.engine.begin() as connection:
             return list(connection.execute(query).all())
 
-    def waited(self, job_id: str) -> float | None:
-        """Return the seconds since a job's submission; None when it has run before."""
+    def begun(self, job_id: str) -> tuple[int, float | None]:
+        """Return how many steps a job has on record; the seconds it waited for its first start."""
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
-        return _seconds_since(status.created_at) if first else None
+        waited = _seconds_since(status.created_at) if first else None
+        return self.steps([job_id]).get(job_id, 0), waited
 
-    def ended_before(self, moment: datetime, kinds: Collection[str], limit: int) -> list[str]:
-        """Return ids of jobs that ended before a moment, at most ``limit``."""
-        asked = {"completed_before": moment.isoformat(), "limit": limit}
-        found = self._listed(status=ENDED, name=list(kinds), **asked)
+    def ended_before(self, moment: float, kinds: list[str]) -> list[str]:
+        """Return ids of a few jobs that ended before a moment, in seconds since 1970."""
+        before = datetime.fromtimestamp(moment, UTC).isoformat()
+        found = self._listed(status=ENDED, name=kinds, completed_before=before, limit=BATCH)
         return [status.workflow_id for status in found]
 
     def held(self, executor_id: str | None = None) -> dict[str, str]:
         """Return ids of the jobs that a host, or any, has taken up, with the host's executor id."""
-        queues = [QUEUE, EARLIER_QUEUE]
-        found = self._listed(status="PENDING", queue_name=queues, executor_id=executor_id)
+        found = self._listed(status="PENDING", queue_name=QUEUE, executor_id=executor_id)
         return {status.workflow_id: status.executor_id or "" for status in found}
 
     def requeue(self, job_id: str, executor_id: str) -> bool:
@@ -229,7 +254,7 @@ class Record:
     def resume(self, job_id: str) -> None:
         """Queue a job again that a host holds and does not run; its starts are forgotten."""
         for status in self._listed(workflow_ids=[job_id], status="PENDING"):
-            self._dbos.resume_workflow(job_id, queue_name=status.queue_name)
+            self._dbos.resume_workflow(status.workflow_id, queue_name=QUEUE)
 
     def cancel(self, job_id: str) -> None:
         """Record that a job is cancelled."""
@@ -261,7 +286,7 @@ class Record:
         # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
         status, queue = self._jobs.c.status, self._jobs.c.queue_name
         in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-        return [queue.in_([QUEUE, EARLIER_QUEUE]), in_flight]
+        return [queue == QUEUE, in_flight]
 
     def page(
         self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int

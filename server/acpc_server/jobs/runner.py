@@ -1,7 +1,6 @@
-"""Runs jobs with DBOS, which keeps their steps, takes them from the queues and resumes them.
+"""Has DBOS run jobs: it keeps their steps, takes them from the queue and resumes them at launch.
 
-DBOS is a process-wide singleton, so a process runs the jobs of one service at a time. At launch it
-resumes what this host left unfinished.
+DBOS is a process-wide singleton, so a process runs the jobs of one service at a time.
 """
 
 import logging
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 import structlog
@@ -19,19 +18,12 @@ from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.jobs.kind import JobFailure, Json
-from acpc_server.jobs.record import (
-    APPLICATION,
-    EARLIER_QUEUE,
-    QUEUE,
-    WORKFLOW_VERSION,
-    Record,
-    first_line,
-)
+from acpc_server.jobs.record import APPLICATION, QUEUE, WORKFLOW_VERSION, Record, first_line
 
 log = structlog.get_logger("acpc.jobs")
 # A job that takes its server down with it every time must not do so for ever.
 MAX_STARTS = 50
-# Pause between two looks at a queue: each costs 4 ms of processor time on an idle server too, and
+# Pause between two looks at the queue: each costs 4 ms of processor time on an idle server too, and
 # more in PostgreSQL, which several hosts ask.
 QUEUE_SECONDS = 0.5
 POSTGRES_QUEUE_SECONDS = 1.5
@@ -40,30 +32,51 @@ RETRY_SECONDS = 2.0
 # PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
 IDLE_TRANSACTION_SECONDS = 60
 
-Runner = Callable[[str, str, Json, str, str], Json]
-"""Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner."""
+Runner: TypeAlias = Callable[[str, str, Json, str, str], "Json | JobFailure | None"]
+"""Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner.
+
+None: it was withdrawn, and leaves no mark in the record.
+"""
 _runner: Runner | None = None
 _launched = ExitStack()
 
 
-class Withdrawn(BaseException):
-    """The run stops here and leaves no mark in the record.
-
-    Not an Exception: DBOS records those as the outcome of the step and of the job.
-    """
+class _Unrecorded(BaseException):
+    """Leaves a job without an outcome: DBOS records what a job returns, and every Exception."""
 
 
 @cache
-def workflow(kind: str) -> Callable[..., Json]:
+def register(kind: str) -> Callable[..., Json]:
     """Register the durable body of one kind's jobs under its name, before launch."""
 
     @DBOS.workflow(name=kind, max_recovery_attempts=MAX_STARTS)
     def run_job(spec: Json, stamp: str, *owner: str) -> Json:
         if _runner is None:
             raise RuntimeError("no job service is started in this process")
-        return _runner(kind, DBOS.workflow_id or "", spec, stamp, owner[-1] if owner else "")
+        found = _runner(kind, DBOS.workflow_id or "", spec, stamp, owner[-1] if owner else "")
+        if isinstance(found, JobFailure):
+            raise PortableWorkflowError(found.message, "JobFailed", found.code, asdict(found))
+        if found is None:
+            raise _Unrecorded
+        return found
 
     return run_job
+
+
+def record_step(phase: str, outcome: Json) -> Json | None:
+    """Within a job: return the recorded outcome of its next step, or record this one.
+
+    None when it cannot be: the job was cancelled or taken over, or the record is out of reach.
+    """
+    try:
+        return DBOS.run_step({"name": phase}, lambda: outcome)
+    except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
+        return None
+    except SQLAlchemyError as error:
+        # What DBOS does not wait for, such as a standby that takes no writes or a full disk. The
+        # lease notices that nobody runs the job, and queues it again.
+        log.warning("job_database_away", cause=first_line(error))
+        return None
 
 
 def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -> None:
@@ -85,28 +98,27 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
         notification_coalesce_sec=0.5,
     )
     if record.postgres:
-        config["system_database_engine"] = engine = patient_engine(record.url, closing)
+        config["system_database_engine"] = engine = _patient_engine(record.url, closing)
         _launched.callback(engine.dispose)
     _launched.callback(DBOS.destroy)
     _launched.callback(closing.set)  # first of all when it closes
     DBOS(config=config)
     _log_as_server()
     DBOS.launch()
-    _take_jobs(record, QUEUE, concurrency)
-    if DBOS.retrieve_queue(EARLIER_QUEUE) is not None:
-        _take_jobs(record, EARLIER_QUEUE, concurrency)
-
-
-def _take_jobs(record: Record, queue: str, concurrency: int) -> None:
     DBOS.register_queue(
-        queue,
+        QUEUE,
         worker_concurrency=concurrency,
         polling_interval_sec=POSTGRES_QUEUE_SECONDS if record.postgres else QUEUE_SECONDS,
         on_conflict="always_update",
     )
 
 
-def patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
+def close() -> None:
+    """Stop taking jobs and drop every connection."""
+    _launched.close()
+
+
+def _patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
     """Connect DBOS to PostgreSQL, trying again every two seconds until closing.
 
     DBOS by itself tries again too, but rests longer and longer, up to a minute and a half.
@@ -144,29 +156,3 @@ def _log_as_server() -> None:
     library.handlers.clear()
     library.propagate = True
     library.addFilter(is_fault)
-
-
-def close() -> None:
-    """Stop taking jobs and drop every connection."""
-    _launched.close()
-
-
-def step(phase: str, work: Callable[[], Json]) -> Json:
-    """Within a job: return the recorded answer of its next step, or record that of ``work``.
-
-    Withdrawn: another host cancelled the job or took it over, or the record is out of reach.
-    """
-    try:
-        return DBOS.run_step({"name": phase}, work)
-    except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
-        raise Withdrawn from None
-    except SQLAlchemyError as error:
-        # What DBOS does not wait for, such as a standby that takes no writes or a full disk. The
-        # lease notices that nobody runs the job, and queues it again.
-        log.warning("job_database_away", cause=first_line(error))
-        raise Withdrawn from None
-
-
-def fail(failure: JobFailure) -> NoReturn:
-    """Within a job: end it with this failure."""
-    raise PortableWorkflowError(failure.message, "JobFailed", failure.code, asdict(failure))

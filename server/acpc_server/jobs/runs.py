@@ -2,19 +2,19 @@
 
 A step that has finished is never run again: after a crash the workflow replays the recorded
 results and continues with the first step that has none. Steps record plain JSON. A step that fails
-records the failure, so that a replay ends the same way. A step that is withdrawn, because the job
-was cancelled or taken over, the server stops or the record is away, records nothing. Nor does one
-that fails because of this host: its device, or a want of memory, threads, files or disk.
+records the failure, so that a replay ends the same way. A run that is withdrawn, because the job
+was cancelled or taken over, the server stops or the record is away, records nothing more. Nor does
+one that fails because of this host: its device, or a want of memory, threads, files or disk. What
+a step computed on the device is recorded once the device has shown that it still computes right.
 """
 
 import json
-import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from acpc.contract import from_plain
@@ -24,83 +24,105 @@ from acpc_server.errors import (
     Cancelled,
     HostShortage,
     InvalidArgument,
+    ResourceExhausted,
     Unavailable,
     shortage,
 )
-from acpc_server.jobs import runner
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part, Progress
-from acpc_server.jobs.record import RECORD_ERRORS, first_line
-from acpc_server.jobs.runner import Withdrawn
+from acpc_server.jobs.payloads import Payloads
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
+from acpc_server.jobs.runner import record_step
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 
 log = structlog.get_logger("acpc.jobs")
-# How long a job may lie between the end of its run and its entry in the record.
-UNRECORDED_SECONDS = 10.0
 # A withdrawn job leaves at its next chunk; reading anchors takes longest.
 LEAVE_SECONDS = 10.0
 # A host whose jobs fail because of it takes the next one after a pause, which doubles each time.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-
-
 # How often a job may find its host short of memory: what is still short then is the job's own size.
 SHORTAGES = 3
 
-
-class HostFailed(Withdrawn):
-    """The run stops here because of this host; another one may do better."""
-
-    def __init__(self, why: str, *, short: bool) -> None:
-        super().__init__(why)
-        self.short = short
+Verify: TypeAlias = Callable[[RequestContext], None]
+"""Raises what is wrong with the device; called where a step has used it."""
 
 
-class StepFailed(BaseException):
-    """A step failed; not an Exception, so that it passes through the kind's code."""
+@dataclass(frozen=True)
+class End:
+    """How a run ended.
 
-    def __init__(self, failure: Json) -> None:
-        super().__init__(failure["message"])
-        self.failure = JobFailure(**failure)
+    A withdrawn one leaves no mark in the record. It was ``set_aside`` when this host failed it, and
+    another one may do better: for want of memory where it was ``short``.
+    """
+
+    state: str  # succeeded, failed or withdrawn
+    result: Json | None = None
+    failure: JobFailure | None = None
+    set_aside: str = ""
+    short: bool = False
+
+
+WITHDRAWN = End("withdrawn")
+
+
+class _Stop(Exception):
+    """Ends a run from within one of its steps."""
+
+    def __init__(self, end: End) -> None:
+        super().__init__(end)
+        self.end = end
 
 
 class JobRun:
-    """One run of one job in this process."""
+    """One run of one job in this process, of which ``recorded`` steps are on record."""
 
-    def __init__(self, kind: JobKind[Any], spec: JobSpec, owner: str, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        kind: JobKind[Any],
+        spec: JobSpec,
+        owner: str,
+        recorded: int,
+        metrics: Metrics,
+        verify: Verify,
+    ) -> None:
         self.context = RequestContext(Priority.JOB, caller=owner)
         self.kind = kind
-        self._spec = spec
-        self._shards = metrics.job_shards.labels(kind.name)
-        self._total = kind.count_steps(spec)
-        self._done = 0
-        self.progress = Progress.at("waiting", 0, self._total)
-        self._fresh_seconds = 0.0
-        self._fresh_steps = 0
-        self.failure: JobFailure | None = None  # once it has failed
+        self.fields = {"checkpoint": kind.labels(spec).get("checkpoint", "")}  # of log lines
         self.shortages = 0  # earlier runs here that ended for want of memory
+        self._spec = spec
+        self._recorded = recorded
+        self._shards = metrics.job_shards.labels(kind.name)
+        self._verify = verify
+        self._total = kind.count_steps(spec)
+        self._done = self._fresh_steps = 0
+        self._fresh_seconds = 0.0
+        self.progress = Progress.at("waiting", 0, self._total)
 
-    def run(self, stamp: str) -> Json:
-        """Take every step in order; return the result, or end as :func:`runner.fail` does.
-
-        Withdrawn: the context was cancelled, or the job is no longer this run's.
-        """
+    def run(self, stamp: str) -> End:
+        """Take every step in order."""
         try:
-            return _value(
-                self._judged(partial(self.kind.run, self._spec, stamp, self, self.context))
-            )
-        except StepFailed as failed:
-            self.failure = failed.failure
-            runner.fail(failed.failure)
+            result = self.kind.run(self._spec, stamp, self, self.context)
+        except _Stop as stop:
+            return stop.end
+        except Exception as error:  # noqa: BLE001
+            return self._end_of(error)
+        return End("succeeded", result)
 
     def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
         """See :class:`~acpc_server.jobs.Step`."""
         if self.context.cancelled:
-            raise Withdrawn
+            raise _Stop(WITHDRAWN)
         self._show(phase)
-        value = _value(runner.step(phase, partial(self._measured, phase, work)))
+        fresh = self._done >= self._recorded
+        outcome = record_step(phase, self._measured(phase, work) if fresh else {})
+        if outcome is None:
+            raise _Stop(WITHDRAWN)
+        if "failure" in outcome:
+            raise _Stop(End("failed", failure=JobFailure(**outcome["failure"])))
         self._done += 1
         self._show(phase)
+        value: Json = outcome["value"]
         return value
 
     def each(
@@ -116,26 +138,49 @@ class JobRun:
             yield self(phase, partial(shard, part))
 
     def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
-        step = self._done + 1
-        log.info("job_step", step=step, steps=self._total, phase=phase)
-        started = time.monotonic()
-        outcome = self._judged(work)
+        log.info("job_step", step=self._done + 1, steps=self._total, phase=phase)
+        started, computed = time.monotonic(), self.context.compute_seconds
+        try:
+            outcome = {"value": work()}
+        except Exception as error:
+            end = self._end_of(error)
+            if end.failure is None:
+                raise _Stop(end) from error
+            outcome = {"failure": asdict(end.failure)}
+        if self.context.compute_seconds > computed:
+            try:
+                self._verify(self.context)
+            except AcpcError as error:
+                short = isinstance(error, ResourceExhausted) and getattr(error, "of_memory", True)
+                raise _Stop(self._host_failed(error, short=short)) from error
         self._fresh_seconds += time.monotonic() - started
         self._fresh_steps += 1
         return outcome
 
-    def _judged(self, work: Callable[[], Json]) -> Json:
-        """Return the outcome of work; that a job is too large for its host is a failure of its own.
+    def _end_of(self, error: Exception) -> End:
+        """Tell whose fault an error is: the job's, which fails, or this host's."""
+        if isinstance(error, Cancelled | Unavailable | HostShortage):
+            # The engine was closed, or its device has failed.
+            return self._host_failed(error, short=getattr(error, "of_memory", False))
+        if isinstance(error, AcpcError):
+            return _failed(error.code, error.reason, error.message)
+        if (found := shortage(error)) is not None:
+            return self._host_failed(error, short=found.of_memory)
+        log.error("job_step_failed", exc_info=error)
+        why = "a step of the job failed; the server's log says why"
+        return _failed("INTERNAL", "BUG", why)
+
+    def _host_failed(self, error: Exception, *, short: bool) -> End:
+        """Set the job aside, unless it has too often been too large for this host.
 
         Set aside for ever, it would keep the jobs behind it from running.
         """
-        try:
-            return _outcome(work)
-        except HostFailed as failed:
-            if not failed.short or self.shortages + 1 < SHORTAGES:
-                raise
+        if isinstance(error, Cancelled):
+            return WITHDRAWN
+        if short and self.shortages + 1 >= SHORTAGES:
             why = f"the host had too little memory for this job {SHORTAGES} times"
-            return {"failure": asdict(JobFailure("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why))}
+            return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
+        return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
 
     def _show(self, phase: str) -> None:
         fresh = self._fresh_steps
@@ -143,127 +188,103 @@ class JobRun:
         self.progress = Progress.at(phase, self._done, self._total, rate)
 
 
-def about(kind: JobKind[Any], spec: JobSpec, job_id: str, owner: str) -> dict[str, str]:
-    """Return the fields that every log line of a job has."""
-    named = {"checkpoint": kind.labels(spec).get("checkpoint", "")}
-    return {"job": job_id, "kind": kind.name, **named, **({"principal": owner} if owner else {})}
+def _failed(code: str, reason: str, message: str) -> End:
+    return End("failed", failure=JobFailure(code, reason, message))
 
 
-def _readable(kind: JobKind[Any], spec: Json) -> JobSpec:
-    try:
-        read: JobSpec = from_plain(kind.spec_type, spec)
-    except InvalidArgument:
-        # Written by a newer release; the lease queues it again for a host that can read it.
-        log.warning("job_unreadable")
-        raise Withdrawn from None
-    return read
+class JobRunner:
+    """Runs the jobs of a record in this process, and counts how they end."""
 
-
-def _outcome(work: Callable[[], Json]) -> Json:
-    try:
-        return {"value": work()}
-    except Cancelled:
-        raise Withdrawn from None
-    except (Unavailable, HostShortage) as error:  # the engine was closed, or its device has failed
-        short = isinstance(error, HostShortage) and error.of_memory
-        raise HostFailed(error.message, short=short) from error
-    except AcpcError as error:
-        return {"failure": asdict(JobFailure(error.code, error.reason, error.message))}
-    except Exception as error:
-        if (found := shortage(error)) is not None:
-            raise HostFailed(repr(error), short=found.of_memory) from error
-        log.exception("job_step_failed")
-        bug = JobFailure("INTERNAL", "BUG", "a step of the job failed; the server's log says why")
-        return {"failure": asdict(bug)}
-
-
-def _value(outcome: Json) -> Json:
-    if "failure" in outcome:
-        raise StepFailed(outcome["failure"])
-    value: Json = outcome["value"]
-    return value
-
-
-class RunningJobs:
-    """Runs jobs, and counts how they end; ``release`` queues again a job that this host holds."""
-
-    def __init__(self, metrics: Metrics, release: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[str, JobKind[Any]],
+        record: Record,
+        payloads: Payloads,
+        metrics: Metrics,
+        verify: Verify,
+    ) -> None:
+        self._kinds = kinds
+        self._record = record
+        self._payloads = payloads
         self._metrics = metrics
-        self._release = release
+        self._verify = verify
+        self.executor_id = ""  # the holder of the jobs that run here
         self._runs: dict[str, JobRun] = {}
-        self._ended: dict[str, float] = {}
         self._shortages: dict[str, int] = {}
         self._changed = threading.Condition()  # guards both, and the counts of ended jobs
         self.draining = threading.Event()
         self._closed = threading.Event()
         self._pause = FIRST_PAUSE_SECONDS
 
-    def run(self, kind: JobKind[Any], job_id: str, spec: Json, stamp: str, owner: str) -> Json:
-        """Run a job to its end, in the calling thread."""
-        with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name):
-            read = _readable(kind, spec)
-            run = JobRun(kind, read, owner, self._metrics)
-            with structlog.contextvars.bound_contextvars(**about(kind, read, job_id, owner)):
+    def run(
+        self, kind_name: str, job_id: str, recorded: Json, stamp: str, owner: str
+    ) -> Json | JobFailure | None:
+        """Run a job to its end, in the calling thread; see :data:`runner.Runner`."""
+        kind = self._kinds[kind_name]
+        named = {"principal": owner} if owner else {}
+        with structlog.contextvars.bound_contextvars(job=job_id, kind=kind.name, **named):
+            try:
+                spec = self._payloads.fill(from_plain(kind.spec_type, recorded))
+                steps, waited = self._record.begun(job_id)
+            except InvalidArgument:
+                # Written by a newer release; the lease queues it for a host that can read it.
+                log.warning("job_unreadable")
+                return None
+            except RECORD_ERRORS as error:
+                log.warning("job_database_away", cause=first_line(error))
+                return None
+            if waited is not None:
+                self._metrics.first_step.observe(waited)
+            run = JobRun(kind, spec, owner, steps, self._metrics, self._verify)
+            with structlog.contextvars.bound_contextvars(**run.fields):
                 log.info("job_started")
-                return self._hold(job_id, run, stamp)
+                end = self._hold(job_id, run, stamp)
+            return end.result if end.failure is None else end.failure
 
-    def _hold(self, job_id: str, run: JobRun, stamp: str) -> Json:
-        jobs, kind = self._metrics.jobs, run.kind.name
+    def _hold(self, job_id: str, run: JobRun, stamp: str) -> End:
+        metrics, kind, started = self._metrics, run.kind.name, time.monotonic()
         with self._changed:
             self._runs[job_id] = run
             run.shortages = self._shortages.get(job_id, 0)
-            jobs.labels("running").inc()
+            metrics.jobs.labels("running").inc()
             if self.draining.is_set():
                 run.context.cancel()
-        end, started, host_failed = "withdrawn", time.monotonic(), False
-        try:
-            result = run.run(stamp)
-            end = "succeeded"
-            return result
-        except HostFailed as failed:
-            host_failed = True
-            if failed.short:
+        end = run.run(stamp)
+        metrics.job_seconds.labels(kind, end.state).observe(time.monotonic() - started)
+        if end.failure is not None:
+            metrics.job_failures.labels(kind, end.failure.code).inc()
+        self._leave(job_id, run, end)
+        log.info("job_ended", end=end.state)
+        if end.set_aside:
+            log.warning("job_set_aside", cause=end.set_aside)
+            self._set_aside(job_id)
+        if end.state == "withdrawn" and self.draining.is_set():
+            self._closed.wait()  # keeps the queue's slot, so that no further job starts
+        return end
+
+    def _leave(self, job_id: str, run: JobRun, end: End) -> None:
+        with self._changed:
+            if self._runs.get(job_id) is run:  # and not a successor with the same request id
+                del self._runs[job_id]
+            self._metrics.jobs.labels("running").dec()
+            if end.short:
                 self._shortages[job_id] = run.shortages + 1
-            log.warning("job_set_aside", cause=str(failed))
-            raise
-        except Exception:
-            end = "failed"
-            code = run.failure.code if run.failure else "INTERNAL"
-            self._metrics.job_failures.labels(kind, code).inc()
-            raise
-        finally:
-            self._metrics.job_seconds.labels(kind, end).observe(time.monotonic() - started)
-            self._leave(job_id, run, end)
-            log.info("job_ended", end=end)
-            if host_failed:
-                self._set_aside(job_id)
-            if end == "withdrawn" and self.draining.is_set():
-                self._closed.wait()  # keeps the queue's slot, so that no further job starts
+            elif end.state != "withdrawn" or run.context.cancelled:
+                self._shortages.pop(job_id, None)
+            if end.state != "withdrawn" and not run.context.cancelled:
+                self._pause = FIRST_PAUSE_SECONDS
+                self._metrics.jobs.labels(end.state).inc()
+            self._changed.notify_all()
 
     def _set_aside(self, job_id: str) -> None:
         """Queue a job again that this host failed, and keep its slot, so that others are spared."""
         try:
-            self._release(job_id)
+            self._record.requeue(job_id, self.executor_id)
         except RECORD_ERRORS as error:  # the lease queues it again later
             log.warning("job_database_away", cause=first_line(error))
         with self._changed:
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         self.draining.wait(pause)
-
-    def _leave(self, job_id: str, run: JobRun, end: str) -> None:
-        with self._changed:
-            if self._runs.get(job_id) is run:  # and not a successor with the same request id
-                del self._runs[job_id]
-            self._metrics.jobs.labels("running").dec()
-            if end != "withdrawn" or run.context.cancelled:
-                self._shortages.pop(job_id, None)
-            if end != "withdrawn" and not run.context.cancelled:
-                now = time.monotonic()
-                lately = {i: t for i, t in self._ended.items() if now - t < UNRECORDED_SECONDS}
-                self._ended = {**lately, job_id: now}
-                self._pause = FIRST_PAUSE_SECONDS
-                self._metrics.jobs.labels(end).inc()
-            self._changed.notify_all()
 
     def ids(self) -> set[str]:
         """Return the jobs that run here now."""
@@ -289,32 +310,13 @@ class RunningJobs:
             for job_id in self._runs.keys() & set(job_ids):
                 self._runs[job_id].context.cancel()
 
-    def cancel(self, job_id: str, done: Callable[[], bool], cancel: Callable[[], None]) -> bool:
-        """Cancel a job, wherever it is; False when it has ended."""
-        with self._changed:
-            ended = self._ended.get(job_id, -math.inf)
-            if done() or time.monotonic() - ended < UNRECORDED_SECONDS:
-                return False
-            # The context first: the run is to end at its next chunk, not at its next step.
-            if job_id in self._runs:
-                self._runs[job_id].context.cancel()
-            cancel()
-            self._metrics.jobs.labels("cancelled").inc()
-            return True
-
-    def forget(self, job_id: str) -> None:
-        """Allow the id of an ended job to be used again."""
-        with self._changed:
-            self._ended.pop(job_id, None)
-
     def stop(self) -> None:
         """Withdraw every run and wait until they have left; no further job starts."""
         self.draining.set()
+        self.withdraw(self.ids())
         with self._changed:
-            for run in self._runs.values():
-                run.context.cancel()
             self._changed.wait_for(lambda: not self._runs, LEAVE_SECONDS)
 
-    def close(self) -> None:
-        """Release the threads that hold the queue's slots."""
+    def release(self) -> None:
+        """Let the threads go that hold the queue's slots."""
         self._closed.set()

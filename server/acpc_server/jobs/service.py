@@ -1,38 +1,54 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
-import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
-from acpc.contract import to_plain
+from acpc.contract import from_plain, to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import (
     AlreadyExists,
     FailedPrecondition,
+    InvalidArgument,
     NotFound,
     ResourceExhausted,
     Unavailable,
+    only_one,
     shortage,
 )
 from acpc_server.jobs import runner
+from acpc_server.jobs.following import Changed, JobFollowers
 from acpc_server.jobs.hosts import Hosts, StateFolder
-from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, Json
-from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
-from acpc_server.jobs.reading import Changed, JobFollowers, JobReader
+from acpc_server.jobs.kind import (
+    Job,
+    JobFilter,
+    JobKind,
+    JobRow,
+    JobSpec,
+    JobState,
+    Progress,
+)
+from acpc_server.jobs.lease import Lease, LeaseTerms
+from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import RunningJobs, about
+from acpc_server.jobs.runs import JobRunner, Verify
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LATEST = "latest"
+_FEWEST = 6  # characters of an id's beginning
+_BEGINNING = re.compile(rf"[0-9a-f-]{{{_FEWEST},35}}")
+_MAX_CANDIDATES = 20
+SECONDS_A_DAY = 86_400
+T = TypeVar("T")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
 # The same while the queue or the record's disk is full: about the time of a short job.
@@ -56,7 +72,8 @@ class JobOptions:
 class JobService:
     """The jobs of a record, and this server's share in running them.
 
-    ``on_evicted`` is called when another process has this server's name: this one must stop.
+    ``verify`` raises what is wrong with the device that a job's step has used. ``on_evicted`` is
+    called when another process has this server's name: this one must stop.
     """
 
     def __init__(
@@ -64,25 +81,29 @@ class JobService:
         kinds: Sequence[JobKind[Any]],
         metrics: Metrics,
         options: JobOptions,
+        *,
+        verify: Verify = lambda _: None,
         on_evicted: Callable[[], None] = lambda: None,
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
         for name in self._kinds:
-            runner.workflow(name)
-        self._options = options
-        self._submitting = threading.Lock()
-        self._folder = StateFolder(options.state_dir)
-        self._executor_id = ""
-        self._record = record = Record(options.database_url)
-        self._hosts = hosts = Hosts(record)
-        self._running = running = RunningJobs(metrics, self._release)
+            runner.register(name)
         self._metrics = metrics
-        self._reader = JobReader(self._kinds, running, hosts)
+        self._options = options
+        self._folder = StateFolder(options.state_dir)
+        self._record = record = Record(options.database_url)
+        self._hosts = Hosts(record)
+        self._payloads = Payloads(record)
+        self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days)
         self._lease = lease = Lease(
-            hosts, running, terms=options.terms, on_queued=metrics.set_queued, on_evicted=on_evicted
+            self._hosts,
+            self._running,
+            terms=options.terms,
+            on_queued=metrics.set_queued,
+            on_evicted=on_evicted,
+            sweep=self._sweep,
         )
         metrics.record_away.set_function(lambda: lease.away or lease.full)
 
@@ -95,12 +116,11 @@ class JobService:
         folder = self._folder.claim()
         try:
             options = self._options
-            self._executor_id = executor_id = options.executor_id or folder
+            self._running.executor_id = executor_id = options.executor_id or folder
             self._record.open()
-            self._hosts.create()
             # Before the launch, which at once resumes whatever the name has left unfinished.
             self._lease.acquire(executor_id, folder, options.about)
-            runner.launch(self._record, executor_id, options.concurrency, self._run)
+            runner.launch(self._record, executor_id, options.concurrency, self._running.run)
             log.info("jobs_open", executor_id=executor_id)
         except (*RECORD_ERRORS, ImportError) as error:
             self._close()
@@ -111,7 +131,6 @@ class JobService:
             self._close()
             raise
         self._lease.start()
-        self._retention.start()
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
@@ -122,9 +141,8 @@ class JobService:
         """Withdraw running jobs and close the record; another host or the next start continues."""
         self._followers.close()
         self._running.stop()
-        self._retention.stop()
         self._close()
-        self._running.close()
+        self._running.release()
 
     def _close(self) -> None:
         self._lease.stop()
@@ -167,16 +185,24 @@ class JobService:
         Unavailable, here and in every call below: the job record cannot be reached.
         """
         job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
-        job = self._find(job_id) if request_id else None
-        if job is None:
+        short, payloads = taken_out(spec)
+        plain = to_plain(short)
+        require_small(plain, payloads)
+        if not request_id or self._owner(job_id) is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
+            if payloads:
+                labels["payloads"] = " ".join(payloads)
             # Counting and adding are one act, in this process and on the record.
-            with self._submitting, self._reached(), self._record.alone():
+            with self._reached(), self._record.alone():
                 self._require_room()
-                self._record.enqueue(kind.name, job_id, to_plain(spec), stamp, labels, owner)
-            log.info("job_submitted", **about(kind, spec, job_id, owner))
-            job = self.get(job_id)
-        if job.spec != spec:
+                if payloads:
+                    self._payloads.keep(payloads)
+                self._record.enqueue(kind.name, job_id, plain, stamp, labels, owner)
+            named = {"principal": owner} if owner else {}
+            checkpoint = labels.get("checkpoint", "")
+            log.info("job_submitted", job=job_id, kind=kind.name, checkpoint=checkpoint, **named)
+        job = self.get(job_id)
+        if job.spec != short:
             other = "another" if job.kind == kind.name else f"a {job.kind}"
             raise AlreadyExists(
                 f"request_id {request_id!r} was used for {other} job, operations/{job_id}; "
@@ -184,11 +210,13 @@ class JobService:
             )
         return job
 
-    def _find(self, job_id: str) -> Job | None:
-        try:
-            return self.get(job_id)
-        except NotFound:
-            return None
+    def fill(self, value: T, field: str = "") -> T:
+        """Return a record with everything in place that it names by digest.
+
+        InvalidArgument, of ``field``: no job on record has it.
+        """
+        with self._reached():
+            return self._payloads.fill(value, field)
 
     def _require_room(self) -> None:
         (waiting, _), limit = self._record.queued(), self._options.max_queued
@@ -200,18 +228,6 @@ class JobService:
                 retry_after=FULL_SECONDS,
             )
 
-    def _run(self, kind: str, job_id: str, spec: Json, stamp: str, owner: str) -> Json:
-        try:
-            waited = self._record.waited(job_id)
-        except SQLAlchemyError:  # it is not worth a job
-            waited = None
-        if waited is not None:
-            self._metrics.first_step.observe(waited)
-        return self._running.run(self._kinds[kind], job_id, spec, stamp, owner)
-
-    def _release(self, job_id: str) -> None:
-        self._record.requeue(job_id, self._executor_id)
-
     def find(self, name: str) -> str:
         """Return the id of the job of a name: ``latest``, its request id, or its id.
 
@@ -220,28 +236,58 @@ class JobService:
         """
         if _ID.fullmatch(name):
             return name
+        alias, found = _job_id(name), list[str]()
+        if self._owner(alias) is not None:
+            return alias
         with self._reached():
-            return self._reader.find(name, _job_id(name))
+            if name == LATEST or _BEGINNING.fullmatch(name):
+                wanted = JobFilter(begins="" if name == LATEST else name)
+                most = 1 if name == LATEST else _MAX_CANDIDATES
+                found = self._record.page([*self._kinds], wanted, offset=0, limit=most)
+        job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
+        if job_id is None and name == LATEST:
+            raise NotFound("there is no operation yet")
+        if job_id is None:
+            short = len(name) < _FEWEST
+            hint = f"; give at least {_FEWEST} characters of its id" if short else ""
+            raise NotFound(f"no operation is named operations/{name}{hint}")
+        return job_id.removeprefix("operations/")
 
     def get(self, name: str) -> Job:
-        """Return a job; see :meth:`find` for names."""
+        """Return a job, with its result if it has one; see :meth:`find` for names.
+
+        FailedPrecondition: a newer release accepted it, in a form that this one cannot read.
+        """
         job_id = self.find(name)
         with self._reached():
-            return self._reader.get(job_id)
+            row = self._record.get(job_id)
+            if row is None or row.kind not in self._kinds:
+                raise NotFound(f"no operation is named operations/{job_id}")
+            for job in self._jobs([row]):
+                return job
+        raise FailedPrecondition(
+            f"operations/{job_id} was submitted to a newer release; ask a server of that release",
+            reason="NEWER_RELEASE",
+        )
 
     def owner(self, name: str) -> tuple[str, str]:
         """Return the id and the owner of a job, without reading what it was given or has found."""
         job_id = self.find(name)
-        with self._reached():
-            owner = self._record.owner(job_id, list(self._kinds))
-        if owner is None:
+        if (owner := self._owner(job_id)) is None:
             raise NotFound(f"no operation is named operations/{job_id}")
         return job_id, owner
 
-    def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> list[Job]:
-        """Return jobs, newest first, without results."""
+    def _owner(self, job_id: str) -> str | None:
         with self._reached():
-            return self._reader.page(offset, limit, wanted or JobFilter())
+            return self._record.owner(job_id, [*self._kinds])
+
+    def list(self, offset: int, limit: int, wanted: JobFilter | None = None) -> Sequence[Job]:
+        """Return jobs, newest first, without results; those of a newer release are left out."""
+        with self._reached():
+            found = wanted or JobFilter()
+            ids = self._record.page([*self._kinds], found, offset=offset, limit=limit)
+            rows = self._record.rows(ids) if ids else {}
+            return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
 
     def need(self, digest: str) -> bool:
         """Whether the spec of a job that has not ended names a digest."""
@@ -251,26 +297,39 @@ class JobService:
     def cancel(self, name: str) -> None:
         """Stop a job at its next chunk, on whatever host it runs; no effect once it has ended."""
         job_id = self.find(name)
+        if self.get(job_id).state.done:
+            return
+        self._running.withdraw([job_id])  # at its next chunk, not at its next step
         with self._reached():
-            cancelled = self._running.cancel(
-                job_id,
-                done=lambda: self.get(job_id).state.done,
-                cancel=lambda: self._record.cancel(job_id),
-            )
-        if cancelled:
-            log.info("job_cancelled", job=job_id)
+            self._record.cancel(job_id)
+        self._metrics.jobs.labels("cancelled").inc()
+        log.info("job_cancelled", job=job_id)
 
     def delete(self, name: str) -> None:
         """Forget a finished job; FailedPrecondition while it is not done."""
         job = self.get(name)
-        job_id = job.job_id
         if not job.state.done:
             raise FailedPrecondition(
-                f"operations/{job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
+                f"operations/{job.job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
         with self._reached():
-            self._record.delete([job_id])
-        self._running.forget(job_id)  # its request id may be used again
+            self._delete([job.job_id])
+
+    def _sweep(self) -> bool:
+        """Delete some jobs whose retention time is over; whether there were any."""
+        if not self._options.retention_days:
+            return False
+        before = self._record.now() - SECONDS_A_DAY * self._options.retention_days
+        expired = self._record.ended_before(before, [*self._kinds])
+        if expired:
+            self._delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))
+        return bool(expired)
+
+    def _delete(self, job_ids: Collection[str]) -> None:
+        self._record.delete(job_ids)
+        with self._record.alone():
+            self._payloads.forget(self._record.payloads)
 
     def follow(self, name: str, changed: Changed) -> Callable[[], None]:
         """Call ``changed`` at each change of a job until it is done."""
@@ -278,13 +337,45 @@ class JobService:
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
         with self._reached():
-            found = self._reader.several(job_ids)
+            rows = self._record.rows(job_ids).values()
+            found = {job.job_id: job for job in self._jobs(rows)}
             for job_id, job in [*found.items()]:
                 if job.state.done:
                     del found[job_id]
                     with suppress(NotFound):  # deleted since: an error is of all who follow any job
-                        found[job_id] = self._reader.get(job_id)
+                        found[job_id] = self.get(job_id)
             return found
+
+    def _jobs(self, rows: Collection[JobRow]) -> Sequence[Job]:
+        begun = [row for row in rows if row.attempts and row.state is not JobState.SUCCEEDED]
+        recorded = self._record.steps([row.job_id for row in begun if not self._counts(row)])
+        jobs: list[Job] = []
+        for row in rows:
+            kind = self._kinds[row.kind]
+            try:
+                spec, _ = taken_out(from_plain(kind.spec_type, row.recorded))
+            except InvalidArgument:  # written by a newer release
+                continue
+            done = recorded.get(row.job_id, 0)
+            progress = self._progress(row.job_id, row.state, done, kind.count_steps(spec))
+            jobs.append(Job(**vars(row), spec=spec, progress=progress))
+        return jobs
+
+    def _counts(self, row: JobRow) -> bool:
+        """Whether a job runs here and takes new steps: it has seen again what it did before."""
+        live = self._running.progress(row.job_id)
+        return live is not None and (row.attempts == 1 or live.steps_per_second is not None)
+
+    def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
+        if state is JobState.SUCCEEDED:
+            return Progress.at("done", total, total)
+        if state is JobState.RUNNING:
+            live = self._running.progress(job_id) or self._hosts.progress().get(job_id)
+            if live is not None:  # another host's report may be older than the record
+                done = max(live.completed, recorded)
+                return Progress.at(live.phase, done, live.total, live.steps_per_second)
+        phase = "waiting" if state is JobState.QUEUED else str(state)
+        return Progress.at(phase, recorded, total)
 
 
 def _job_id(request_id: str) -> str:

@@ -62,13 +62,28 @@ SHIFT_LABELS = ("checkpoint", "perturbation")
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
+class Series(NamedTuple):
+    """A series as the pages list it; a counter's samples end in ``_total``."""
+
+    name: str
+    kind: str
+    labels: Sequence[str]
+    text: str
+
+
 class _Registry(CollectorRegistry):
-    """Makes the series that it holds."""
+    """Makes the series that it holds, and lists them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: list[Series] = []
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
+        self.listed.append(Series(f"{name}_total", "counter", labels, text))
         return Counter(name, text, labels, registry=self)
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        self.listed.append(Series(name, "gauge", labels, text))
         return Gauge(name, text, labels, registry=self)
 
     def histogram(
@@ -78,6 +93,7 @@ class _Registry(CollectorRegistry):
         labels: Sequence[str] = (),
         buckets: Sequence[float] = LATENCY_BUCKETS,
     ) -> Histogram:
+        self.listed.append(Series(name, "histogram", labels, text))
         return Histogram(name, text, labels, buckets=buckets, registry=self)
 
 
@@ -111,7 +127,10 @@ class Shift(NamedTuple):
 
 
 class Metrics:
-    """The server's series on a registry of their own."""
+    """The server's series on a registry of their own.
+
+    ``docs/reference/metrics.md`` is made of their names, labels and texts.
+    """
 
     def __init__(self) -> None:
         self.registry = registry = _Registry()
@@ -128,9 +147,9 @@ class Metrics:
         text = "Look-ups of a frame or view in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
         self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
-        text = "Captured graphs that are not used, because they differed from eager or raised."
+        text = "Captured graphs that are not used, since they differed from eager or raised."
         self.graphs_rejected = counter("acpc_graphs_rejected", text, ("reason",))
-        text = "Device calls whose answer was not finite, by whether that repeated."
+        text = "Device calls whose answer was not finite; computed again it repeated, or changed."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Numeric modes turned off, because the device failed at them at the start."
         self.modes_off = gauge("acpc_numeric_mode_off", text, ("mode",))
@@ -138,16 +157,16 @@ class Metrics:
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")
         self.anchor_sets = gauge("acpc_anchor_sets", "Anchor sets in the store.")
-        text = "Bytes of the anchor sets and of unfinished uploads."
+        text = "Bytes of anchor sets and unfinished uploads; the limit is --anchor-store-mib."
         self.anchor_bytes = gauge("acpc_anchor_store_bytes", text)
         text = "Uploads of anchors under way, sets made from datasets included."
         self.anchor_uploads = gauge("acpc_anchor_uploads", text)
-        text = "Anchors written to the store, by where they came from."
+        text = "Anchors written to the store, from an upload or a dataset."
         self.anchors_stored = counter("acpc_anchors_stored", text, ("origin",))
         self._add_checkpoints(registry)
         self._add_planning(registry)
         self._add_jobs(registry)
-        text = "Memory that the service holds for its device: allocated and reserved on a GPU."
+        text = "Memory that the service holds: allocated and reserved on a GPU, resident on a CPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
         self._add_access(registry)
         self._checkpoint, self._caller = _Names(), _Names()
@@ -159,13 +178,13 @@ class Metrics:
     def _add_calls(self, registry: _Registry) -> None:
         text = "RPCs started on the server."
         self.rpc_started = registry.counter("grpc_server_started", text, RPC_LABELS)
-        text = "RPCs completed on the server, by status code."
+        text = "RPCs completed on the server; those started and not handled are in flight."
         self.rpc_handled = registry.counter("grpc_server_handled", text, (*RPC_LABELS, "grpc_code"))
         text = "Time from the start of an RPC to its completion."
         self.rpc_handling = registry.histogram("grpc_server_handling_seconds", text, RPC_LABELS)
         text = "Time from a message of a caller's stream to its answer."
         self.stream_message = registry.histogram("acpc_stream_message_seconds", text, RPC_LABELS)
-        text = "Calls by caller, family of its library, and outcome; probes are left out."
+        text = "Calls by principal, family of the user agent, and outcome; probes are left out."
         self._calls = registry.counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
 
     def _add_access(self, registry: _Registry) -> None:
@@ -183,7 +202,7 @@ class Metrics:
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."
         self._asked = registry.counter("acpc_checkpoint_requests", text, ("checkpoint",))
-        text = "Verdicts of scoring jobs on a checkpoint."
+        text = "Verdicts of scoring jobs: passed, failed, inconclusive."
         self._verdicts = registry.counter("acpc_verdicts", text, ("checkpoint", "outcome"))
         text = "IR relative to the reference, of the newest verdict under a perturbation."
         self._ir = registry.gauge("acpc_verdict_relative_ir", text, SHIFT_LABELS)
@@ -191,10 +210,13 @@ class Metrics:
         self._sr = registry.gauge("acpc_verdict_sr", text, SHIFT_LABELS)
 
     def _add_planning(self, registry: _Registry) -> None:
-        text = "Certificates by checkpoint, one a view; what was denied, by its reason."
+        text = (
+            "Certificates of the winner (top1), elite set (elite) or paired CEM run (plan), one a "
+            "view: certified, choice_changes or bound_too_wide."
+        )
         names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
         self.certificates = registry.counter("acpc_certificates", text, names)
-        text = "Margin of a certificate in units of the clean gap: 1 where nothing moved."
+        text = "Margin of a certificate in clean gaps: above 0 granted, 1 where nothing moved."
         kinds = (*SHIFT_LABELS, "certificate")
         self.margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
         text = "ACPC of a candidate pool under a view, the 0.90 quantile of its candidates."
@@ -210,13 +232,13 @@ class Metrics:
         self.relative_shift = registry.histogram(
             "acpc_planning_relative_shift", text, SHIFT_LABELS, MOTION_BUCKETS
         )
-        text = "Pools and paired plans of callers; certified: no view can change what they chose."
+        text = "Pools and paired plans: certified, where no view can change the choice, or denied."
         self.planning_calls = registry.counter(
             "acpc_planning_calls", text, ("checkpoint", "outcome")
         )
 
     def _add_jobs(self, registry: _Registry) -> None:
-        text = "Checkpoint jobs by state; finished ones since the server started."
+        text = "Jobs: queued in the record, running here, ended here since the server started."
         self.jobs = registry.gauge("acpc_jobs", text, ("state",))
         for state in JOB_STATES:
             self.jobs.labels(state).set(0)
@@ -224,7 +246,7 @@ class Metrics:
         self.record_away = registry.gauge("acpc_job_record_away", text)
         text = "Time since the submission of the oldest job that is queued."
         self._oldest = registry.gauge("acpc_jobs_oldest_seconds", text)
-        text = "Time a run of a job took on this server, by how it ended."
+        text = "Time of a run of a job here: succeeded, failed, or withdrawn to be resumed."
         self.job_seconds = registry.histogram(
             "acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS
         )

@@ -80,6 +80,8 @@ def _empty(parameters: Background, like: Tensor) -> Tensor:
         bytes_ = bytes.fromhex(parameters.key)
         colour = zip(bytes_, IMAGENET_MEAN, IMAGENET_STD, strict=True)
         return per_channel([(byte / 255.0 - m) / s for byte, m, s in colour], like)
+    if parameters.names_plate:
+        raise InvalidArgument("plate", "is named by its digest, as only a job's can be; send it")
     wide, (height, width) = parameters.plate_width, like.shape[2:]
     tall = len(parameters.plate) // (3 * wide)
     # Before it is resized: a plate of one column would become millions of rows.

@@ -75,7 +75,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         done = False
         async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
             async for job in changes:
-                operation = await context.in_worker(self._writer.write, job)
+                operation = await context.aside(self._writer.write, job)
                 yield pb.WatchOperationResponse(operation=operation)
                 done = job.state.done
         if not done:
@@ -86,7 +86,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
     ) -> pb.PreviewAnchorsResponse:
         """Show what the model saw at a few anchors of a job that succeeded."""
         job = self._jobs.get(read_name(request.name))
-        spec = job.spec
+        spec = self._jobs.fill(job.spec)
         if not isinstance(spec, ScoreSpec):
             raise InvalidArgument(
                 "name", f"{request.name} is a {job.kind} job, which has no pictures"
@@ -113,20 +113,21 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
                 )
         with below("protocol"):
             horizon_weights(protocol.weights, protocol.horizon)
-        require_known([asked.shift], "perturbation")
+        shift = self._jobs.fill(asked.shift, "perturbation")
+        require_known([shift], "perturbation")
         against = asked.reference
         spec = ScoreSpec(
             checkpoint=self._pinned(asked.checkpoint),
             reference=against and self._pinned(against, "reference"),
             anchors=source,
-            perturbation=asked.shift,
+            perturbation=shift,
             protocol=protocol,
             thresholds=asked.thresholds,
             evidence=replace(asked.evidence, population=population_of(asked.evidence, source)),
             until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             view_digests=readers.given_views(
-                source, [asked.shift], protocol.draws, ("perturbation", "protocol.draws")
+                source, [shift], protocol.draws, ("perturbation", "protocol.draws")
             ),
         )
         return self._kind.within(spec) if open_count else spec
@@ -146,6 +147,7 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             study = replace(study, goal_offset=goal_offset(study))
             check(study, study.kind)
         if not isinstance(study, SensitivityStudy):
+            study = self._jobs.fill(study, f"{study.kind}.shifts")
             require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
         readers = self._readers
         source = read_anchors(asked.anchors, readers, study)

@@ -38,7 +38,7 @@ def test_a_file_and_a_job_are_compared(
     counterparty.script.append(job(score("after", 0.3)))
     answer = acpc("diff", before, "b", "--confidence", "0.9")
     assert counterparty.requests["GetOperation"][0].name == "operations/b"
-    for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
+    for text in ("A: two-before", "B: two-after", "90 % interval", "relative IR", "lower"):
         assert text in answer.stdout
     assert "SR: share of anchors still apart" in answer.stdout
     assert "on 100 anchors, at 90 % of new trajectories like these: IR is lower" in answer.stdout
@@ -87,3 +87,22 @@ def test_a_number_that_no_measurement_gives_is_named_with_its_file(
         answer = acpc(*command, code=2)
         words = " ".join(answer.stderr.split())
         assert f"{odd}: {field}: found 1e+308" in words
+
+
+@pytest.mark.parametrize(
+    ("push", "code", "words"),
+    [
+        (0.3, 0, ""),
+        (0.6, 5, "undecided: two-after may be worse than two-before, or may not"),
+        (0.9, 3, "two-after is surely worse than two-before"),
+    ],
+    ids=["better", "alike", "worse"],
+)
+def test_a_gate_lets_pass_what_is_surely_no_worse(
+    push: float, code: int, words: str, acpc: Acpc, before: Path, tmp_path: Path
+) -> None:
+    save_result(score("after", push), tmp_path / "after.npz")
+    asked = ("diff", before, tmp_path / "after.npz", "--gate", "no-worse")
+    answer = acpc(*asked, "--junit", tmp_path / "gate.xml", code=code)
+    assert words in answer.stderr
+    assert ('failures="0"' in (tmp_path / "gate.xml").read_text()) == (code != 3)

@@ -126,8 +126,7 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
         server.address, ANCHORS, [NOISE, GaussianBlur(5)], export=exporter(world, run),
         reference=f"{run}/epoch-0", protocol=PROTOCOL, drain=60, listeners=[heard.append],
     )  # fmt: skip
-    assert isinstance(callback, library.Callback)
-    trainer = fit(library, tmp_path, callback)
+    trainer = fit(library, tmp_path, [callback])
     assert trainer.told == [] and heard == callback.scores
     assert [(item.epoch, item.step) for item in callback.scores] == [
         (epoch, 3 * (epoch + 1)) for epoch in range(3) for _ in range(2)
@@ -166,7 +165,6 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
             backlog=2, drain=0.1,
         )  # fmt: skip
         ends: list[float] = []
-        original = type(callback).on_train_epoch_end
 
         class Timed(lightning.Callback):
             def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -174,7 +172,6 @@ def test_training_does_not_wait_for_a_server_that_does_not_answer(
 
         begun = time.monotonic()
         trainer = fit(lightning, tmp_path, [callback, Timed()], epochs=5)
-        assert original is ScoreCheckpointCallback.on_train_epoch_end
     assert len(ends) == 5
     assert max(ends) - begun < GENEROUS_SECONDS, "a first call alone has 600 seconds"
     assert len(callback.scores) == 5
@@ -223,7 +220,8 @@ def test_training_can_stop_and_gate_on_scores(
         server.address, ANCHORS, NOISE, export=slowly, reference="base", protocol=PROTOCOL,
         listeners=[heard.append], stop_when=bad, gate=True,
     )  # fmt: skip
-    with pytest.raises(ScreenFailed, match="epoch 0 does not pass"):
+    words = "epoch 0 does not pass under gaussian_noise:0.08: relative IR .*, wanted at most 0.3"
+    with pytest.raises(ScreenFailed, match=words):
         fit(lightning, tmp_path / "bad", callback, epochs=50)
     assert [item.epoch for item in seen] == [0]
     assert heard == seen
@@ -252,7 +250,6 @@ def test_the_callback_travels_to_other_processes() -> None:
         assert isinstance(twin, ScoreCheckpointCallback)
         assert twin._prefix == "x"
         assert twin._scoring == callback._scoring
-        assert type(twin).__mro__[1:] == type(callback).__mro__[1:]
 
 
 def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:

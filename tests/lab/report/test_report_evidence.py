@@ -6,7 +6,7 @@ import pytest
 from acpc_client import Evidence, Interval, Outcome
 from acpc_lab.report import ReportData, claims, render
 from acpc_lab.report.headline import everywhere, headline
-from acpc_lab.report.tables import table
+from acpc_lab.report.verdicts import table
 from client_messages import sure
 from report_samples import sweep, with_evidence
 

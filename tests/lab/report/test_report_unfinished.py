@@ -3,18 +3,19 @@
 from dataclasses import replace
 
 import pytest
+from acpc_lab.campaigns import TaskState
 from acpc_lab.report import ReportData, claims, render
 from acpc_lab.report.headline import headline, tallies
-from acpc_lab.report.model import Measurement
-from acpc_lab.report.tables import grids, standings, table
+from acpc_lab.report.verdicts import grids, standings, table
+from acpc_lab.sweeps import CellResult
 from report_samples import sweep
 
 SHIFTS = ("gaussian_noise:0.08", "blur:15")
 LEVELS = (0, 0.02, 0.04, 0.08, 0.16)
 
 
-def waiting(cell: Measurement) -> Measurement:
-    return replace(cell, score=None, pending=True, of_reference=cell.level == 0)
+def waiting(cell: CellResult) -> CellResult:
+    return replace(cell, score=None, state=TaskState.PENDING)
 
 
 def under_way(done: int) -> ReportData:

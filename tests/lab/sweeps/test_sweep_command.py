@@ -167,7 +167,9 @@ def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, targe
 
 
 @pytest.mark.process
-def test_a_terminal_shows_a_table_that_moves(file: Path, party: JobParty, target: str) -> None:
+def test_a_terminal_shows_a_bar_and_then_the_table(
+    file: Path, party: JobParty, target: str
+) -> None:
     party.looks = 3
     ours, theirs = pty.openpty()
     with processes.running(
@@ -188,5 +190,4 @@ def test_a_terminal_shows_a_table_that_moves(file: Path, party: JobParty, target
     text = shown.decode()
     assert "0/2 cells done: 2 running" in text
     assert "cells a minute" in text
-    assert "running 1/4" in text
     assert "PASSED" in table.decode()

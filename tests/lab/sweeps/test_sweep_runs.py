@@ -39,7 +39,6 @@ AWAY = status(grpc.StatusCode.UNAVAILABLE, "restarting")
 @pytest.fixture(autouse=True)
 def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_lab.campaigns.campaign._MIN_BACKOFF_S", 0.02)
-    monkeypatch.setattr("acpc_client.retries._MIN_PAUSE_S", 0.02)
 
 
 @dataclass

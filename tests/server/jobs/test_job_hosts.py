@@ -11,8 +11,9 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import LeaseTerms
 from acpc_server.jobs.hosts import Host, Hosts, StateFolder
 from acpc_server.jobs.lease import Lease, Sightings
+from acpc_server.jobs.payloads import Payloads
 from acpc_server.jobs.record import Record
-from acpc_server.jobs.runs import RunningJobs
+from acpc_server.jobs.runs import JobRunner
 from acpc_server.observe import Metrics
 from typer.testing import CliRunner
 
@@ -24,9 +25,8 @@ A = Host("a", "process-1", "folder-1")
 @pytest.fixture
 def hosts(record_url: str) -> Iterator[Hosts]:
     record = Record(record_url)
-    record.open()
     opened = Hosts(record)
-    opened.create()
+    record.open()
     yield opened
     record.close()
 
@@ -89,7 +89,7 @@ def lease(
 ) -> Lease:
     return Lease(
         hosts,
-        RunningJobs(Metrics(), lambda _: None),
+        JobRunner({}, hosts.record, Payloads(hosts.record), Metrics(), lambda _: None),
         terms=terms,
         on_queued=lambda *_: None,
         on_evicted=evicted,

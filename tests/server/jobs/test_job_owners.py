@@ -56,37 +56,6 @@ def test_a_job_of_nobody_has_the_id_and_the_row_it_always_had(desk: Desk) -> Non
     assert queues == [("acpc-score",)]
 
 
-def test_jobs_of_tenants_of_an_earlier_release_are_read_and_run(desk: Desk) -> None:
-    """It put them in a queue of their own, and their tenant before their caller."""
-    service = desk.started()
-    done = service.submit(SHORT, "done", "ann").job_id
-    ended(service, done)
-    desk.kind.held_at = 0
-    service.submit(LONG, "runs")
-    waits = service.submit(counting_plan(4), "waits", "ann").job_id
-    service.stop()
-    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
-        for table in ("workflow_status", "workflow_input"):
-            record.execute(
-                f'UPDATE {table} SET inputs = replace(inputs, \'"", "ann"\', \'"lab", "ann"\')'  # noqa: S608
-            )
-        tenants = "queue_name = 'acpc-tenants', queue_partition_key = 'lab'"
-        record.execute(
-            f"UPDATE workflow_status SET {tenants} WHERE workflow_uuid IN (?, ?)",  # noqa: S608
-            (done, waits),
-        )
-        columns = [row[1] for row in record.execute("PRAGMA table_info(queues)")]
-        columns.remove("queue_id")
-        copied = ", ".join("'acpc-tenants'" if c == "name" else c for c in columns)
-        copy = f"INSERT INTO queues ({', '.join(columns)}) SELECT {copied} FROM queues"  # noqa: S608
-        record.execute(copy)
-    desk.kind.held_at = None
-    later = desk.started(concurrency=2)
-    assert later.get(done).state is JobState.SUCCEEDED
-    ran = ended(later, waits)
-    assert (ran.state, ran.owner) == (JobState.SUCCEEDED, "ann")
-
-
 def test_queued_jobs_are_bounded(either: Desk) -> None:
     service = either.started(max_queued=3)
     running = service.submit(LONG, "running", "ann").job_id

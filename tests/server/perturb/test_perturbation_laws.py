@@ -1,6 +1,5 @@
 """What holds for every perturbation: identity at zero, keys, batch layout, range."""
 
-from dataclasses import fields, replace
 from math import isfinite
 from typing import Any, get_type_hints
 
@@ -8,43 +7,35 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    GRADED,
     Background,
     ColorJitter,
+    Identity,
     Occlusion,
     Perturbation,
     RandomShift,
     Shadow,
-    Stutter,
     bounds_of,
+    examples_of,
     from_plain,
-    parse,
     to_plain,
-)  # fmt: skip
+    unchanged,
+)
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import is_stochastic, perturb_frames, resolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-HEIGHT, WIDTH = 12, 15
+HEIGHT, WIDTH = 16, 19
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 UINT64, PART = st.integers(0, 2**64 - 1), st.floats(0, 1)
-# Strong enough that every one of them changes random frames, whatever the draw.
-STRONG: list[Perturbation] = [*map(parse, (
-    "gaussian_noise:0.3", "gaussian_blur:5", "resize:0.3", "brightness:-0.5", "contrast:-0.5",
-    "color_jitter:1", "jpeg:10", "occlusion:0.5", "random_shift:11", "defocus_blur:2",
-    "motion_blur:5@30", "shadow:1", "gamma:3", "saturation:-1", "cutout:0.5", "distractor:1",
-    "background:1@808080@1", "random_convolution:1", "zoom:0.8", "knocked_camera:15", "haze:1",
-    "salt_and_pepper:0.9", "stutter:1",
-))]  # fmt: skip
-ZERO = {"gaussian_blur": 1, "resize": 1.0, "gamma": 1.0, "jpeg": 100}
-ZEROS = [replace(spec, **{fields(spec)[0].name: ZERO.get(spec.kind, 0)}) for spec in STRONG] + [
-    parse("identity")
-]
-# A frame's view depends on its place in the history; of a stutter, on the frames before it.
-PLACED = {"gaussian_noise", "salt_and_pepper", "distractor", "stutter"}
-ONE_PLACE = [s for s in STRONG if is_stochastic(s) and s.kind not in PLACED]
+# Mild to strong of every kind; the strong ones change random frames, whatever the draw.
+EXAMPLES = [examples_of(kind) for kind in GRADED]
+STRONG = [strong for _, _, strong in EXAMPLES]
+ZEROS = [*map(unchanged, STRONG), Identity()]
+ONE_PLACE = [s for s in STRONG if is_stochastic(s) and resolve(s)[0].by_frame]
 # What fits the frames, of parameters whose declared ranges go beyond.
-FITTING = {"kernel_size": 23, "pixels": 11, "radius": 11, "length": 22}
+FITTING = {"kernel_size": 31, "pixels": 15, "radius": 15, "length": 30}
 
 
 def within(cls: type[Perturbation]) -> st.SearchStrategy[Perturbation]:
@@ -126,13 +117,15 @@ def test_a_view_depends_on_the_key_and_its_own_frames_alone(
 
 
 @by_kind
-def test_only_what_is_placed_in_time_tells_the_frames_of_a_history_apart(
+def test_only_what_is_placed_in_time_depends_on_the_place_or_on_other_frames(
     spec: Perturbation,
 ) -> None:
-    view = perturb_frames(photos(1).expand(3, -1, -1, -1), spec, seed=1, anchor=2, draw=3)
-    alike = bool((view == view[:1]).all())
-    assert alike == (spec.kind not in PLACED - {"stutter"})
-    assert resolve(spec)[0].by_frame == (spec.kind not in PLACED)
+    key = {"seed": 1, "anchor": 2, "draw": 3}
+    view = perturb_frames(photos(1).expand(3, -1, -1, -1), spec, **key)
+    alone = [perturb_frames(frame, spec, **key) for frame in torch.split(photos(), 1)]
+    together = perturb_frames(photos(), spec, **key)
+    by_frame = bool((view == view[:1]).all()) and torch.equal(together, torch.cat(alone))
+    assert resolve(spec)[0].by_frame == by_frame
 
 
 @settings(max_examples=40, deadline=None)
@@ -143,11 +136,9 @@ def test_only_noise_leaves_the_range_of_pixels(spec: Perturbation, draw: int) ->
     assert found.max() < 1 + 1e-6
 
 
-@by_kind
+@pytest.mark.parametrize("spec", [medium for _, medium, _ in EXAMPLES], ids=str)
 def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: Perturbation) -> None:
     frames = photos()
-    if spec.kind == "stutter":
-        spec = Stutter(0.5)  # a camera that stands still does so in every draw
     for part in ("seed", "anchor", "draw"):
         key = {"seed": 5, "anchor": 6, "draw": 7}
         views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 TARGET = "acpc_faulty.Model"
+PRODUCTS = {"nan": torch.nan, "zeros": 0.0}
 POISON = "CUDA error: an illegal memory access was encountered"
 
 
@@ -34,8 +35,8 @@ class Faulty:
             raise RuntimeError(POISON)
         if fault == "bug":
             raise ValueError("a bug of this family")
-        if fault == "nan":
-            break_products()
+        if fault in PRODUCTS:
+            break_products(PRODUCTS[fault])
         if fault == "exit":
             raise SystemExit(3)
         if fault == "primitive":
@@ -54,11 +55,11 @@ class Faulty:
         return fault if self._calls >= int(first or 0) else ""
 
 
-def break_products() -> None:
-    """Have products of the process come out as NaN, as on a broken device."""
+def break_products(factor: float) -> None:
+    """Have products of the process come out as NaN or zeros, as on a broken device."""
     for name in ("conv2d", "linear"):
         right = getattr(F, name)
-        setattr(F, name, lambda *given, right=right: right(*given) * torch.nan)
+        setattr(F, name, lambda *given, right=right: right(*given) * factor)
 
 
 class FaultyFamily:

@@ -1,0 +1,212 @@
+"""The messages of requests, from what methods of the client are given.
+
+A function raises ArgumentError where an argument cannot be sent as it is, and TypeError for an
+option that the method does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, TypeVar
+
+import numpy as np
+from acpc import contract
+from acpc.contract import (
+    ArgumentError,
+    Array,
+    CheckpointRef,
+    Perturbation,
+)
+from acpc.v1 import diagnostic_service_pb2, receipt_pb2
+from google.protobuf.message import Message
+
+from acpc_client.calls.options import (
+    check_options,
+)
+
+M = TypeVar("M", bound=Message)
+# Of one severity: each time its checkpoint is overwritten takes one.
+MAX_ATTEMPTS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One question of ``compare_pairs``; the fields mean what they mean in ``compare_pair``."""
+
+    history: Array
+    action_blocks: Array
+    perturbations: Perturbation | Sequence[Perturbation] = ()
+    views: Array | None = None
+    draws: int = 1
+    seed: int = 0
+    anchor: int = 0
+    observed_future: Array | None = None
+    proprio: Array | None = None
+    future_proprio: Array | None = None
+    weights: Sequence[float] = ()
+    pair_id: str = ""
+
+
+def identity(request_id: str | None) -> str:
+    """The caller's request id, or a fresh one."""
+    return request_id or str(uuid.uuid4())
+
+
+def reference(checkpoint: str | CheckpointRef) -> receipt_pb2.CheckpointRef:
+    """The message for a checkpoint named either way."""
+    return CheckpointRef.of(checkpoint).to_message()
+
+
+def message(request: contract.Wire[M]) -> M:
+    """The message of a request whose fields are all in range.
+
+    What has the contract's default is left out: the server fills it in, a newer one with its own.
+    """
+    contract.check(request)
+    sent = request.to_message()
+    _drop_defaults(request, sent)
+    return sent
+
+
+def _drop_defaults(record: object, sent: Message) -> None:
+    for name, wire, default, of_oneof in _droppable(type(record)):
+        value = getattr(record, name)
+        if isinstance(value, np.ndarray | contract.VisualChange):
+            continue
+        if not of_oneof and value == default and default is not MISSING:
+            sent.ClearField(wire)
+        elif isinstance(value, contract.Wire):
+            _drop_defaults(value, getattr(sent, sent.WhichOneof(wire) if of_oneof else wire))
+
+
+def _find_droppable(cls: type) -> list[tuple[str, str, object, bool]]:
+    """Fields that may have their default, or hold a record: name, wire name, default, oneof."""
+    known = cls.message_type.DESCRIPTOR  # type: ignore[attr-defined]
+    found: list[tuple[str, str, object, bool]] = []
+    for f in fields(cls):
+        wire = f.metadata.get("wire", f.name)
+        if wire in known.oneofs_by_name:
+            found.append((f.name, wire, MISSING, True))
+        elif wire in known.fields_by_name:
+            field = known.fields_by_name[wire]
+            if field.has_presence or isinstance(f.default, tuple | contract.WireEnum):
+                found.append((f.name, wire, f.default, False))
+    return found
+
+
+_droppable: Callable[[type], list[tuple[str, str, object, bool]]] = cache(_find_droppable)
+
+
+def make(
+    record: type[contract.Wire[Any]],
+    known: type,
+    checkpoint: str | CheckpointRef,
+    options: Mapping[str, Any],
+    own: dict[str, Any],
+) -> Any:  # noqa: ANN401 - the record's message
+    """The message of a request that computes, from its arguments and its options.
+
+    Args:
+        record: Class of the request.
+        known: The options that the method has; those that are fields of the record are its.
+        checkpoint: What computes.
+        options: What is given of them; for what is not, the record has its default.
+        own: The method's other arguments, by the names of the record's fields.
+    """
+    check_options(options, known)
+    names = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    keys: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
+    given = {**{name: options.get(name) for name in keys & names}, **own}
+    given["request_id"] = identity(options.get("request_id"))
+    given["checkpoint"] = CheckpointRef.of(checkpoint)
+    if "views" in names:
+        given["views"] = _views(options)
+    if "infeasible" in names:
+        given["infeasible"] = _indices(given["infeasible"], given["candidates"])
+    if given.get("reference") is not None:
+        given["reference"] = CheckpointRef.of(given["reference"])
+    if "shift" in own:
+        _check_perturbation(own["shift"], "shift")
+    if isinstance(anchors := own.get("anchors"), contract.AnchorSet):
+        given["anchors"] = anchors.digest
+    return message(record(**given))
+
+
+def _views(options: Mapping[str, Any]) -> contract.Views:
+    """The other views of a history: perturbations or views of the caller's own, never both."""
+    given, own = options.get("perturbations"), options.get("views")
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        given = () if given is None else (given,)
+    specs = tuple(given)
+    for spec in specs:
+        _check_perturbation(spec, "perturbations")
+    if bool(specs) == (own is not None):
+        found = "both" if specs else "neither"
+        raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
+    if own is not None:
+        views: Array = own
+        return views
+    numbers: list[Any] = [options.get(name) for name in ("draws", "seed", "anchor")]
+    return contract.PerturbationSet(specs, *numbers)
+
+
+def _check_perturbation(given: object, name: str) -> None:
+    if not isinstance(given, contract.VisualChange):
+        raise ArgumentError(
+            name, f"found {given!r:.80}, wanted a perturbation, for example GaussianNoise(0.08)"
+        )
+
+
+def _indices(infeasible: Array | None, candidates: Array) -> tuple[int, ...]:
+    """The candidates that a mask names."""
+    if infeasible is None:
+        return ()
+    mask = np.asarray(infeasible)
+    if mask.dtype != bool or mask.shape != np.shape(candidates)[:1]:
+        found = f"found {mask.dtype} {list(mask.shape)}"
+        raise ArgumentError("infeasible", f"{found}, wanted bool, one for each candidate")
+    return tuple(np.flatnonzero(mask).tolist())
+
+
+def plan_pool(
+    candidates: Array, offsets: Array | None, infeasible: Array | None
+) -> diagnostic_service_pb2.PlanPool:
+    """The message that carries a pool of the caller's own; the session sets its iteration."""
+    indices = _indices(infeasible, candidates)
+    pool = contract.OwnPool(candidates=candidates, offsets=offsets, infeasible=indices)
+    return message(pool)
+
+
+def plan_proposal(
+    mean: Array, std: Array, candidates: int, seed: int
+) -> diagnostic_service_pb2.PlanPool:
+    """The message that has the server sample a pool."""
+    drawn = contract.Proposal(mean=mean, std=std, candidates=candidates, seed=seed)
+    return diagnostic_service_pb2.PlanPool(proposal=message(drawn))
+
+
+def limit_names(request: Message) -> Iterator[str]:
+    """Request ids of one severity of a limit, to be tried in turn; equal for equal requests."""
+    content = request.SerializeToString(deterministic=True)
+    prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
+    return (f"{prefix}-{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))
+
+
+def limit_severities(
+    strongest: Perturbation | Sequence[Perturbation], steps: int
+) -> list[Perturbation]:
+    """The severities of a limit: even steps up to the strongest, or the grid itself.
+
+    Raises ArgumentError: There are none, one changes nothing, or they differ by more than severity.
+    """
+    if not isinstance(strongest, Sequence):
+        return contract.severities_up_to(strongest, steps)
+    curves = {contract.curve_of(shift) for shift in strongest}
+    if len(curves) != 1 or None in curves:
+        wanted = "wanted changes that differ by their severity alone, none of which changes nothing"
+        raise ArgumentError("strongest", f"found {', '.join(map(str, strongest))}, {wanted}")
+    return list(dict.fromkeys(strongest))

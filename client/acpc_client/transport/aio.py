@@ -1,0 +1,196 @@
+"""Input and output of the asyncio client. Its twin is ``sync.py``."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+
+from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
+from acpc_client.transport.channel import Ending
+
+if TYPE_CHECKING:
+    from acpc_client.calls import Page, Pair, Rpc
+
+Item = TypeVar("Item")
+AsyncLock = asyncio.Lock
+ENDING_S = 1.0  # a server that keeps a stream open after its last message is not waited for longer
+AsyncPairs: TypeAlias = "Iterable[Pair] | AsyncIterable[Pair]"
+
+
+class AsyncMaker:
+    """A thread that makes messages: what gives their content may block, and belong to a thread.
+
+    A daemon: content that never comes keeps no program from its end.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="acpc messages", daemon=True).start()
+
+    async def make(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives."""
+        made: Future[Item] = Future()
+        self._asked.put((work, made))
+        return await asyncio.wrap_future(made)
+
+    def close(self) -> None:
+        """Ends the thread, once the work under way is done."""
+        self._asked.put(None)
+
+    def _run(self) -> None:
+        while asked := self._asked.get():
+            work, made = asked
+            if made.set_running_or_notify_cancel():
+                try:
+                    made.set_result(work())
+                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                    made.set_exception(error)
+
+
+class AsyncWire(TransportBase):
+    """A transport whose calls are awaited."""
+
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.aio.Channel:
+        if self.credentials is None:
+            return grpc.aio.insecure_channel(self.target, options)
+        return grpc.aio.secure_channel(self.target, self.credentials, options)
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep before the next attempt."""
+        await asyncio.sleep(seconds)
+
+    async def stream(
+        self, rpc: Rpc[Item], feed: Feed, pairs: AsyncPairs, timeout: float | None
+    ) -> AsyncIterator[Item]:
+        """The answers to a stream of pairs, in their order."""
+        attempts = self.attempts(rpc, timeout)
+        stream = self.call(rpc)(_messages(feed, pairs), timeout=attempts.remaining())
+        ending = Ending(stream)
+        try:
+            async for answer in stream:
+                self.contact.answered()
+                yield rpc.read(answer)
+            feed.check()
+        except grpc.RpcError as raised:
+            feed.check()
+            raise self.policy.hinted(self.error(await ending.behind(raised))) from None
+        finally:
+            stream.cancel()
+
+    async def send(
+        self, rpc: Rpc[Item], step: Callable[[], Message | None], maker: AsyncMaker, timeout: float
+    ) -> Item:
+        """The answer to the messages that ``step`` makes, until None.
+
+        Raises RpcError: As the server rejects them.
+        """
+        stream = self.call(rpc)(_stepped(step, maker), timeout=timeout)
+        ending = Ending(stream)
+        try:
+            return rpc.read(await stream)
+        except grpc.RpcError as raised:
+            raise await ending.behind(raised) from None
+        finally:
+            stream.cancel()
+
+    @staticmethod
+    async def finish(stream: Any) -> None:  # noqa: ANN401 - gRPC has no type for it
+        """Wait until a stream has ended whose last message was read.
+
+        One that is cancelled ends later in gRPC: the next event loop of this process would be
+        handed its end, and log a traceback, since the loop that it belongs to is closed.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                await stream.code()
+
+
+async def _messages(feed: Feed, pairs: AsyncPairs) -> AsyncIterator[Message]:
+    if not isinstance(pairs, AsyncIterable):
+        for message in feed.messages(pairs):
+            yield message
+        return
+    with feed.kept():
+        async for pair in pairs:
+            yield feed.encode(pair)
+
+
+async def _stepped(step: Callable[[], Message | None], maker: AsyncMaker) -> AsyncIterator[Message]:
+    while (message := await maker.make(step)) is not None:
+        yield message
+
+
+class AsyncConversation:
+    """A stream that is asked one message at a time.
+
+    Args:
+        transport: The client's.
+        rpc: A method that streams both ways.
+        request_id: Names the conversation in errors.
+        options: Of the call.
+    """
+
+    def __init__(
+        self, transport: TransportBase, rpc: Rpc[Any], request_id: str, options: dict[str, Any]
+    ) -> None:
+        self._transport, self._request_id = transport, request_id
+        self._stream = transport.call(rpc)(**options)
+        self._ending = Ending(self._stream)
+
+    async def exchange(self, request: Message, limit: float) -> Any:  # noqa: ANN401 - a message
+        """Sends one message and waits for its answer; None: the server has ended the stream."""
+        try:
+            async with asyncio.timeout(limit):
+                if not self._stream.done():  # else there is only a status left to read
+                    await self._stream.write(request)
+                answer = await self._stream.read()
+        except TimeoutError:
+            raise self._transport.overdue(limit, self._request_id) from None
+        except grpc.RpcError as raised:
+            ended = await self._ending.behind(raised)
+            raise self._transport.error(ended, self._request_id) from None
+        return None if answer is grpc.aio.EOF else answer
+
+    async def close(self, turn: asyncio.Lock) -> None:
+        """Says goodbye to the server; cancels the message that has its turn, if any."""
+        if not turn.locked():
+            # Every answer was read before the goodbye, so nothing is lost with an error here.
+            with suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
+                async with asyncio.timeout(GOODBYE_S):
+                    await self._stream.done_writing()
+                    await self._stream.read()
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Ends the stream at once."""
+        self._stream.cancel()
+
+
+class AsyncListing(Generic[Item]):
+    """Records of the server, in its order; pages are fetched as they are read."""
+
+    def __init__(self, fetch: Callable[[str], Awaitable[Page[Item]]]) -> None:
+        self._fetch = fetch
+
+    async def __aiter__(self) -> AsyncIterator[Item]:
+        token = ""
+        while True:
+            page = await self._fetch(token)
+            for item in page.items:
+                yield item
+            token = page.next_token
+            if not token:
+                return
+
+    async def all(self) -> list[Item]:
+        """Every record, for ``len`` and indices."""
+        return [item async for item in self]

@@ -1,0 +1,221 @@
+"""Input and output of the blocking client. Its twin is ``aio.py``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+
+import grpc
+from acpc.contract import Columns, Tabular
+from google.protobuf.message import Message
+
+from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
+
+if TYPE_CHECKING:
+    from acpc_client.calls import Page, Pair, Rpc
+
+Item = TypeVar("Item")
+Lock = threading.Lock
+Pairs: TypeAlias = "Iterable[Pair]"
+
+
+class Maker:
+    """Makes messages; those of a stream gRPC makes in a thread of its own."""
+
+    def make(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives."""
+        return work()
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Wire(TransportBase):
+    """A transport whose calls wait for their answers."""
+
+    def _open(self, options: Sequence[tuple[str, int | str]]) -> grpc.Channel:
+        if self.credentials is None:
+            return grpc.insecure_channel(self.target, options)
+        return grpc.secure_channel(self.target, self.credentials, options)
+
+    def rest(self, seconds: float) -> None:
+        """Sleep before the next attempt, while channels that have lost their server connect again.
+
+        A blocking channel of gRPC goes on connecting while it is watched or called; otherwise it
+        looks every five seconds, once a step, and with TLS it may give up before the last one
+        (grpc/grpc#38290).
+        """
+        watched = [] if self._closed else [*self._connections.channels]
+        for channel in watched:
+            channel.subscribe(_ignore)
+        try:
+            time.sleep(seconds)
+        finally:
+            for channel in watched:
+                channel.unsubscribe(_ignore)
+
+    def stream(
+        self, rpc: Rpc[Item], feed: Feed, pairs: Pairs, timeout: float | None
+    ) -> Iterator[Item]:
+        """The answers to a stream of pairs, in their order."""
+        attempts = self.attempts(rpc, timeout)
+        stream = self.call(rpc)(feed.messages(pairs), timeout=attempts.remaining())
+        try:
+            for answer in stream:
+                self.contact.answered()
+                yield rpc.read(answer)
+            feed.check()
+        except grpc.RpcError as raised:
+            feed.check()
+            raise self.policy.hinted(self.error(raised)) from None
+        finally:
+            stream.cancel()
+
+    def send(
+        self, rpc: Rpc[Item], step: Callable[[], Message | None], _: Maker, timeout: float
+    ) -> Item:
+        """The answer to the messages that ``step`` makes, until None.
+
+        Raises RpcError: As the server rejects them.
+        """
+        return rpc.read(self.call(rpc)(iter(step, None), timeout=timeout))
+
+    @staticmethod
+    def finish(stream: grpc.Call) -> None:
+        """Do nothing: a blocking stream that is cancelled has ended."""
+
+
+def _ignore(_: grpc.ChannelConnectivity) -> None:
+    """Watches a channel."""
+
+
+class Conversation:
+    """A stream that is asked one message at a time.
+
+    Args:
+        transport: The client's.
+        rpc: A method that streams both ways.
+        request_id: Names the conversation in errors.
+        options: Of the call.
+    """
+
+    def __init__(
+        self, transport: TransportBase, rpc: Rpc[Any], request_id: str, options: dict[str, Any]
+    ) -> None:
+        self._transport, self._request_id = transport, request_id
+        self._requests: SimpleQueue[Message | None] = SimpleQueue()
+        self._stream = transport.call(rpc)(iter(self._requests.get, None), **options)
+
+    def exchange(self, request: Message, limit: float) -> Any:  # noqa: ANN401 - a message
+        """Sends one message and waits for its answer; None: the server has ended the stream."""
+        late, ended, answer = threading.Event(), None, None
+        with self._alarm(limit, late):
+            try:
+                self._requests.put(request)
+                answer = next(self._stream, None)
+            except grpc.RpcError as raised:
+                ended = raised
+        if late.is_set():
+            raise self._transport.overdue(limit, self._request_id)
+        if ended is not None:
+            raise self._transport.error(ended, self._request_id)
+        return answer
+
+    @contextmanager
+    def _alarm(self, seconds: float, late: threading.Event) -> Iterator[None]:
+        """Ends the stream after a while: a blocking read has no deadline of its own."""
+
+        def expire() -> None:
+            late.set()
+            self._stream.cancel()
+
+        timer = threading.Timer(seconds, expire)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def close(self, turn: threading.Lock) -> None:
+        """Says goodbye to the server; cancels the message that has its turn, if any."""
+        if not turn.acquire(blocking=False):
+            self.cancel()
+            return
+        try:
+            self._requests.put(None)
+            # Every answer was read before the goodbye, so nothing is lost with an error here.
+            with self._alarm(GOODBYE_S, threading.Event()), suppress(grpc.RpcError):
+                next(self._stream, None)
+        finally:
+            turn.release()
+
+    def cancel(self) -> None:
+        """Ends the stream at once."""
+        self._requests.put(None)
+        self._stream.cancel()
+
+
+class Listing(Tabular, Sequence[Item]):
+    """Records of the server, in its order.
+
+    Iterating fetches pages as they are read. What needs all of them (``len``, an index, the table)
+    fetches the rest; a page that failed is asked for again.
+
+    Args:
+        fetch: The page with a token.
+    """
+
+    def __init__(self, fetch: Callable[[str], Page[Item]]) -> None:
+        self._fetch = fetch
+        self._items: list[Item] = []
+        self._token: str | None = ""
+
+    def _more(self) -> bool:
+        """Fetches one page; False when there is none."""
+        if self._token is None:
+            return False
+        page = self._fetch(self._token)
+        self._items += page.items
+        self._token = page.next_token or None
+        return True
+
+    def _all(self) -> list[Item]:
+        while self._more():
+            pass
+        return self._items
+
+    def __iter__(self) -> Iterator[Item]:
+        at = 0
+        while at < len(self._items) or self._more():
+            yield from self._items[at:]
+            at = len(self._items)
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | list[Item]:
+        return self._all()[index]
+
+    def table(self) -> Columns:
+        """The fields of every record that hold a plain value in one of them."""
+        rows: list[dict[str, object]] = [item.to_dict() for item in self._all()]  # type: ignore[attr-defined]
+        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+        return {name: values for name, values in columns.items() if _is_plain(values)}
+
+    def headline(self) -> str:
+        """How many records there are."""
+        return "1 record" if len(self) == 1 else f"{len(self)} records"
+
+
+def _is_plain(values: Sequence[object]) -> bool:
+    nested = any(isinstance(value, dict | list) for value in values)
+    return not nested and any(value is not None for value in values)

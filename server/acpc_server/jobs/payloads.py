@@ -1,0 +1,132 @@
+"""Keeps what is large in the specs of jobs once, by its digest, which their specs name it by.
+
+Such are bytes, as the plate of a background. Lists and pages read specs alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar, cast
+
+import sqlalchemy as sa
+
+from acpc_server.errors import InvalidArgument
+from acpc_server.jobs.kind import Json
+from acpc_server.jobs.record import Record
+
+# Bytes up to which they stay in the spec: a digest has 71.
+SMALL_BYTES = 1024
+# What a job may keep on record beside its spec: the four plates of a composition are 12 MiB.
+MAX_BYTES = 2**24
+# Of the spec itself, as JSON.
+MAX_SPEC_BYTES = 2**20
+_NAMED = re.compile(rb"sha256:([0-9a-f]{64})")
+
+T = TypeVar("T")
+
+
+def replaced(value: T, change: Callable[[bytes], bytes]) -> T:
+    """Return a record with all bytes in it, however deep, as ``change`` returns them."""
+    if isinstance(value, bytes):
+        return cast("T", change(value))
+    if isinstance(value, tuple):
+        return cast("T", tuple(replaced(item, change) for item in value))
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    new: dict[str, Any] = {}
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if (found := replaced(held, change)) is not held and found != held:
+            new[field.name] = found
+    return replace(value, **new) if new else value
+
+
+def taken_out(value: T) -> tuple[T, dict[str, bytes]]:
+    """Return a record with digests in place of what is large, and that by its digest."""
+    payloads: dict[str, bytes] = {}
+
+    def take(held: bytes) -> bytes:
+        if len(held) <= SMALL_BYTES:
+            return held
+        digest = hashlib.sha256(held).hexdigest()
+        payloads[digest] = held
+        return b"sha256:" + digest.encode()
+
+    return replaced(value, take), payloads
+
+
+def require_small(plain: Json, payloads: Mapping[str, bytes]) -> None:
+    """Raise InvalidArgument for a job that would keep too much on record."""
+    large, size = sum(map(len, payloads.values())), len(json.dumps(plain))
+    if large > MAX_BYTES:
+        raise InvalidArgument(
+            "", f"the plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer at once"
+        )
+    if size > MAX_SPEC_BYTES:
+        wrong = f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
+        raise InvalidArgument("", wrong)
+
+
+class Payloads:
+    """What is large in the jobs of a record, in a table beside DBOS's own."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._table = sa.Table(
+            "acpc_payloads",
+            record.own_tables,
+            sa.Column("digest", sa.Text, primary_key=True),
+            sa.Column("payload", sa.LargeBinary, nullable=False),
+        )
+
+    def keep(self, payloads: Mapping[str, bytes]) -> None:
+        """Store what is not stored yet; within :meth:`Record.alone`."""
+        with self._record.engine.begin() as connection:
+            digest = self._table.c.digest
+            known = connection.execute(sa.select(digest).where(digest.in_(payloads)))
+            fresh = payloads.keys() - {row[0] for row in known}
+            if fresh:
+                rows = [{"digest": one, "payload": payloads[one]} for one in fresh]
+                connection.execute(sa.insert(self._table), rows)
+
+    def fill(self, value: T, field: str = "") -> T:
+        """Return a record with everything in place that it names by digest.
+
+        InvalidArgument, of ``field``: no job on record has it.
+        """
+        named: set[str] = set()
+
+        def note(held: bytes) -> bytes:
+            if found := _NAMED.fullmatch(held):
+                named.add(found[1].decode())
+            return held
+
+        replaced(value, note)
+        if not named:
+            return value
+        table = self._table.c
+        with self._record.engine.begin() as connection:
+            query = sa.select(table.digest, table.payload).where(table.digest.in_(named))
+            known = {row.digest: row.payload for row in connection.execute(query)}
+        if missing := named - known.keys():
+            raise InvalidArgument(
+                field, f"no job on record has the plate sha256:{min(missing)}; send its pixels"
+            )
+
+        def put(held: bytes) -> bytes:
+            found = _NAMED.fullmatch(held)
+            return bytes(known[found[1].decode()]) if found else held
+
+        return replaced(value, put)
+
+    def forget(self, needed: Callable[[], Collection[str]]) -> None:
+        """Remove all but what is ``needed``; within :meth:`Record.alone`."""
+        with self._record.engine.begin() as connection:
+            digest = self._table.c.digest
+            kept = {row[0] for row in connection.execute(sa.select(digest))}
+            if kept and (unneeded := kept - set(needed())):
+                connection.execute(sa.delete(self._table).where(digest.in_(unneeded)))
