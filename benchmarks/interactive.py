@@ -2,27 +2,21 @@
 
     python benchmarks/interactive.py [--seconds 6] [--only overload] [--runs 10] [--out FILE]
 
-Parts: ``merging`` (32 callers of pairs, merged and not), ``pool`` (processor time of one
-CertifyPool beside a plain script), ``job`` (a pair's p99 beside a job), ``overload`` (ten times the
-capacity). Ratios are within one run; absolute figures belong to the machine.
+Parts: ``merging`` (32 callers of pairs, merged and not), ``job`` (a pair's p99 beside a job),
+``overload`` (ten times the capacity). Ratios are within one run; absolute figures belong to the
+machine. What one call costs beside a plain script is ``plain.py``'s.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client import AcpcClient, JobState
-from acpc_server.models import load_checkpoint, rollout_pool
-from acpc_server.numerics import to_model_input
-from acpc_server.perturb import perturb_frames
 from common import (
     CHECKPOINTS,
     ROUNDS,
@@ -33,11 +27,10 @@ from common import (
     processor_time,
     ratio,
     run,
-    spent,
     spread,
 )
 from dataset import write_dataset
-from load import HISTORY, PAIR, SIDE, WIDTH, closed_loop, loader, open_loop, quantiles
+from load import PAIR, closed_loop, loader, open_loop, quantiles
 from server_process import ServerProcess
 
 MODEL, NOISE = "two-room-base", GaussianNoise(0.08)
@@ -94,51 +87,6 @@ def merging(roots: tuple[Path, Path], folder: Path, seconds: float) -> dict[str,
     return found
 
 
-def plain_pool() -> Callable[[int, dict[str, Any]], None]:
-    """A script's way: encode history, view and goal, roll the pool out, and take the costs."""
-    model = load_checkpoint(CHECKPOINTS, MODEL, device=torch.device("cpu"))
-
-    @torch.inference_mode()
-    def certify(seed: int, given: dict[str, Any]) -> None:
-        frames = to_model_input(torch.from_numpy(given["history"]), SIDE)
-        view = perturb_frames(frames, NOISE, seed=seed, anchor=0, draw=0)
-        goal = to_model_input(torch.from_numpy(given["goal"][None]), SIDE)
-        latents = model.encode(torch.cat([frames, view, goal]))
-        histories = latents[:-1].reshape(2, HISTORY, -1)
-        past, pool = (torch.from_numpy(given[name]) for name in ("past_blocks", "candidates"))
-        ends = rollout_pool(model, histories, past[None], pool[None])[:, :, -1]
-        (ends.double() - latents[-1].double()).square().sum(-1).numpy()
-
-    return certify
-
-
-def one_pool(server: ServerProcess, rounds: int) -> dict[str, Any]:
-    """Processor and wall milliseconds of CertifyPool 64 x 5, served and by a plain script."""
-    rng, certify = np.random.default_rng(0), plain_pool()
-    took: dict[str, list[Spent]] = {"served": [], "plain": []}
-    with AcpcClient(server.address) as client:
-        for seed in range(rounds):
-            given: dict[str, Any] = {
-                "history": rng.integers(0, 256, (HISTORY, SIDE, SIDE, 3), dtype=np.uint8),
-                "goal": rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8),
-                "past_blocks": rng.standard_normal((HISTORY - 1, WIDTH), np.float32),
-                "candidates": rng.standard_normal((CANDIDATES, HORIZON, WIDTH), np.float32),
-            }
-            options = {"perturbations": NOISE, "seed": seed, "elite_count": ELITES}
-            ask = partial(client.certify_pool, MODEL, **given, **options)
-            took["served"].append(spent(ask, server.pid))
-            took["plain"].append(spent(partial(certify, seed, given)))
-    warm = {way: turns[rounds // 10 :] for way, turns in took.items()}
-    report: dict[str, Any] = {
-        way: {
-            **quantiles([one.wall for one in turns]),
-            "processor_ms": 1e3 * float(np.median([one.processor for one in turns])),
-        }
-        for way, turns in warm.items()
-    }
-    return {**report, "ratio": ratio(warm["served"], warm["plain"])}
-
-
 def beside_a_job(address: str, seconds: float) -> dict[str, Any]:
     """One caller's latency on an idle server, and while a checkpoint job runs, in turns."""
     turns = []
@@ -191,12 +139,10 @@ def overloads(server: ServerProcess, seconds: float, runs: int) -> dict[str, Any
 
 def report(
     seconds: float = 6.0,
-    rounds: int = 200,
     runs: int = 10,
-    only: str = "merging,pool,job,overload",
+    only: str = "merging,job,overload",
 ) -> dict[str, Any]:
-    """Each load lasts ``seconds``; ``rounds`` pools, ``runs`` overloads; parts joined by commas."""
-    torch.set_num_threads(1)
+    """Each load lasts ``seconds``; ``runs`` overloads; parts joined by commas."""
     parts, found = set(only.split(",")), {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -209,8 +155,6 @@ def report(
         # A small cache of latents, full before the overload, whose memory is to stay flat.
         small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
         with ServerProcess(*roots, folder / "state", environment=small_cache) as server:
-            if "pool" in parts:
-                found["pool"] = one_pool(server, rounds)
             if "job" in parts:
                 found["job"] = beside_a_job(server.address, seconds)
             if "overload" in parts:

@@ -18,7 +18,7 @@ from pathlib import Path
 from acpc_client import AcpcClient, GaussianBlur, GaussianNoise, Perturbation, Resize, ScoreProtocol
 from acpc_lab.evaluation import SuccessRows, evaluate_all, shift_rows, sweep_rows
 from acpc_lab.studies import (
-    AskScore,
+    Ask,
     CheckpointRows,
     StudyCheckpoint,
     measure,
@@ -57,7 +57,7 @@ def scored(
     client: AcpcClient, rows: tuple[StudyCheckpoint, ...], shift: Perturbation
 ) -> list[tuple[StudyCheckpoint, object]]:
     """Every checkpoint with its score under the shift."""
-    measured = measure(client, rows, AskScore(shift, ScoreProtocol()))
+    measured = measure(client, rows, Ask(ScoreProtocol(), shift))
     return [(item.row, item.answer) for item in measured]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from acpc_lab.plotting import styled
 from acpc_lab.studies import STUDIES, Evidence, paper
-from acpc_lab.studies.collapse import collapse_bars
+from acpc_lab.studies.collapse import collapse_figure
 from acpc_lab.studies.drift import drift_errors
 from acpc_lab.studies.horizons import horizon_ratios
 from acpc_lab.studies.shifts import shift_scatter
@@ -30,7 +30,7 @@ def main() -> None:
             "shifts": shift_scatter(pairs),
             "drift": drift_errors(paper.drift_cells()),
             "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.90),
-            "collapse": collapse_bars(lines),
+            "collapse": collapse_figure(lines),
         }
         for name, figure in figures.items():
             figure.savefig(

@@ -177,9 +177,8 @@ class Server:
             "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
             "google.longrunning.Operations": rpc.OperationsServicer(self._jobs, writer),
         }
-        if settings.reflection:
-            described = rpc.Reflection((*SERVICES, HEALTH))
-            servicers |= dict.fromkeys(described.own, described)
+        described = rpc.Reflection((*SERVICES, HEALTH))
+        servicers |= dict.fromkeys(described.own, described)
         find, workers = descriptor_pool.Default().FindServiceByName, rpc.Workers(RPC_THREADS)
         records = rpc.Workers(RECORD_THREADS)
         for name, servicer in servicers.items():

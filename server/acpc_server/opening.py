@@ -46,6 +46,24 @@ def path_of(descriptor: int) -> Path:
     return Path(f"/dev/fd/{descriptor}")
 
 
+def has_data(descriptor: int, size: int, share: float) -> bool:
+    """Tell whether at least this share of a file's ``size`` bytes is on disk, and no hole.
+
+    A file system that knows of no holes has all of it. Leaves the place to read from at the start.
+    """
+    found = place = 0
+    try:
+        while found < share * size:
+            start = os.lseek(descriptor, place, os.SEEK_DATA)
+            place = os.lseek(descriptor, start, os.SEEK_HOLE)
+            found += place - start
+    except OSError as error:
+        return error.errno != errno.ENXIO  # there are only holes behind
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    return True
+
+
 def _is_link(folder: int, part: str) -> bool:
     try:
         return stat.S_ISLNK(os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode)

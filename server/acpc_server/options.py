@@ -29,8 +29,8 @@ log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
-# Connections open at a time.
-CONNECTIONS = 8192
+# Connections open at a time, and calls: waits, watches and streams too; and uploads of anchors.
+CONNECTIONS, CALLS, UPLOADS = 8192, 1024, 8
 # What messages may take: those being received, at least two; those that open streams may send, at
 # least eight; and those of all calls that are being worked on, before another is read.
 RECEIVING_BYTES, STREAMING_BYTES, HELD_BYTES = 512 * MEBIBYTE, 1024 * MEBIBYTE, 1024 * MEBIBYTE
@@ -87,9 +87,9 @@ def limits(settings: Settings) -> rpc.Limits:
     """Make the limits of every call but a health check."""
     message = settings.max_message_mib * MEBIBYTE
     places = {
-        "calls": settings.max_calls,
+        "calls": CALLS,
         "streams": max(8, STREAMING_BYTES // message),
-        "uploads": settings.anchor_uploads,
+        "uploads": UPLOADS,
     }
     return rpc.Limits(
         places,
@@ -162,7 +162,6 @@ def job_options(settings: Settings, device: str) -> JobOptions:
         state_dir=settings.state_dir,
         executor_id=settings.executor_id,
         concurrency=settings.job_concurrency,
-        max_queued=settings.max_queued_jobs,
         terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
         about={"version": CODE_VERSION, "device": device},
@@ -170,10 +169,8 @@ def job_options(settings: Settings, device: str) -> JobOptions:
 
 
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """Limit what the cache of checkpoints loads."""
-    return CheckpointLimits(
-        weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-    )
+    """Limit what the cache of checkpoints loads: half of what it keeps."""
+    return CheckpointLimits(weights_bytes=settings.checkpoint_budget_mib * MEBIBYTE // 2)
 
 
 def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
@@ -187,9 +184,7 @@ def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
         ) from error
     limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
-        set_bytes=settings.anchor_set_mib * MEBIBYTE,
         set_anchors=SET_ANCHORS,
-        uploads=settings.anchor_uploads,
         keep_seconds=settings.anchor_keep_days * 86_400,
         upload_seconds=UPLOAD_SECONDS,
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 from acpc_server.app import Server, SignalEvent, wait_for_signal
@@ -19,6 +21,17 @@ from acpc_server.settings import Settings
 SWITCH_SECONDS = 0.0005
 
 
+# The allocator keeps what is smaller for itself, in each of its arenas, once it is freed.
+RETURNED_BYTES = 2**24
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+
+
+def return_freed_memory() -> None:
+    """Have glibc give large blocks back to the system, as frames of a shard; others may not."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
+
+
 def serve_until_stopped(settings: Settings) -> NoReturn:
     """Serve until a signal or a failure ends it; exits the process.
 
@@ -26,7 +39,8 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_open_files()
-    configure_logs(settings.log_level, settings.log_format)
+    return_freed_memory()
+    configure_logs(settings.log_level, "console" if sys.stderr.isatty() else "json")
     stop, hurry = SignalEvent(), SignalEvent()
     codes: list[int] = []
 

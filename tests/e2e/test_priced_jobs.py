@@ -4,13 +4,11 @@ import threading
 from pathlib import Path
 
 import grpc
-import h5py
-import numpy as np
 import pytest
 import wire
-from acpc.v1 import scoring_service_pb2_grpc
+from acpc.v1 import anchor_service_pb2, anchor_service_pb2_grpc, scoring_service_pb2_grpc
 from job_world import JobCaller
-from served_world import ServedWorld, write_world
+from served_world import ServedWorld, never_written, write_world
 from waiting import GENEROUS_SECONDS
 from watching import holdings
 
@@ -20,18 +18,6 @@ MARGIN_MIB = 400
 @pytest.fixture
 def world(tmp_path: Path) -> ServedWorld:
     return write_world(tmp_path)
-
-
-def never_written(path: Path, side: int) -> None:
-    """A dataset of a few kilobytes whose frames are zeros of any size."""
-    random = np.random.default_rng(0)
-    with h5py.File(path, "w", libver="latest") as file:
-        file.create_dataset(
-            "pixels", (300, side, side, 3), "u1", chunks=(1, side, side, 3)
-        )  # no chunk is stored
-        file["action"] = random.standard_normal((300, 2)).astype("f4")
-        file["pos_agent"] = random.standard_normal((300, 2)).astype("f4")
-        file["ep_len"], file["ep_offset"] = np.array([150, 150], "i4"), np.array([0, 150])
 
 
 def job(name: str) -> object:
@@ -47,6 +33,19 @@ def test_an_anchor_too_large_to_hold_is_rejected_with_its_bytes(world: ServedWor
     assert found is not None
     assert (found.code, found.reason) == ("INVALID_ARGUMENT", "ANCHOR_TOO_LARGE")
     assert f"{23 * 3 * 4096**2} bytes" in found.message
+
+
+def test_nor_does_a_set_take_such_an_anchor(world: ServedWorld) -> None:
+    never_written(world.dataset_root / "big.h5", 4096)
+    source = {"dataset": "big.h5", "task": "tworoom", "count": 2}
+    request = anchor_service_pb2.CreateAnchorSetRequest(source=source, history=3, horizon=20)
+    with world.server() as server, grpc.insecure_channel(server.address) as channel:
+        stub = anchor_service_pb2_grpc.AnchorServiceStub(channel)
+        found = wire.refusal(lambda: stub.CreateAnchorSet(request, timeout=GENEROUS_SECONDS))
+        peak = holdings(server.pid)["rss_mib"]
+    assert found is not None
+    assert (found.code, found.fields) == ("INVALID_ARGUMENT", ("source.dataset",))
+    assert found.reason == "ANCHOR_TOO_LARGE" and peak < 2 * MARGIN_MIB
 
 
 def test_a_job_of_large_frames_holds_few_of_them_as_numbers(world: ServedWorld) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from acpc.contract import (
@@ -15,13 +16,14 @@ from acpc.contract import (
     NumericMode,
     ScoreProtocol,
     Thresholds,
+    parse,
 )
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Score
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.report.model import Measurement, Preview, ReportData
-from acpc_lab.sweeps import Cell, SweepFolder, SweepPlan
+from acpc_lab.report import Preview, ReportData
+from acpc_lab.sweeps import Cell, CellResult, SweepFolder, SweepPlan
 from client_messages import tensor
 
 HOSTILE = "<script>alert(1)</script>'\"&$x_1$ ]]><!--"
@@ -158,26 +160,42 @@ def judged(
     )
 
 
+def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:  # noqa: ANN401
+    """A row with this score."""
+    reference = score and score.reference
+    asked = Cell(
+        checkpoint=CheckpointRef(name),
+        reference=reference and reference.checkpoint,
+        anchors=DatasetAnchors("two-room.h5", "two-room.yaml"),
+        shift=parse(shift),
+        protocol=ScoreProtocol(seed=0),
+        thresholds=Thresholds(),
+        numeric_mode=NumericMode.SERVER_DEFAULT,
+        labels={},
+    )
+    given = {"state": TaskState.SUCCEEDED, "cell": asked, "shift": shift, **known}
+    return CellResult(score=score, **given)
+
+
 def cell(
     task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
-) -> Measurement:
+) -> CellResult:
     """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
     push = 2.2 * weaken * np.exp(-38 * level) + 0.12
     name = f"{task}-s{run}-a{level:g}"
     reference = side(f"{task}-s{run}-a0", 2.2 * weaken + 0.12, 2.2, seed=number)
     subject = reference if level == 0 else side(name, push, 2.2, seed=number + 1)
-    return Measurement(
-        name=name,
-        shift=shift,
-        score=judged(subject, reference, shift=shift),
+    return measured(
+        name,
+        shift,
+        judged(subject, reference, shift=shift),
         task=task,
         run=run,
         level=level,
         success=0.9 - 0.7 * min(1.0, push / 2.3) if success else None,
         clean_success=0.88 if success else None,
         operation=f"operations/{digest(name, shift)[:12]}",
-        anchors="two-room.h5, 100 anchors",
     )
 
 
@@ -258,7 +276,7 @@ def changed(data: ReportData, *indices: int, **changes: object) -> ReportData:
     return data.with_(cells=tuple(cells))
 
 
-def with_evidence(cell: Measurement, **changes: object) -> Measurement:
+def with_evidence(cell: CellResult, **changes: object) -> CellResult:
     """The cell with other evidence; without any where nothing is given."""
     assert cell.score is not None and cell.score.evidence is not None
     evidence = replace(cell.score.evidence, **changes) if changes else None

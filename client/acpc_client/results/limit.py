@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from acpc.contract import (
+    TITLES,
     ArgumentError,
     Columns,
     FailedPrecondition,
@@ -167,7 +168,11 @@ class SeverityLimit(Tabular, Record):
             "{} ({} to {})".format(beside(p.score, 0.0, ".3g"), *ends(p.lower, p.upper, ".3g"))
             for p in self.points
         ]
-        first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": scores}
+        first = {
+            TITLES["ir_relative"]: held["ir_relative"],
+            "SR": held["sr"],
+            TITLES["score"]: scores,
+        }
         sure = {"verdict": held["outcome"], "for sure": held["sure"]}
         return {"shift": held["shift"], **first, **sure}
 
@@ -187,10 +192,14 @@ class SeverityLimit(Tabular, Record):
 
     def headline(self) -> str:
         """The limit in words."""
-        at, more = self.estimate, f"; breaks by {self.broken_by}"
+        at, more = self.estimate, f", then breaks by {self.broken_by}"
         if at is None:
-            at, more = self.points[-1].severity, ", the strongest scored"
-        return f"{self.checkpoint} holds up to {self.unit} {at:.3g} {self.interval}{more}"
+            at, more = self.points[-1].severity, ", the largest that was scored"
+        low, high = ends(self.holds, self.holds if self.breaks is None else self.breaks, ".3g")
+        holds = f"it holds up to {low}" if self.holds else "it holds at none of them"
+        breaks = "" if self.breaks is None else f" and is broken from {high}"
+        held = f"{self.checkpoint} holds up to {self.unit} {at:.3g}{more}"
+        return f"{held}; for sure {holds}{breaks}"
 
     def meaning(self) -> str:
         """Explains the interval."""

@@ -141,7 +141,7 @@ class FollowOptions(AnswerOptions):
         typer.Option(
             "--print",
             "-o",
-            help="As tables and sentences; with the intervals of both populations (wide); as JSON.",
+            help="As tables and sentences; with every row and both populations (wide); as JSON.",
         ),
     ] = "table"  # type: ignore[assignment]
     quiet: Quiet = False
@@ -152,13 +152,6 @@ class FollowOptions(AnswerOptions):
         return self.form is Format.WIDE
 
 
-def target_option(help: str) -> Any:  # noqa: ANN401 - as typer.Option
-    """The option ``--target`` of a command; one before the command wins over ``ACPC_TARGET``."""
-    return typer.Option(
-        envvar="ACPC_TARGET", metavar="HOST:PORT", help=help, callback=_target_before
-    )
-
-
 def _target_before(context: typer.Context, value: str | None) -> str | None:
     source = context.get_parameter_source("target")
     before: str | None = context.find_root().params.get("target")
@@ -167,9 +160,21 @@ def _target_before(context: typer.Context, value: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Caller(Options):
-    """The caller's credentials. An API key has a variable only: others on the host see flags."""
+class FileServer(Options):
+    """The server to ask, where a sweep file may name one too, and the caller's credentials.
 
+    An API key has a variable only: others on the host see flags.
+    """
+
+    target: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACPC_TARGET",
+            metavar="HOST:PORT",
+            help=f"The server; several: A:PORT,B:PORT [a sweep file's, or {DEFAULT_TARGET}].",
+            callback=_target_before,
+        ),
+    ] = None
     tls_ca: Annotated[
         Path | None, _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on.")
     ] = None
@@ -200,43 +205,25 @@ class Caller(Options):
         made = make_access(**options, api_key=os.environ.get("ACPC_API_KEY"))
         return {**made, "insecure": True} if self.insecure else made
 
+    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
+        """A client; ``target`` and ``access`` are those of the file."""
+        known: Access = {**access, **self.access()}
+        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Server(Caller):
-    """The server that a command asks."""
+class Server(FileServer):
+    """The server that a command asks, and how long it is waited for."""
 
-    target: Annotated[str, target_option("The server; several: A:PORT,B:PORT.")] = DEFAULT_TARGET
     timeout: Timeout = None
     patience: Patience = None
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        with (
-            reported(),
-            AcpcClient(
-                self.target,
-                **self.access(),
-                timeout=self.timeout,
-                patience=self.patience,
-                on_away=render.presence,
-            ) as client,
-        ):
+        waits = {"timeout": self.timeout, "patience": self.patience}
+        with reported(), self.client(None, {}, **waits, on_away=render.presence) as client:
             yield client
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileServer(Caller):
-    """The server of a command that reads a sweep file: as the command line says, else the file."""
-
-    target: Annotated[
-        str | None, target_option(f"The server; else the sweep file's, else {DEFAULT_TARGET}.")
-    ] = None
-
-    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client; ``target`` and ``access`` are those of the file."""
-        known: Access = {**access, **self.access()}
-        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
 
 
 @contextmanager

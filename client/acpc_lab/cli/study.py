@@ -92,6 +92,7 @@ class StudyOptions(FollowOptions):
                     render.line(part)
                 else:
                     render.columns(part.items, *part.columns)
+            render.line(f"in the paper: {evidence.study.paper}")
         out = self.out
         if out is None:
             return
@@ -169,17 +170,15 @@ class Measured(StudyOptions, AnchorDraw, Server):
 
     def ask(self) -> studies.Ask:
         """Builds the request to measure on each checkpoint from the given options."""
+        usual = self.study.ask
+        assert usual is not None  # noqa: S101 - its rows are measured
+        shift: str | None = getattr(self, "shift", None)
+        with as_usage("--shift"):
+            chosen = parse(shift) if shift else usual.shift
         mode = given(numeric_mode=self.numeric_mode)
-        match self.study.ask:
-            case studies.AskStudy() as ask:
-                return dataclasses.replace(ask, study=self._changed(ask.study), **mode)
-            case studies.AskScore() as ask:
-                shift: str | None = getattr(self, "shift", None)
-                with as_usage("--shift"):
-                    chosen = parse(shift) if shift else ask.shift
-                changed = self._changed(ask.protocol)
-                return dataclasses.replace(ask, shift=chosen, protocol=changed, **mode)
-        raise TypeError(f"the {self.study.name} study measures nothing")
+        return dataclasses.replace(
+            usual, request=self._changed(usual.request), shift=chosen, **mode
+        )
 
     def _changed(self, record: Any) -> Any:  # noqa: ANN401 - a request
         """The record with the options that are named as its fields."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from acpc.contract import beside, percent
+from acpc.contract import percent
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
@@ -13,7 +12,7 @@ from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import ProgressView
 from acpc_lab.cli.table import WIDE, Column, Format, prose
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
-from acpc_lab.sweeps import CellResult, CellStatus, CellTask, Quantity, SweepResults
+from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
 
@@ -44,21 +43,20 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
             render.line(item.cell.id)
         return
     known = any(item.evidence is not None for item in results)
-    most = len(results) if form is Format.WIDE else _MAX_ROWS
-    first = COLUMNS[0]._replace(value=lambda x: x.cell.checkpoint.name + results.apart[x.cell.id])
-    render.listing(results.cells[:most], (first, *COLUMNS[1:], *(_SURE if known else ())), form)
-    if len(results) > most:
-        render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
-    for score in [item.score for item in results if item.score][:1]:
-        prose(score.meaning())
-    if results.limits:
-        render.columns(results.limits[:most], *_LIMITS)
     if known:
         from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
 
         data = from_sweep(results)
         for sentence in [*claims(data), *failing(data)]:
             prose(sentence)
+    most = len(results) if form is Format.WIDE else _MAX_ROWS
+    render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
+    if len(results) > most:
+        render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
+    for score in [item.score for item in results if item.score][:1]:
+        prose(score.meaning())
+    if results.limits:
+        render.columns(results.limits[:most], *_LIMITS)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:
@@ -80,17 +78,6 @@ def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
     return item.evidence and getattr(item.evidence, name)
 
 
-def _screened(column: Quantity) -> Callable[[CellResult], object]:
-    """A column's value; one that has a threshold as text, on its side of it."""
-
-    def read(item: CellResult) -> object:
-        found = column.of(item)
-        limit = item.score.verdict.limit(column.name) if item.score else None
-        return found if found is None or limit is None else beside(found, limit, column.spec)
-
-    return read
-
-
 def _unseen(item: CellResult) -> object:
     found = _evident(item, "unseen")
     return found and percent(found)
@@ -108,10 +95,11 @@ PLANNED = (
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
-_SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr")
+_SHOWN = ("shift", "seed", "state", "ir_relative", "sr")
 COLUMNS = (
+    Column("checkpoint", "name"),
     *(
-        Column(column.title or column.name, _screened(column), column.spec, column.rank)
+        Column(column.title or column.name, column.text, column.spec, column.rank)
         for column in RESULT_COLUMNS
         if column.name in _SHOWN
     ),

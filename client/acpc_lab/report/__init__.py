@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from acpc_lab.report.exports import export_figures
 from acpc_lab.report.headline import claims, failing
-from acpc_lab.report.model import Measurement, Preview, ReportData, counted
-from acpc_lab.report.page import render
+from acpc_lab.report.model import Preview, ReportData, counted
+from acpc_lab.report.page import export_figures, render
 from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (
     LabelNames,
@@ -29,22 +28,9 @@ from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames",
-    "Measurement",
-    "Picture",
-    "Preview",
-    "ReportData",
-    "claims",
-    "export_figures",
-    "failing",
-    "from_files",
-    "from_operations",
-    "from_scores",
-    "from_sweep",
-    "picture",
-    "render",
-    "with_pictures",
-    "write_report",
+    "LabelNames", "Picture", "Preview", "ReportData", "claims", "export_figures", "failing",
+    "from_files", "from_operations", "from_scores", "from_sweep", "picture", "render",
+    "with_pictures", "write_report",
 ]  # fmt: skip
 
 

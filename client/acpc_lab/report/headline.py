@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from acpc_client import Outcome
 
 from acpc_lab.evidence import Sureness
-from acpc_lab.report.model import Measurement, ReportData, counted
-from acpc_lab.report.tables import NONE, PASSES, REFERENCE, Standing, standing, verdict_of
-
-Place = tuple[str, str]
-"""A task and a shift."""
+from acpc_lab.report.model import ReportData, counted
+from acpc_lab.report.verdicts import NONE, REFERENCE, Standing, standing, verdict_of
+from acpc_lab.sweeps import CellResult
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """The top of a page: a sentence and its explanation."""
 
     sentence: str
@@ -41,12 +38,12 @@ def headline(data: ReportData) -> Headline:
     return Headline(lines[0], tuple(lines[1:]))
 
 
-def _single(cell: Measurement) -> Headline:
+def _single(cell: CellResult) -> Headline:
     where = standing(cell)
     if cell.score is None:
-        found = "is not measured yet" if cell.pending else "has no result"
+        found = "has no result" if cell.state.done else "is not measured yet"
         problem = (cell.problem,) if cell.problem else ()
-        return Headline(f"{cell.name} {found}.", problem, standing=where)
+        return Headline(f"{cell.name} {found}.", problem, where)
     verdict = cell.score.verdict
     sentence = {
         Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
@@ -61,10 +58,7 @@ def _single(cell: Measurement) -> Headline:
 
 
 def claims(data: ReportData) -> list[str]:
-    """Words what is sure of all checkpoints, and what is not yet, in two lines.
-
-    The first counts checkpoints, and the second sets beside it what the numbers alone would say.
-    """
+    """Words what is sure of all checkpoints, of each measurement, and what more would decide."""
     several = len(data.shifts) > 1
     if not data.candidates:
         return ["Every checkpoint is a reference: none is compared with another."]
@@ -76,14 +70,12 @@ def claims(data: ReportData) -> list[str]:
         ("under every shift", "under at least one") if several else (f"under {data.shifts[0]}",)
     )
     sure = f"{100 * data.family.confidence:.6g} % sure: of {counted(len(whole), 'checkpoint')}"
-    failing = {cell.name for cell in data.candidates if cell.outcome is not Outcome.PASSED}
-    alone = len(set(whole) - failing)
-    text = f"By the numbers alone {alone} {_verb(alone, 'pass', 'passes')}"
-    if several:
-        each = [cell.among for cell in data.candidates if cell.among]
-        known = [among for among in each if among.alone is not None]
-        text += f"; of {counted(len(known), 'measurement')}, {_shares(known, sure='surely ')}"
-    return [f"{sure}, {_shares(whole.values(), *places)}.", " ".join([f"{text}.", *_needed(data)])]
+    lines = [f"{sure}, {_shares(whole.values(), *places)}."]
+    each = [cell.among for cell in data.candidates if cell.among and cell.among.alone is not None]
+    if several and each:
+        shares = _shares(each, sure="surely ")
+        lines.append(f"Of {counted(len(each), 'measurement')}, {shares}.")
+    return [*lines, *_needed(data)]
 
 
 def everywhere(data: ReportData) -> dict[str, Sureness]:
@@ -129,87 +121,9 @@ def _needed(data: ReportData) -> list[str]:
         return []
     most = max(found)[1].removeprefix("about ")
     most = most if most.endswith("s") else f"{most} anchors"
-    them = "all that are undecided by themselves" if len(found) > 1 else "the one that is undecided"
-    return [f"{most[:1].upper()}{most[1:]} would probably decide {them}."]
+    most = f"{most[:1].upper()}{most[1:]}"
+    return [f"{most} would probably decide {counted(len(found), 'undecided measurement')}."]
 
 
 def _verb(number: int, many: str, one: str) -> str:
     return one if number == 1 else many
-
-
-@dataclass(frozen=True)
-class Onset:
-    """The lowest level from which on every run passes; empty: there is none.
-
-    Attributes:
-        seen: By the numbers as they are.
-        sure: Surely, and not wrong about any other task or shift either.
-    """
-
-    seen: str = ""
-    sure: str = ""
-
-
-def onsets(data: ReportData) -> dict[Place, Onset]:
-    """The onset of every task under every shift that has levels."""
-    places: dict[Place, dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, cell in enumerate(data.candidates):
-        if cell.level is not None:
-            places[cell.task, cell.shift][cell.level].append(index)
-    downwards = {place: sorted(levels.items(), reverse=True) for place, levels in places.items()}
-    sequences = [[found for _, found in levels] for levels in downwards.values()]
-    seen = [_passing(data, sequence) for sequence in sequences]
-    counts = zip(seen, data.family.onsets(sequences), strict=True)
-    return {
-        place: Onset(*(f"{levels[count - 1][0]:g}" if count else "" for count in found))
-        for (place, levels), found in zip(downwards.items(), counts, strict=True)
-    }
-
-
-def _passing(data: ReportData, downwards: Iterable[list[int]]) -> int:
-    """Counts the levels, from the highest down, that every run passes by the numbers."""
-    count = 0
-    for found in downwards:
-        if any(data.candidates[index].outcome is not Outcome.PASSED for index in found):
-            break
-        count += 1
-    return count
-
-
-@dataclass(frozen=True)
-class OutcomeCounts:
-    """Outcomes of one task under one shift, references not counted.
-
-    Attributes:
-        sure: How many surely pass.
-    """
-
-    task: str
-    shift: str
-    passed: int
-    total: int
-    pending: int
-    onset: Onset
-    sure: int
-
-
-def tallies(data: ReportData) -> list[list[OutcomeCounts]]:
-    """Counts by task and shift, a row per task; none for a report of a few cells."""
-    if not data.has_levels:
-        return []
-    found = onsets(data)
-
-    def tally(task: str, shift: str) -> OutcomeCounts:
-        cells = [c for c in data.candidates if (c.task, c.shift) == (task, shift)]
-        among = [c.among for c in cells if c.among is not None]
-        return OutcomeCounts(
-            task,
-            shift,
-            passed=sum(verdict_of(cell) is PASSES for cell in cells),
-            total=len(cells),
-            pending=sum(cell.pending for cell in cells),
-            onset=found.get((task, shift), Onset()),
-            sure=sum(a.outcome is Outcome.PASSED for a in among),
-        )
-
-    return [[tally(task, shift) for shift in data.shifts] for task in data.tasks]

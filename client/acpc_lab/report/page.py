@@ -1,28 +1,35 @@
-"""Renders the page: one HTML file that makes no network request."""
+"""Renders the page, an HTML file that makes no request, and writes its figures as files."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.figures import Key, Plate, plates
-from acpc_lab.report.headline import headline, tallies
-from acpc_lab.report.limits import limit_table
-from acpc_lab.report.measures import checks, common_receipt, protocol_rows
-from acpc_lab.report.model import Measurement, ReportData
-from acpc_lab.report.tables import grids, standings, table
+from acpc_lab.report.figures import Plate, plates, steps_of
+from acpc_lab.report.headline import headline
+from acpc_lab.report.model import ReportData, printable
+from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
+from acpc_lab.report.verdicts import grids, limit_table, standings, table
 from acpc_lab.report.worst import FocusAnchor, focus
+from acpc_lab.sweeps import COLUMNS, CellResult
+from acpc_lab.tables import Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _ASSETS = Path(__file__).parent / "assets"
-# The marks of a legend, as the figures draw them.
+_MAX_COLUMNS, _MAX_KEYS = 4, 14
+# How a legend on the page shows lines and markers.
 _SIGNS = {
-    "line": "\u2501", "dashes": "\u254d", "dots": "\u22ef", "bar": "|", "region": "\u25a0",
-    "o": "\u25cf", "s": "\u25a0", "^": "\u25b2", "D": "\u25c6", "v": "\u25bc", "P": "\u271a",
-    "X": "\u2716",
+    "-": "\u2501", "--": "\u254d", ":": "\u22ef", "o": "\u25cf", "s": "\u25a0", "^": "\u25b2",
+    "D": "\u25c6", "v": "\u25bc", "P": "\u271a", "X": "\u2716",
 }  # fmt: skip
-_SWATCHES = {"full": "\u25ac", "left": "\u25e7", "none": "\u25ad"}
 
 
 def render(data: ReportData) -> str:
@@ -31,8 +38,10 @@ def render(data: ReportData) -> str:
     Raises FailedPrecondition: matplotlib or jinja2 is not installed.
     """
     jinja: Any = load("jinja2")
+    markup: Any = load("markupsafe").Markup
     environment = jinja.Environment(
         autoescape=True,
+        finalize=lambda x: printable(x) if isinstance(x, str) and not isinstance(x, markup) else x,
         loader=jinja.FileSystemLoader(_ASSETS),
         trim_blocks=True,
         lstrip_blocks=True,
@@ -42,7 +51,6 @@ def render(data: ReportData) -> str:
     page: str = environment.get_template("report.html.j2").render(
         data=data,
         headline=headline(data),
-        tallies=tallies(data),
         grids=grids(data),
         limits=limit_table(data),
         standings=standings(data),
@@ -50,6 +58,7 @@ def render(data: ReportData) -> str:
         rows=rows,
         figures=_drawn(data),
         focus=[(it, [(a, _pictures(data, it.cell, a)) for a in it.anchors]) for it in focus(data)],
+        wanted=wanted,
         checks=checks(data),
         protocol=protocol_rows(data),
         receipt=common_receipt(data),
@@ -62,43 +71,59 @@ class Drawn(NamedTuple):
     """The plates of one kind.
 
     Attributes:
-        plate: The first; its title, caption and legend stand for all.
+        plate: The first; its title and caption stand for all.
         panels: Title and data URI.
-        legend: Sign and entry.
+        legend: Sign, colour and text of each entry.
     """
 
     plate: Plate
     panels: list[tuple[str, str]]
-    legend: list[tuple[str, Key]]
+    legend: list[tuple[str, str, str]]
 
 
 def _drawn(data: ReportData) -> list[Drawn]:
-    kinds: dict[str, list[Plate]] = {}
-    for plate in plates(data):
-        kinds.setdefault(plate.key, []).append(plate)
-    found = []
+    kinds: dict[str, Drawn] = {}
     with plotting.styled():
-        for every in kinds.values():
-            panels = []
-            for plate, panel in ((it, panel) for it in every for panel in it.panels):
-                figure = plotting.panel(panel.draw, size=plate.size, rows=plate.rows)
-                panels.append((panel.title, plotting.data_uri(plotting.png(figure), "png")))
-            found.append(Drawn(every[0], panels, [(_sign(key), key) for key in every[0].legend]))
+        for plate in plates(data):
+            drawn = kinds.setdefault(plate.key, Drawn(plate, [], []))
+            for title, draw in plate.panels:
+                figure = plotting.panel(draw, size=plate.size, rows=plate.rows)
+                drawn.panels.append((title, plotting.data_uri(plotting.png(figure), "png")))
+                for text, handle in _keys(figure).items():
+                    if text not in [known for _, _, known in drawn.legend]:
+                        drawn.legend.append((*_sign(handle), text))
+    for drawn in kinds.values():
+        rest = len(drawn.legend) - _MAX_KEYS
+        if rest > 0:
+            drawn.legend[_MAX_KEYS:] = [("", plotting.INK, f"and {rest} more")]
+    return list(kinds.values())
+
+
+def _keys(figure: Figure) -> dict[str, Any]:
+    """What was drawn, by its label."""
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(text, handle)
     return found
 
 
-def _sign(key: Key) -> str:
-    return _SWATCHES[key.fill] if key.mark == "swatch" else _SIGNS[key.mark]
+def _sign(handle: Any) -> tuple[str, str]:  # noqa: ANN401 - an artist
+    if not hasattr(handle, "get_linestyle") or not hasattr(handle, "get_marker"):
+        colours = load("matplotlib.colors")
+        return _SIGNS["s"], colours.to_hex(handle.get_facecolor()[0])
+    style, marker = handle.get_linestyle(), handle.get_marker()
+    return _SIGNS.get(marker if style == "None" else style, _SIGNS["-"]), str(handle.get_color())
 
 
 def _pictures(
-    data: ReportData, cell: Measurement, anchor: FocusAnchor
+    data: ReportData, cell: CellResult, anchor: FocusAnchor
 ) -> list[tuple[str, str, str]]:
     """Caption, alternative text and data URI of each picture of an anchor; none without them."""
     preview = data.previews.get((cell.operation, anchor.index))
     if preview is None:
         return []
-    which = f"anchor {anchor.identity}"
+    which = f"anchor {anchor.index}"
     shown = [
         ("clean", f"Clean frame of {which}", preview.clean),
         ("perturbed", f"The frame of {which} under {cell.shift}", preview.perturbed),
@@ -107,3 +132,95 @@ def _pictures(
         text = f"Frame of the nearest different state to {which}"
         shown.append(("different state", text, preview.partner))
     return [(caption, text, plotting.frame_uri(frames)) for caption, text, frames in shown]
+
+
+def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
+    """Writes every figure as SVG and PNG, and cells, anchors and steps as CSV.
+
+    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
+    """
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    taken: dict[str, int] = {}
+    with plotting.styled():
+        for plate in plates(data):
+            title = f"{plate.key}-{plate.shift}" if plate.shift else plate.key
+            name = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.").lower()
+            taken[name] = taken.get(name, 0) + 1
+            name += f"-{taken[name]}" if taken[name] > 1 else ""
+            written += plotting.write(composed(plate), target, name)
+    for name, rows in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
+        path = target / f"{name}.csv"
+        Table(rows(data), behind="checkpoint").save(path)
+        written.append(path)
+    return written
+
+
+def composed(plate: Plate) -> Figure:
+    """All panels of a plate in one figure, with the legend below."""
+    columns = min(len(plate.panels), _MAX_COLUMNS)
+    lines = -(-len(plate.panels) // columns)
+    width, height = plate.size
+    figure: Figure = load("matplotlib.figure").Figure(
+        figsize=(columns * width, lines * height + 0.5), layout="constrained"
+    )
+    parts = figure.subfigures(lines, columns, squeeze=False).ravel()
+    for part, (_, draw) in zip(parts, plate.panels, strict=False):
+        draw(list(part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]))
+    keys = _keys(figure)
+    if keys:
+        shown = list(keys)[:_MAX_KEYS]
+        across = max(1, int(columns * width / (0.6 + 0.06 * max(map(len, shown)))))
+        handles = [keys[text] for text in shown]
+        figure.legend(handles, shown, loc="outside lower center", ncols=across)
+    return figure
+
+
+_LABELS = ("task", "run", "level", "shift", "success", "clean_success")
+_NUMBERS = (
+    "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible",
+    "skipped", "median_latent_distance", "threshold_ir", "threshold_sr", "checkpoint_digest",
+    "reference_digest", "anchors_digest",
+)  # fmt: skip
+_OF_ANCHORS = {
+    "anchor": "anchor_ids",
+    "radius": "radius",
+    "motion_scale": "motion_scale",
+    "different_state_distance": "different_state_distance",
+    "partner": "partner",
+}
+_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def _cells(data: ReportData) -> Iterator[Row]:
+    names = [column.name for column in COLUMNS]
+    sure: Sequence[str] = names[names.index("confidence") :]
+    for cell in data.cells:
+        without = "no_result" if cell.state.done else "pending"
+        yield {
+            "checkpoint": cell.name,
+            **{name: getattr(cell, name) for name in _LABELS},
+            "outcome": cell.value("outcome") or without,
+            **{name: cell.value(name) for name in _NUMBERS},
+            "problem": cell.problem,
+            **{name: cell.value(name) for name in sure},
+        }
+
+
+def _anchors(data: ReportData) -> Iterator[Row]:
+    for cell in data.cells:
+        if cell.values is not None:
+            columns = {name: getattr(cell.values, of).tolist() for name, of in _OF_ANCHORS.items()}
+            for index, row in enumerate(zip(*columns.values(), strict=True)):
+                found = dict(zip(columns, row, strict=True))
+                yield {"checkpoint": cell.name, "shift": cell.shift, "index": index, **found}
+
+
+def _steps(data: ReportData) -> Iterator[Row]:
+    for cell in data.cells:
+        found = steps_of(cell)
+        for step, values in enumerate(() if found is None else found.T):
+            quantiles = np.quantile(values, _QUANTILES).tolist()
+            named = dict(zip((f"q{100 * q:g}" for q in _QUANTILES), quantiles, strict=True))
+            yield {"checkpoint": cell.name, "shift": cell.shift, "step": step + 1, **named}

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import check, check_score, from_plain
+from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
 from acpc_client import (
     Access,
     CheckpointRef,
     DatasetAnchors,
+    NumericMode,
     Operation,
     Result,
     Score,
@@ -22,8 +23,17 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
-from acpc_lab.report.model import Measurement, ReportData, dotted, some
-from acpc_lab.sweeps import Cell, Label, Node, SweepFolder, SweepResults, again, read_spec, recipe
+from acpc_lab.report.model import ReportData, dotted, some
+from acpc_lab.sweeps import (
+    Cell,
+    CellResult,
+    Label,
+    SweepFolder,
+    SweepResults,
+    again,
+    read_spec,
+    recipe,
+)
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -54,8 +64,9 @@ def from_scores(
 
     Raises ArgumentError: There are no scores.
     """
-    named = scores.items() if isinstance(scores, Mapping) else ((None, score) for score in scores)
-    return _report([_measured(Result.of(score), shift, name=name) for name, score in named], title)
+    named = scores.items() if isinstance(scores, Mapping) else (("", score) for score in scores)
+    cells = [_measured(Result.of(score), "the score", shift, name) for name, score in named]
+    return _report(cells, title, previews_missing=_NO_JOBS)
 
 
 def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
@@ -73,8 +84,8 @@ def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "")
         result = load_result(path)
         if result.kind != "score":
             raise ArgumentError("source", f"{path} holds a {result.kind}; this report is of scores")
-        cells.append(_measured(result, shift, str(path)))
-    return _report(cells, title)
+        cells.append(_measured(result, str(path), shift))
+    return _report(cells, title, previews_missing=_NO_JOBS)
 
 
 def from_operations(
@@ -92,12 +103,10 @@ def from_operations(
         if operation.study is not None:
             raise ArgumentError("source", f"{name} is a study; this report is of scores")
         operation.result()  # raises why there is none
-        cells.append(_measured(Result.of(operation), where=name))
+        cells.append(_measured(Result.of(operation), name))
         recipes.append(recipe(operation.request) if operation.request else "")
-    data = _report(cells, title).with_(previews_missing="")
-    if len(recipes) == 1 and recipes[0]:
-        return data.with_(command=_AGAIN, recipe=recipes[0])
-    return data
+    one = {"command": _AGAIN, "recipe": recipes[0]} if len(recipes) == 1 and recipes[0] else {}
+    return _report(cells, title, **one)
 
 
 @dataclass(frozen=True)
@@ -124,38 +133,25 @@ def from_sweep(
     Its files cannot be read.
     """
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
-    level_name, read = read_labels(labels or LabelNames(), [item.cell for item in results])
-    cells = []
-    for item, known in zip(results, read, strict=True):
-        why = f"{item.state.value}: {item.error}" if item.error else item.state.value
-        cells.append(
-            Measurement(
-                name=_called(results, item.cell),
-                shift=str(item.cell.shift),
-                score=item.score and _sound(item.score, str(results.folder / item.cell.id)),
-                problem=why if item.error or (item.state.done and item.score is None) else "",
-                operation=item.operation,
-                protocol=item.cell.protocol,
-                anchors=_anchors(item.score, item.cell.anchors),
-                pending=not item.state.done,
-                of_reference=item.cell.of_reference,
-                **known,
-            )
-        )
+    for item in results:
+        if item.score is not None:
+            _require_sound(item.score, str(results.folder / item.cell.id))
+    level_name, cells = _labelled(labels or LabelNames(), results)
     plan = SweepFolder(results.folder).read_plan()
-    return _report(cells, title or results.name).with_(
+    return _report(
+        cells,
+        title or results.name,
         family_wise=results.family_wise,
         description=results.description,
         command=_AGAIN,
         recipe="" if plan is None else again(plan.document),
         level_name=level_name,
-        previews_missing="",
-        notes=(*results.inconsistencies, *_under_way(results)),
+        notes=(*results.inconsistencies, *_under_way(cells)),
     )
 
 
-def read_labels(names: LabelNames, cells: Sequence[Cell]) -> tuple[str, list[dict[str, Any]]]:
-    """Which label is the level, and task, run, level and success rates of each cell.
+def _labelled(names: LabelNames, items: Sequence[CellResult]) -> tuple[str, list[CellResult]]:
+    """Which label is the level, and the rows with task, run, level and success rates of theirs.
 
     Rates above 1 mean per cent, for all of them. The success rate is that under the cell's kind of
     shift, ``success_<kind>``, else ``success``. A task has its model family with it where the sweep
@@ -163,42 +159,43 @@ def read_labels(names: LabelNames, cells: Sequence[Cell]) -> tuple[str, list[dic
 
     Raises ArgumentError: A label that was asked for and that no cell has.
     """
-    known = {name for cell in cells for name in cell.labels}
+    known = {name for item in items for name in item.cell.labels}
     for wanted in filter(None, (names.level, names.run, names.task)):
         if wanted not in known:
             listed = ", ".join(sorted(known))
             raise ArgumentError(
                 "label", f"no checkpoint has the label {wanted}; there are: {listed}"
             )
-    numeric = {
-        n for cell in cells for n, value in cell.labels.items() if _number(value) is not None
-    }
+    numeric = {n for x in items for n, value in x.cell.labels.items() if _number(value) is not None}
     used = {
         part: getattr(names, part)
         or next((n for n in usual if n in (numeric if part == "level" else known)), "")
         for part, usual in _USUAL.items()
     }
-    families = len({cell.labels.get("family") for cell in cells}) > 1
-    rates = (n for n in known if n.startswith(_SUCCESS) or n in _CLEAN)
-    highest = max((_number(c.labels.get(n)) or 0 for n in rates for c in cells), default=0)
+    families = len({item.cell.labels.get("family") for item in items}) > 1
+    rates = [n for n in known if n.startswith(_SUCCESS) or n in _CLEAN]
+    highest = max((_number(x.cell.labels.get(n)) or 0 for n in rates for x in items), default=0)
 
     def rate(cell: Cell, options: Sequence[str]) -> float | None:
         found = next((_number(cell.labels[n]) for n in options if n in cell.labels), None)
         return found if found is None or highest <= 1 else found / 100
 
-    def read(cell: Cell) -> dict[str, Any]:
+    def placed(item: CellResult) -> CellResult:
+        cell = item.cell
         labels = {part: str(cell.labels.get(name, "")) for part, name in used.items()}
         own = cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else ""
         family = str(cell.labels.get("family", "")) if families else ""
-        return {
-            "task": dotted(labels["task"] or own, family),
-            "run": labels["run"],
-            "level": _number(cell.labels.get(used["level"])),
-            "success": rate(cell, [*(f"{n}_{cell.shift.kind}" for n in _SUCCESS), *_SUCCESS]),
-            "clean_success": rate(cell, _CLEAN),
-        }
+        return dataclasses.replace(
+            item,
+            name=_title(cell.checkpoint, item.name),
+            task=dotted(labels["task"] or own, family),
+            run=labels["run"],
+            level=_number(cell.labels.get(used["level"])),
+            success=rate(cell, [*(f"{n}_{cell.shift.kind}" for n in _SUCCESS), *_SUCCESS]),
+            clean_success=rate(cell, _CLEAN),
+        )
 
-    return used["level"], [read(cell) for cell in cells]
+    return used["level"], [placed(item) for item in items]
 
 
 def _number(value: Label | None) -> float | None:
@@ -208,18 +205,12 @@ def _number(value: Label | None) -> float | None:
     return float(value)
 
 
-def _called(results: SweepResults, cell: Cell) -> str:
-    """Name of a cell's checkpoint; where other content came under it, with the content's."""
-    return _title(cell.checkpoint) + results.apart[cell.id]
-
-
-def _under_way(results: SweepResults) -> Iterator[str]:
+def _under_way(cells: Sequence[CellResult]) -> Iterator[str]:
     """Lists what the server measures now, and what waits."""
     states = TaskState.RUNNING, TaskState.QUEUED, TaskState.WAITING, TaskState.PENDING
     for state in states:
-        found = [item.cell for item in results if item.state is state]
-        if found:
-            names = [f"{_called(results, cell)} under {cell.shift}" for cell in found]
+        names = [f"{item.name} under {item.shift}" for item in cells if item.state is state]
+        if names:
             yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
 
 
@@ -228,20 +219,20 @@ def server_of(results: SweepResults) -> tuple[str | None, Access]:
     plan = SweepFolder(results.folder).read_plan()
     if plan is None:
         return None, {}
-    spec = read_spec(Node(plan.document), plan.name, results.folder.parent)
+    spec = read_spec(plan.document, plan.name, results.folder.parent)
     return spec.target, spec.access
 
 
-def _report(cells: Sequence[Measurement], title: str) -> ReportData:
+def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:  # noqa: ANN401
     if not cells:
         raise ArgumentError("source", "found no scores, wanted at least one")
     names = dict.fromkeys(cell.name for cell in cells)
     named = title or (cells[0].name if len(names) == 1 else f"{len(names)} checkpoints")
-    return ReportData(title=named, cells=tuple(cells), previews_missing=_NO_JOBS)
+    return ReportData(title=named, cells=tuple(cells), **more)
 
 
-def _sound(score: Score, where: str) -> Score:
-    """The score, of whose numbers a page can be made.
+def _require_sound(score: Score, where: str) -> None:
+    """Checks that a page can be made of the numbers of a score.
 
     Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
     """
@@ -249,26 +240,42 @@ def _sound(score: Score, where: str) -> Score:
         check_score(score)
     except ArgumentError as error:
         raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
-    return score
 
 
-def _measured(
-    result: Result, shift: str = "", where: str = "the score", name: str | None = None
-) -> Measurement:
+def _measured(result: Result, where: str, shift: str = "", name: str = "") -> CellResult:
     """A score with what its request tells; ``shift`` is used where there is no request."""
-    request, score = result.score_request, _sound(result.answer, where)
-    anchors = (request and request.anchors) or ""
-    if request is not None and request.shift is not None:
-        shift = str(request.shift)
-    return Measurement(
-        name=_title(score.checkpoint.checkpoint) if name is None else name,
-        shift=shift or f"shift {score.receipt.perturbation_digest[:8]}",
-        score=score,
-        task=anchors.task if isinstance(anchors, DatasetAnchors) else "",
-        operation=result.operation,
+    request, score = result.score_request, result.answer
+    _require_sound(score, where)
+    checkpoint = score.checkpoint.checkpoint
+    change = None if request is None else request.shift
+    cell = Cell(
+        checkpoint=checkpoint,
+        reference=None if request is None else request.reference,
+        anchors=(request and request.anchors) or "",
+        shift=change or _named(shift),
         protocol=_protocol(score, where) if request is None else request.protocol,
-        anchors=_anchors(score, anchors),
+        thresholds=score.verdict.thresholds,
+        numeric_mode=NumericMode(score.receipt.numeric_mode),
+        labels={},
     )
+    return CellResult(
+        state=TaskState.SUCCEEDED,
+        operation=result.operation,
+        cell=cell,
+        score=score,
+        time=result.time,
+        name=name or _title(checkpoint),
+        shift=str(change or shift or f"shift {score.receipt.perturbation_digest[:8]}"),
+        task=cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else "",
+    )
+
+
+def _named(shift: str) -> Perturbation:
+    """The shift that a text names; none where it is only words."""
+    try:
+        return parse(shift)
+    except ArgumentError:
+        return Identity()
 
 
 def _protocol(score: Score, where: str) -> ScoreProtocol:
@@ -281,16 +288,9 @@ def _protocol(score: Score, where: str) -> ScoreProtocol:
     return protocol
 
 
-def _title(checkpoint: CheckpointRef) -> str:
+def _title(checkpoint: CheckpointRef, name: str = "") -> str:
     """Name of a checkpoint, with its weights file where it is not the usual one."""
-    usual = checkpoint.weights in _DEFAULT_WEIGHTS
-    return checkpoint.name if usual else f"{checkpoint.name}/{checkpoint.weights}"
-
-
-def _anchors(score: Score | None, anchors: DatasetAnchors | str) -> str:
-    """Words how many anchors there are, and of what."""
-    where = f"set {anchors[:12]}" if isinstance(anchors, str) and anchors else ""
-    if isinstance(anchors, DatasetAnchors):
-        where = f"{anchors.dataset}, task {anchors.task}, seed {anchors.seed}"
-    count = f"{score.checkpoint.anchors} anchors" if score is not None else ""
-    return " of ".join(filter(None, (count, where)))
+    called = name or checkpoint.name
+    if checkpoint.weights in _DEFAULT_WEIGHTS:
+        return called
+    return f"{checkpoint.name}/{checkpoint.weights}{called.removeprefix(checkpoint.name)}"

@@ -10,7 +10,8 @@ import numpy as np
 from acpc_client import AnchorValues, Outcome
 from acpc_client.errors import AcpcError
 
-from acpc_lab.report.model import Measurement, Preview, ReportData
+from acpc_lab.report.model import Preview, ReportData
+from acpc_lab.sweeps import CellResult
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient
@@ -20,7 +21,6 @@ EACH = len(_PLACES)
 """Anchors of either kind that are shown of one cell."""
 
 MAX_CELLS = 6
-Chosen = tuple[Measurement, str]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class FocusAnchor:
 class Focus:
     """A cell whose worst anchors are shown, and why it was chosen."""
 
-    cell: Measurement
+    cell: CellResult
     why: str
     anchors: tuple[FocusAnchor, ...]
 
@@ -55,9 +55,10 @@ def focus(data: ReportData) -> list[Focus]:
     one that passes by least; six in all. With ``data.focus``, the cells of those checkpoints
     instead. Under one kind of shift an anchor is shown once.
     """
-    kinds: dict[str, list[Measurement]] = {}
+    kinds: dict[str, list[CellResult]] = {}
     for cell in data.cells:
-        kinds.setdefault(_kind(cell), []).append(cell)
+        if cell.values is not None:
+            kinds.setdefault(_kind(cell), []).append(cell)
     each = max(1, MAX_CELLS // max(1, len(kinds)))
     chosen = [found for cells in kinds.values() for found in _extremes(cells)[:each]][:MAX_CELLS]
     if data.focus:
@@ -71,14 +72,13 @@ def focus(data: ReportData) -> list[Focus]:
     return found
 
 
-def _kind(cell: Measurement) -> str:
+def _kind(cell: CellResult) -> str:
     """The shift without its level."""
     return cell.shift.rpartition(":")[0] or cell.shift
 
 
-def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:
-    known = [cell for cell in cells if cell.values is not None]
-    known = [cell for cell in known if not cell.is_reference] or known
+def _extremes(cells: Sequence[CellResult]) -> list[tuple[CellResult, str]]:
+    known = [cell for cell in cells if not cell.is_reference] or cells
     if len(known) < 2:
         return [(cell, "") for cell in known]
     failing = sorted((c for c in known if c.outcome is not Outcome.PASSED), key=_score)
@@ -89,7 +89,7 @@ def _extremes(cells: Sequence[Measurement]) -> list[Chosen]:
     return [(failing[0], "fails by the most"), (failing[-1], "fails by the least")]
 
 
-def _score(cell: Measurement) -> float:
+def _score(cell: CellResult) -> float:
     """S; without a reference, SR stands in: any order is as good as the known half allows."""
     found: float | None = cell.value("score")
     return cell.value("sr") if found is None else found
@@ -133,29 +133,16 @@ def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:
     A server that has none of them or cannot be reached does not fail the report: the page says
     why there are no pictures.
     """
-    found = dict(data.previews)
-    failed: list[AcpcError] = []
-    wanted = missing(data)
+    wanted, found, why = missing(data), dict(data.previews), ""
     for name, indices in wanted.items():
         try:
             previews = client.preview_anchors(name, indices)
         except AcpcError as error:
-            failed.append(error)
+            why = why or f"the server answered {error.code}: {error.message}"
             if error.code == "UNAVAILABLE":
+                why = "no server could be reached when this page was made."
                 break
             continue
         for item in previews:
             found[name, item.anchor] = Preview(item.clean, item.perturbed, item.partner)
-    return data.with_(previews=found, previews_missing=_why(data, len(wanted), failed))
-
-
-def _why(data: ReportData, wanted: int, failed: Sequence[AcpcError]) -> str:
-    if not wanted:
-        return data.previews_missing
-    if not failed:
-        return ""
-    first = failed[0]
-    if first.code == "UNAVAILABLE":
-        return "no server could be reached when this page was made."
-    some = "" if len(failed) == wanted else f"for {len(failed)} of {wanted} measurements, "
-    return f"{some}the server answered {first.code}: {first.message}"
+    return data.with_(previews=found, previews_missing=why if wanted else data.previews_missing)

@@ -6,12 +6,9 @@ be checked again wherever the rows are. Needs NumPy; figures and t-SNE need the 
 
 from acpc_lab.studies import bundle
 from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, gathered
-from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.catalogue import STUDIES
+from acpc_lab.studies.bundle import STUDIES, verify
 from acpc_lab.studies.measuring import (
     Ask,
-    AskScore,
-    AskStudy,
     CheckpointAnswer,
     CheckpointRows,
     MeasuringProgress,

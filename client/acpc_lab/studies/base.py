@@ -154,11 +154,11 @@ class Study:
             two.
         shown: Lines and tables for the terminal, of a summary.
         draw: The figures by name; needs the lab's extras.
+        paper: What the paper found, to stand below what is found here.
         examples: Command lines.
         about: What the command says below the question.
         ask: What is measured on each checkpoint unless options say otherwise; None: the rows come
             from a file.
-        options: Fields of a score's protocol that the command sets; of a study's job it sets all.
         gather: Answers and parameters to rows and arrays, with what to call with a note for the
             user; None: the rows as the server answers them.
         check: Rejects checkpoints that the study cannot take, given its parameters.
@@ -169,10 +169,10 @@ class Study:
     summarise: Callable[[Any, Any, Arrays], Record]
     shown: Callable[[Any], Iterator[str | Listing]]
     draw: Callable[[Evidence], Mapping[str, Figure]]
+    paper: str
     examples: Sequence[str] = ()
     ask: Ask | None = None
     about: str = ""
-    options: Sequence[str] = ()
     gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
     check: Callable[[Sequence[StudyCheckpoint], Any], None] = lambda checkpoints, parameters: None
 

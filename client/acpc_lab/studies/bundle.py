@@ -23,10 +23,22 @@ from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
+from acpc_lab.studies import (
+    collapse,
+    drift,
+    geometry,
+    horizons,
+    planner,
+    sensitivity,
+    shifts,
+    thresholds,
+)
 from acpc_lab.studies.base import Evidence, Study
-from acpc_lab.studies.catalogue import STUDIES
 from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, write_whole
 
+_MODULES = (thresholds, shifts, drift, planner, geometry, sensitivity, horizons, collapse)
+STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
+"""The studies by name."""
 FORMAT = "acpc-study-bundle/2"
 MANIFEST = "study.json"
 ROWS = "rows.csv"

@@ -11,9 +11,9 @@ from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import FAIL, PASS, panels, swatch
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskScore
+from acpc_lab.studies.figures import Panel, by_row
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
 
@@ -151,25 +151,18 @@ PANELS = {
 }
 
 
-def collapse_bars(lines: Sequence[CollapseLine]) -> Figure:
-    """A bar per checkpoint in each panel; collapsed ones in the colour of failure."""
-    held = [name for name in PANELS if all(getattr(line, name) is not None for line in lines)]
-    names = 0.065 * max(len(line.checkpoint) for line in lines)  # inches
-    width, height = 1.8 + names / len(held), 0.25 * len(lines) + 0.9
-    figure, axes = panels(len(held), width=width, height=height, sharey=True)
-    colours = [FAIL if line.collapsed else PASS for line in lines]
-    places = range(len(lines))
-    for axis, name in zip(axes, held, strict=True):
-        drawn = axis.barh(places, [getattr(line, name) for line in lines], color=colours)
-        axis.bar_label(drawn, fmt="%.3g", fontsize=6, padding=2)
-        axis.margins(x=0.2)
-        axis.set_title(PANELS[name])
-    # The names stand once, on the left; first come first from the top.
-    axes[0].set_yticks(places, [line.checkpoint for line in lines])
-    axes[0].invert_yaxis()
-    keys = [swatch("collapsed", FAIL), swatch("not collapsed", PASS)]
-    figure.legend(handles=keys, loc="outside upper right", ncols=2)
-    return figure
+def collapse_figure(lines: Sequence[CollapseLine]) -> Figure:
+    """The numbers of every checkpoint; collapsed ones are marked as such."""
+    shown = []
+    for name, title in PANELS.items():
+        values = {line.checkpoint: getattr(line, name) for line in lines}
+        series = {
+            label: [values[line.checkpoint] if line.collapsed is of else None for line in lines]
+            for label, of in (("not collapsed", False), ("collapsed", True))
+        }
+        if None not in values.values():
+            shown.append(Panel(title, series))
+    return by_row([line.checkpoint for line in lines], shown)
 
 
 def collapse_rows(answers: Answers) -> CollapseRows:
@@ -192,12 +185,13 @@ STUDY = Study(
     "Does SR expose a collapsed representation that raw IR prefers?",
     summarise,
     shown,
-    lambda made: {"checkpoints": collapse_bars(made.summary.checkpoints)},
+    lambda made: {"checkpoints": collapse_figure(made.summary.checkpoints)},
+    "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
+    "0.967 to 0.984",
     (
         "acpc study collapse --checkpoints weights.csv --out collapse/",
         "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
     ),
-    AskScore(GaussianNoise(0.005), ScoreProtocol()),
-    options=("draws", "seed", "horizon"),
+    Ask(ScoreProtocol(), GaussianNoise(0.005)),
     gather=lambda answers, parameters, note: (collapse_rows(answers), {}),
 )

@@ -10,9 +10,9 @@ import numpy as np
 from acpc.contract import DriftStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import joined, panels
 from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
-from acpc_lab.studies.measuring import AskStudy, require_one_per_run
+from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.measuring import Ask, require_one_per_run
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -254,15 +254,11 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
 
 
 def drift_errors(cells: Sequence[DriftCell]) -> Figure:
-    """A panel per task; compare within a panel only, because latent scales differ."""
-    tasks = groups(cell.task for cell in cells)
-    figure, axes = panels(len(tasks))
-    for axis, ((task,), held) in zip(axes, tasks.items(), strict=True):
-        errors = [(cells[i].base, cells[i].control, cells[i].acpc) for i in held]
-        joined(axis, errors, ("Base", "+Control", "+ACPC"))
-        axis.set_title(task)
-    axes[0].set_ylabel("out-of-group MAE\nof the error drift")
-    return figure
+    """The errors of each cell; compare within a row only, because latent scales differ."""
+    fields = {"Base": "base", "+Control": "control", "+ACPC": "acpc"}
+    series = {label: [getattr(cell, name) for cell in cells] for label, name in fields.items()}
+    title = "out-of-group MAE of the error drift"
+    return by_row(list(map(case_of, cells)), [Panel(title, series)], width=3.6)
 
 
 STUDY = Study(
@@ -271,10 +267,12 @@ STUDY = Study(
     summarise,
     shown,
     lambda made: {"errors": drift_errors(made.summary.cells)},
+    "55.9 +- 4.7% against Base and 51.3 +- 3.5% against Base and control, over 3 runs; "
+    "best in 12 of 12 cells",
     (
         "acpc study drift --checkpoints unaugmented.csv --out drift/",
         "acpc study drift --rows drift/rows.csv --alpha 10",
     ),
-    AskStudy(DriftStudy()),
+    Ask(DriftStudy()),
     check=lambda checkpoints, _: require_one_per_run(checkpoints),
 )

@@ -16,7 +16,7 @@ from acpc.contract import GeometryStudy, Record, bounded
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.extras import load
-from acpc_lab.plotting import INK, RULE, hue, panels
+from acpc_lab.plotting import INK, RULE, panels
 from acpc_lab.studies.base import (
     CHECKPOINT,
     Answers,
@@ -28,7 +28,8 @@ from acpc_lab.studies.base import (
     gathered,
     key,
 )
-from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -240,10 +241,6 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
     return drawn
 
 
-def _name(item: SpaceGeometry) -> str:
-    return f"{item.task}\nrun {item.run}\nnoise {item.level:g}"
-
-
 def numbers(summary: GeometrySummary) -> Figure:
     """Median r/NN and the two fractions, by checkpoint and space."""
     fields = {
@@ -251,20 +248,17 @@ def numbers(summary: GeometrySummary) -> Figure:
         "below_nearest": "fraction r < NN",
         "disjoint": "fully disjoint fraction",
     }
-    names = list(dict.fromkeys(map(_name, summary.spaces)))
-    longest = max(len(line) for name in names for line in name.splitlines())
-    figure, axes = panels(3, width=max(2.0, len(names) * (0.06 * longest + 0.15)))
-    for axis, (field, title) in zip(axes, fields.items(), strict=True):
-        for index, (space, label) in enumerate(SPACES.items()):
-            mine = [item for item in summary.spaces if item.space == space]
-            at = [names.index(_name(item)) + (index - 0.5) * 0.38 for item in mine]
-            heights = [getattr(item, field) for item in mine]
-            drawn = axis.bar(at, heights, 0.36, color=hue(index), label=label)
-            axis.bar_label(drawn, fmt="%.3g", fontsize=6)
-        axis.set_xticks(range(len(names)), names)
-        axis.set_title(title)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
-    return figure
+    shown = [
+        Panel(
+            title,
+            {
+                label: [getattr(item, name) for item in summary.spaces if item.space == space]
+                for space, label in SPACES.items()
+            },
+        )
+        for name, title in fields.items()
+    ]
+    return by_row(list(dict.fromkeys(map(case_of, summary.spaces))), shown)
 
 
 def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
@@ -278,7 +272,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
         if placed is None:
             placed = tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters)
         _scatter(axis, placed.astype(np.float64), parameters)
-        axis.set_title(f"{_name(item)}, {SPACES[item.space]}")
+        axis.set_title(f"{case_of(item)}\n{SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"
         axis.text(0.02, 0.98, text, transform=axis.transAxes, va="top", fontsize=6)
@@ -341,10 +335,12 @@ STUDY = Study(
     summarise,
     shown,
     draw,
+    "median r/NN 1.41 encoded and 1.86 rolled out, none disjoint; augmented 0.10 and "
+    "0.19, 95.3% and 84.4% disjoint",
     (
         "acpc study geometry --checkpoints pair.csv --out geometry/",
         "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
     ),
-    AskStudy(GeometryStudy()),
+    Ask(GeometryStudy()),
     gather=_gather,
 )

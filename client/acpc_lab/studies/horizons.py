@@ -13,7 +13,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import hue, marker, panels
 from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskScore, StudyCheckpoint
+from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -175,11 +175,9 @@ STUDY = Study(
     lambda made: {
         "ratios": horizon_ratios(made.summary.entries, made.summary.horizon, made.summary.quantile)
     },
+    "a ratio of at most 0.09 in every task, at every horizon and quantile",
     ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
-    AskScore(
-        GaussianNoise(0.08), ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95))
-    ),
-    options=("horizon", "quantile", "extra_horizons", "extra_quantiles", "draws", "seed"),
+    Ask(ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95)), GaussianNoise(0.08)),
     gather=lambda answers, parameters, note: (horizon_rows(answers), {}),
     check=require_levels,
 )

@@ -125,51 +125,40 @@ def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
 
 
 @dataclass(frozen=True)
-class AskStudy:
-    """Asks for a study's rows."""
+class Ask:
+    """What is measured on every checkpoint: the rows of a study, or a score without a reference.
 
-    study: Study
+    Attributes:
+        request: The study, or how the score is measured.
+        shift: Of a score; a study has its own.
+    """
+
+    request: Study | ScoreProtocol
+    shift: Perturbation | None = None
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
         """Submits the job of a checkpoint."""
-        return client.run_study(row.checkpoint, row.anchors, self.study, **how).submitted
+        how = {"numeric_mode": self.numeric_mode, **how}
+        if isinstance(self.request, ScoreProtocol):
+            asked: Any = (row.checkpoint, row.anchors, self.shift)
+            return client.score_checkpoint(*asked, protocol=self.request, **how).submitted
+        return client.run_study(row.checkpoint, row.anchors, self.request, **how).submitted
 
-    def answer(self, operation: Operation) -> StudyResult:
-        """The rows that an ended job has measured; raises the reason why it has none."""
-        return operation.study_result()
-
-    def document(self) -> dict[str, Any]:
-        """All that decides a number, as plain values."""
-        plain, mode = _plain(self.study.to_message()), str(self.numeric_mode)
-        return {"study": self.study.kind, "request": plain, "numeric_mode": mode}
-
-
-@dataclass(frozen=True)
-class AskScore:
-    """Asks for a score without a reference."""
-
-    shift: Perturbation
-    protocol: ScoreProtocol
-    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-
-    def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
-        """Submits the job of a checkpoint."""
-        asked = row.checkpoint, row.anchors, self.shift
-        return client.score_checkpoint(*asked, protocol=self.protocol, **how).submitted
-
-    def answer(self, operation: Operation) -> Score:
-        """The score of an ended job; raises the reason why it has none."""
-        return operation.result()
+    def answer(self, operation: Operation) -> StudyResult | Score:
+        """The rows or the score of an ended job; raises the reason why it has none."""
+        scored = isinstance(self.request, ScoreProtocol)
+        return operation.result() if scored else operation.study_result()
 
     def document(self) -> dict[str, Any]:
-        """All that decides a number, as plain values."""
-        protocol, mode = dataclasses.asdict(self.protocol), str(self.numeric_mode)
-        return {"shift": _plain(self.shift.to_spec()), "protocol": protocol, "numeric_mode": mode}
-
-
-Ask = AskStudy | AskScore
-"""What is measured on every checkpoint."""
+        """All that decides a number, as plain values; request ids follow from it."""
+        mode = str(self.numeric_mode)
+        if isinstance(self.request, ScoreProtocol):
+            shift = self.shift and _plain(self.shift.to_spec())
+            asked = dataclasses.asdict(self.request)
+            return {"shift": shift, "protocol": asked, "numeric_mode": mode}
+        plain = _plain(self.request.to_message())
+        return {"study": self.request.kind, "request": plain, "numeric_mode": mode}
 
 
 @dataclass(frozen=True)
@@ -224,11 +213,10 @@ class MeasuringTask:
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits its job, or finds that of an earlier call, unless that one has failed."""
-        how = {"numeric_mode": self.ask.numeric_mode, "patience": 0.0}
         for number in range(attempt, attempt + _MAX_ATTEMPTS):
             name = f"study-{self.id}-{number}"
             try:
-                operation = self.ask.submit(client, self.row, request_id=name, **how)
+                operation = self.ask.submit(client, self.row, request_id=name, patience=0.0)
             except AlreadyExists:  # of a checkpoint that has been overwritten since
                 continue
             if operation.error is None:

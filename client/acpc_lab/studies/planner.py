@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +10,9 @@ import numpy as np
 from acpc.contract import PlannerStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import INK, RULE, SOFT, hue, marker, panels
 from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
-from acpc_lab.studies.measuring import AskStudy, StudyCheckpoint
+from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -247,31 +246,18 @@ def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
         yield f"bounds: {found} candidate pairs"
 
 
-MODELS = {"baseline": "baseline", "expanded": "with ACPC at the planner's horizon"}
-
-
 def planner_errors(cells: Sequence[PlannerCell], reduction: Spread) -> Figure:
-    """A row per test task and training run: both errors, and by how much ACPC lowers the first."""
-    figure, (left, right) = panels(2, width=2.9, height=0.19 * len(cells) + 1.0)
-    places = range(len(cells), 0, -1)
-    for place, cell in zip(places, cells, strict=True):
-        left.plot((cell.baseline, cell.expanded), (place, place), color=RULE, zorder=1)
-    for index, (field, name) in enumerate(MODELS.items()):
-        errors = [getattr(cell, field) for cell in cells]
-        left.plot(errors, places, marker(index), color=hue(index), label=name)
-    left.set_yticks(list(places), [f"{cell.task}, run {cell.run}" for cell in cells])
-    left.set_xlabel("MAE of log(1 + selection regret)")
-    lowered = [100 * (1 - c.expanded / c.baseline) if c.baseline else math.nan for c in cells]
-    right.barh(places, lowered, color=hue(1), height=0.6)
-    right.axvline(0, color=SOFT, linewidth=0.8)
-    right.axvline(100 * reduction.mean, color=INK, linestyle="--", label="mean of runs")
-    right.yaxis.tick_right()
-    right.set_yticks(list(places), [f"{value:.1f} %" for value in lowered])
-    right.set_xlabel("lower error with ACPC (%)")
-    for axis in (left, right):
-        axis.set_ylim(0.4, len(cells) + 0.6)
-    figure.legend(loc="outside upper center", ncols=3)
-    return figure
+    """Both errors of each test task and run, and by how much ACPC lowers the first."""
+    errors = {
+        "baseline": [cell.baseline for cell in cells],
+        "with ACPC at the planner's horizon": [cell.expanded for cell in cells],
+    }
+    lowered = [100 * (1 - c.expanded / c.baseline) if c.baseline else None for c in cells]
+    shown = (
+        Panel("MAE of log(1 + selection regret)", errors),
+        Panel("lower error with ACPC (%)", {"each cell": lowered}, line=100 * reduction.mean),
+    )
+    return by_row(list(map(case_of, cells)), shown, width=2.6)
 
 
 STUDY = Study(
@@ -280,10 +266,11 @@ STUDY = Study(
     summarise,
     shown,
     lambda made: {"errors": planner_errors(made.summary.cells, made.summary.reduction)},
+    "15.2 +- 2.0% over 3 runs; better in 12 of 12 cells",
     (
         "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
         "acpc study planner --rows planner/rows.csv --protocol released",
     ),
-    AskStudy(PlannerStudy()),
+    Ask(PlannerStudy()),
     check=lambda checkpoints, _: require_two_tasks(checkpoints),
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from acpc.contract import Record, SensitivityStudy
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import hue, logarithmic, marker, panels, zero_line
 from acpc_lab.studies.base import CHECKPOINT, Evidence, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.measuring import AskStudy
+from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
 if TYPE_CHECKING:
@@ -169,9 +169,7 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
 
 def sensitivity_ratios(held: Sequence[SensitivityRatio]) -> Figure:
     """The ratio by checkpoint and method, on a log scale; below one is lower."""
-    figure = _estimates(held, "ratio", "sensitivity over the\nunaugmented checkpoint's", (1.0,))
-    zero_line(figure.axes[0], 1.0)
-    return figure
+    return _estimates(held, "ratio", "sensitivity over the unaugmented one's", 1.0)
 
 
 def sensitivities(held: Sequence[Sensitivity]) -> Figure:
@@ -180,46 +178,19 @@ def sensitivities(held: Sequence[Sensitivity]) -> Figure:
 
 
 def _estimates(
-    held: Sequence[Sensitivity | SensitivityRatio],
-    field: str,
-    label: str,
-    within: Sequence[float] = (),
+    held: Sequence[Sensitivity | SensitivityRatio], name: str, title: str, line: float | None = None
 ) -> Figure:
-    """A mark per checkpoint and method, with its value and a standard error.
+    """A mark per checkpoint and method, with a standard error."""
+    found = {(case_of(item), item.method): item for item in held}
+    names = list(dict.fromkeys(map(case_of, held)))
 
-    The axis holds the values ``within`` besides.
-    """
-    names = [f"{item.task}\nrun {item.run}\nnoise {item.level:g}" for item in held]
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
-    figure, (axis,) = panels(1, width=max(4.2, 0.95 * len(places)), height=2.6)
-    reach = [*(getattr(item, field) for item in held), *within]
-    look: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 6}
-    for index, (method, title) in enumerate(METHODS.items()):
-        mine = [
-            (places[n], item) for n, item in zip(names, held, strict=True) if item.method == method
-        ]
-        if not mine:
-            continue
-        sign = 2 * index - 1
-        at = [place + 0.08 * sign for place, _ in mine]
-        means = [getattr(item, field) for _, item in mine]
-        errors = [item.standard_error for _, item in mine]
-        style: dict[str, Any] = {"color": hue(index), "marker": marker(index), "linewidth": 0}
-        axis.errorbar(at, means, errors, elinewidth=0.8, label=title, **style)
-        # On the outer side, where the other method's mark is not.
-        align = "right" if sign < 0 else "left"
-        for place, value, error in zip(at, means, errors, strict=True):
-            text = f"{float(f'{value:.2g}'):g}"
-            axis.annotate(text, (place, value), (5 * sign, 0), ha=align, **look)
-            reach += [value + error, max(value - error, value / 10)]
-    positive = [value for value in reach if value > 0]
-    if positive:
-        logarithmic(axis, "y", min(positive) / 1.5, max(positive) * 1.5)
-    axis.set_xticks(list(places.values()), list(places))
-    axis.set_xlim(-0.6, len(places) - 0.4)
-    axis.set_ylabel(f"{label}, log scale")
-    figure.legend(loc="outside upper center", ncols=2)
-    return figure
+    def column(method: str, of: str) -> list[float | None]:
+        return [getattr(found.get((row, method)), of, None) for row in names]
+
+    series = {words: column(method, name) for method, words in METHODS.items()}
+    errors = {words: column(method, "standard_error") for method, words in METHODS.items()}
+    panel = Panel(f"{title}, log scale", series, errors, line, log=True)
+    return by_row(names, [panel], width=3.4)
 
 
 STUDY = Study(
@@ -228,6 +199,8 @@ STUDY = Study(
     summarise,
     shown,
     draw,
+    "by both methods the augmented checkpoint is less sensitive in every task; no number "
+    "is printed",
     ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
-    AskStudy(SensitivityStudy()),
+    Ask(SensitivityStudy()),
 )

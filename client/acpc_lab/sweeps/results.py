@@ -10,15 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import Columns, Identity, Tabular, curve_of, grids
+from acpc.contract import Columns, Tabular
 from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.evidence import Family, FamilyWise, limits
+from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.rows import CellResult
-from acpc_lab.sweeps.spec import folder_of, load_spec
+from acpc_lab.sweeps.loading import folder_of, load_spec
+from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
@@ -63,40 +63,25 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
-        """Every cell with its score."""
+        """Every cell with its score, and what follows from all of them."""
         disk = SweepFolder(self.folder)
-        items = [self._result(disk, cell) for cell in self._cells]
-        members = [place for place, item in enumerate(items) if not item.is_reference]
-        family = Family([items[place].evidence for place in members], self.family_wise)
-        for place, among in zip(members, family.each(), strict=True):
-            items[place] = dataclasses.replace(items[place], among=among)
-        shifts = {str(cell.shift): cell.shift for cell in self._cells}
-        points = dict(zip(shifts, grids([*shifts.values()]), strict=True))
-        bounded = limits(
-            (_apart_from_shift(x.cell), x.cell.shift, x.score, x.operation)
-            for x in items
-            if not x.is_reference
-        )
-
-        def placed(item: CellResult) -> CellResult:
-            shift = item.cell.shift
-            limit = bounded.get((_apart_from_shift(item.cell), curve_of(shift) or ""))
-            return dataclasses.replace(item, severity=points[str(shift)][1], limit=limit)
-
-        return tuple(map(placed, items))
+        return judged([self._result(disk, cell) for cell in self._cells], self.family_wise)
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
+        name = cell.checkpoint.name + self._apart[cell.id]
         if entry.state is TaskState.SUCCEEDED:
             held = disk.load(cell)
             if held is not None:
-                return CellResult(**vars(entry), cell=cell, score=held.answer, time=held.time)
+                return CellResult(
+                    **vars(entry), cell=cell, name=name, score=held.answer, time=held.time
+                )
             lost = TaskState.QUEUED if entry.operation else TaskState.PENDING
             entry = dataclasses.replace(entry, state=lost)
-        return CellResult(**vars(entry), cell=cell, score=None)
+        return CellResult(**vars(entry), cell=cell, name=name, score=None)
 
     @cached_property
-    def apart(self) -> dict[str, str]:
+    def _apart(self) -> dict[str, str]:
         """By a cell's id, what tells its checkpoint from other content under the same name."""
         contents: dict[CheckpointRef, set[str]] = defaultdict(set)
         for cell in self._cells:
@@ -250,8 +235,3 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def anchor_rows(self) -> Table:
         """Returns one flat row per cell and anchor; values per draw and per step are left out."""
         return Table((row for item in self.cells for row in item.anchor_rows()), behind="seed")
-
-
-def _apart_from_shift(cell: Cell) -> str:
-    """Returns a key that is equal for cells which differ by the shift alone."""
-    return dataclasses.replace(cell, shift=Identity(), labels={}).id

@@ -1,40 +1,61 @@
-"""Declares the columns of a sweep's results, once for CSV, notebooks, terminals and reports."""
+"""Declares a cell with what came of it, and its columns, once for files, terminals and reports."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-from acpc.contract import to_plain
-from acpc_client import Evidence, Interval, Outcome, Result, Score, SeverityLimit
+from acpc.contract import Identity, beside, curve_of, grids, to_plain
+from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Sureness, evidence_columns, limit_numbers
+from acpc_lab.evidence import Family, FamilyWise, Sureness, limit_numbers, limits
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.tasks import without_anchors
 
 
-class MeasuredRow:
-    """Fields that a cell of a sweep and a measurement of a report share.
+@dataclass(frozen=True, kw_only=True)
+class CellResult(Entry):
+    """A cell and what came of it; ``code`` and ``message`` say what ended it badly.
 
     Attributes:
         score: What was measured, per-anchor values included; None: nothing.
-        among: How sure the verdict is among the other rows; None for a reference.
+        time: When it was measured; None: not known.
+        among: How sure the verdict is among the other cells; None for a reference.
+        severity: Of the shift among those of the others; None for a composition that has none.
+        limit: Up to which severity the checkpoint passes under shifts of this kind; None where
+            fewer than two of them were scored.
+        name: Of the checkpoint, for people.
+        shift: In short form, for example ``gaussian_noise:0.08``.
+        task: As a report names it, from the labels, as all that follow.
+        run: Training run, usually its seed.
+        level: Augmentation level of the training run; 0 is unaugmented.
+        success: Planning success rate under the shift, in [0, 1].
+        clean_success: Planning success rate on clean frames, in [0, 1].
     """
 
+    cell: Cell
     score: Score | None
-    among: Sureness | None
+    time: datetime | None = None
+    among: Sureness | None = None
+    severity: float | None = None
+    limit: SeverityLimit | None = None
+    name: str = ""
+    shift: str = ""
+    task: str = ""
+    run: str = ""
+    level: float | None = None
+    success: float | None = None
+    clean_success: float | None = None
 
-    @property
-    def of_reference(self) -> bool:
-        """Whether it was asked to be compared with itself."""
-        raise NotImplementedError
+    def __post_init__(self) -> None:
+        named = {"name": self.cell.checkpoint.name, "shift": str(self.cell.shift)}
+        for name, value in named.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
 
     @property
     def evidence(self) -> Evidence | None:
@@ -44,48 +65,22 @@ class MeasuredRow:
     @property
     def is_reference(self) -> bool:
         """Whether the checkpoint is compared with itself, and so can never pass."""
-        if self.of_reference or self.score is None:
-            return self.of_reference
+        if self.cell.of_reference or self.score is None:
+            return self.cell.of_reference
         receipt = self.score.receipt
         return receipt.checkpoint_digest == receipt.reference_digest != ""
-
-    def value(self, name: str) -> Any:  # noqa: ANN401 - of any column
-        """Returns the value in a column of ``COLUMNS`` that reads the score; None without one."""
-        return BY_NAME[name].of(self)
-
-    def interval(self, name: str) -> Interval | None:
-        """Returns the interval of the number in a column; None where it has none."""
-        found = getattr(self.evidence, name, None)
-        return found if isinstance(found, Interval) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CellResult(Entry, MeasuredRow):
-    """A cell and what came of it; ``code`` and ``message`` say what ended it badly.
-
-    Attributes:
-        time: When it was measured; None: not known.
-        severity: Of the shift among those of the sweep; None for a composition that has none.
-        limit: Up to which severity the checkpoint passes under shifts of this kind; None where the
-            sweep has fewer than two of them.
-    """
-
-    cell: Cell
-    score: Score | None
-    time: datetime | None = None
-    among: Sureness | None = None
-    severity: float | None = None
-    limit: SeverityLimit | None = None
-
-    @property
-    def of_reference(self) -> bool:
-        """Whether the checkpoint is its own reference."""
-        return self.cell.of_reference
 
     @property
     def error(self) -> str:
         """Code and message of what ended it badly; empty: nothing did."""
         return f"{self.code}: {self.message}" if self.code else ""
+
+    @property
+    def problem(self) -> str:
+        """Why there is no score; empty where there is one, or may still be."""
+        if self.error:
+            return f"{self.state.value}: {self.error}"
+        return self.state.value if self.state.done and self.score is None else ""
 
     @property
     def passed(self) -> bool | None:
@@ -94,6 +89,30 @@ class CellResult(Entry, MeasuredRow):
             return None
         verdict = self.score.verdict
         return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The verdict by the numbers as they are; None without a score."""
+        return None if self.score is None else self.score.verdict.outcome
+
+    @property
+    def sure(self) -> Outcome | None:
+        """The confident outcome by itself, as the intervals show it; None without evidence."""
+        return None if self.evidence is None else self.evidence.confident_outcome
+
+    @property
+    def values(self) -> AnchorValues | None:
+        """Measurements at each anchor; None where they are not available."""
+        return None if self.score is None else self.score.checkpoint.anchor_values
+
+    def value(self, name: str) -> Any:  # noqa: ANN401 - of any column
+        """Returns the value in a column of ``COLUMNS``; None where there is none."""
+        return BY_NAME[name].of(self)
+
+    def interval(self, name: str) -> Interval | None:
+        """Returns the interval of the number in a column; None where it has none."""
+        found = getattr(self.evidence, name, None)
+        return found if isinstance(found, Interval) else None
 
     def result(self) -> Result:
         """Returns what was asked and what came of it, without the values per anchor."""
@@ -110,28 +129,56 @@ class CellResult(Entry, MeasuredRow):
         return Result("sweep_cell", answer, asked, self.operation, self.time)
 
     def row(self) -> dict[str, Any]:
-        """Returns one flat row, see ``COLUMNS``, with labels and evidence; absent values: None."""
+        """Returns one flat row, see ``COLUMNS``, with labels behind the reference."""
         row = {column.name: column.of(self) for column in COLUMNS}
         labels = {f"label_{name}": value for name, value in self.cell.labels.items()}
         first = {name: row.pop(name) for name in ("cell", "checkpoint", "weights", "reference")}
-        sure = evidence_columns(self.evidence, self.among)
-        return first | labels | row | sure | limit_numbers(self.limit)
+        return first | labels | row | limit_numbers(self.limit)
 
     def anchor_rows(self) -> Iterator[dict[str, Any]]:
         """Yields one flat row per anchor; none without per-anchor values."""
-        values = None if self.score is None else self.score.checkpoint.anchor_values
-        if values is None:
+        if self.values is None:
             return
-        held = {field.name: getattr(values, field.name) for field in dataclasses.fields(values)}
+        held = {x.name: getattr(self.values, x.name) for x in dataclasses.fields(self.values)}
         columns = {
             name: column.tolist() if isinstance(column, np.ndarray) else map(_plain, column)
             for name, column in held.items()
             if np.ndim(column) == 1 and len(column)
         }
-        names = ("cell", "checkpoint", "shift", "seed")
-        where = {column.name: column.of(self) for column in COLUMNS if column.name in names}
+        where = {name: self.value(name) for name in ("cell", "checkpoint", "shift", "seed")}
         for index, row in enumerate(zip(*columns.values(), strict=True)):
             yield {**where, "anchor": index, **dict(zip(columns, row, strict=True))}
+
+
+def without_anchors(score: Score) -> Score:
+    """Returns the score without its per-anchor values."""
+    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
+    bare = {k: x and dataclasses.replace(x, anchor_values=None) for k, x in sides.items()}
+    return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
+
+
+def judged(items: Sequence[CellResult], method: FamilyWise) -> tuple[CellResult, ...]:
+    """Returns cells with what follows from all of them: how sure each is, severities, limits."""
+    others = [item for item in items if not item.is_reference]
+    family = Family([item.evidence for item in others], method).each()
+    among = {id(item): sure for item, sure in zip(others, family, strict=True)}
+    shifts = {str(item.cell.shift): item.cell.shift for item in items}
+    points = dict(zip(shifts, grids([*shifts.values()]), strict=True))
+    bounded = limits((_curve(x), x.cell.shift, x.score, x.operation) for x in others)
+    return tuple(
+        dataclasses.replace(
+            item,
+            among=among.get(id(item)),
+            severity=points[str(item.cell.shift)][1],
+            limit=bounded.get((_curve(item), curve_of(item.cell.shift) or "")),
+        )
+        for item in items
+    )
+
+
+def _curve(item: CellResult) -> tuple[str, str]:
+    """Returns a key that is equal for cells which differ by the shift alone."""
+    return item.name, dataclasses.replace(item.cell, shift=Identity(), labels={}).id
 
 
 class Quantity(NamedTuple):
@@ -142,8 +189,9 @@ class Quantity(NamedTuple):
         path: Attributes that lead from a ``CellResult`` to the value, joined by dots; or a function
             of the result.
         title: Heading for people; empty: the name.
-        spec: Format of a number for people, for example ``.3f``.
+        spec: Format of a number for people, for example ``.3f``; empty: it is text.
         rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
+        hint: What it means, where the title does not say it.
     """
 
     name: str
@@ -151,18 +199,22 @@ class Quantity(NamedTuple):
     title: str = ""
     spec: str = ""
     rank: int = 0
+    hint: str = ""
 
-    def of(self, item: Any) -> Any:  # noqa: ANN401 - any record with a score
+    def of(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
         """Returns the value as a plain one; None where there is none."""
         if callable(self.path):
-            found = self.path(item)
-        else:
-            found = reduce(
-                lambda held, name: None if held is None else getattr(held, name),
-                self.path.split("."),
-                item,
-            )
+            return _plain(self.path(item))
+        found: Any = item
+        for name in self.path.split("."):
+            found = None if found is None else getattr(found, name)
         return _plain(found)
+
+    def text(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
+        """Returns the value; one that has a threshold as text, on its side of it."""
+        found = self.of(item)
+        limit = item.score.verdict.limit(self.name) if item.score else None
+        return found if found is None or limit is None else beside(found, limit, self.spec)
 
 
 def _plain(value: object) -> object:
@@ -179,9 +231,16 @@ def _of_protocol(name: str) -> Callable[[CellResult], object]:
     return read
 
 
-def _from(path: str, *names: str) -> Iterator[Quantity]:
-    """Yields columns that are named as the attributes they hold."""
-    return (Quantity(name, f"{path}.{name}") for name in names)
+def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
+    """Yields columns that are named as the attributes they hold, behind what stands first."""
+    return (Quantity(f"{first}{name}", f"{path}.{name}") for name in names)
+
+
+def _ends(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
+    """Yields a column for either end of each interval."""
+    for name in names:
+        for end in ("lower", "upper"):
+            yield Quantity(f"{first}{name}_{end}", f"{path}.{name}.{end}")
 
 
 _VERDICT, _SIDE, _RECEIPT = "score.verdict", "score.checkpoint", "score.receipt"
@@ -199,21 +258,24 @@ COLUMNS = (
     Quantity("error", lambda item: item.error or None),
     Quantity("content", lambda item: item.cell.content or None),
     Quantity("outcome", f"{_VERDICT}.outcome", "verdict"),
-    Quantity("ir_raw", f"{_SIDE}.ir_raw", "IR", ".3f"),
-    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", spec=".2g"),
-    Quantity("ir_relative", f"{_VERDICT}.ir_relative", "IR relative", ".3f"),
+    Quantity("ir_raw", f"{_SIDE}.ir_raw", "raw IR", ".3f"),
+    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", "rounding floor", ".1g",
+             hint="below it raw IR has fewer than two digits"),
+    Quantity("ir_relative", f"{_VERDICT}.ir_relative", "relative IR", ".3f"),
     Quantity("sr", f"{_SIDE}.sr", "SR", ".3f"),
-    Quantity("score", f"{_VERDICT}.score", "S", ".3f"),
-    Quantity("delta_score", f"{_VERDICT}.delta_score", "delta S", ".3f"),
+    Quantity("score", f"{_VERDICT}.score", "S", "+.2f"),
+    Quantity("delta_score", f"{_VERDICT}.delta_score", "delta S", "+.2f"),
     *_from(_VERDICT, "ir_passed", "sr_passed"),
     Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "t_IR", "g"),
     Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "t_SR", "g"),
-    *_from(_SIDE, "anchors", "eligible", "skipped"),
-    *_from(_SIDE, "median_latent_distance", "different_label_distance"),
-    *(
-        Quantity(f"reference_{name}", f"score.reference.{name}")
-        for name in ("ir_raw", "rounding_floor", "sr")
-    ),
+    Quantity("anchors", f"{_SIDE}.anchors"),
+    Quantity("eligible", f"{_SIDE}.eligible", "eligible", "d",
+             hint="anchors that count for SR, of all"),
+    Quantity("skipped", f"{_SIDE}.skipped"),
+    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance", "latent distance", ".3g",
+             hint="median latent distance; near zero: collapse"),
+    Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
+    *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),
     Quantity("checkpoint_digest", f"{_RECEIPT}.checkpoint_digest"),
     Quantity(
         "reference_digest",
@@ -221,7 +283,25 @@ COLUMNS = (
     ),
     *_from(_RECEIPT, "anchors_digest", "perturbation_digest", "parameters_digest"),
     *_from(_RECEIPT, "code_version", "numeric_mode", "device"),
-    *(Quantity(name, _of_protocol(name)) for name in ("reading", "partner_past", "neighbourhood")),
-)
-"""What ``CellResult.row`` holds, in this order; labels stand behind the reference."""
+    Quantity("reading", _of_protocol("reading")),
+    Quantity("partner_past", _of_protocol("partner_past")),
+    Quantity("neighbourhood", _of_protocol("neighbourhood"), spec="g",
+             hint="quantile of state distances that reaches partners"),
+    Quantity("confidence", "evidence.confidence"),
+    *_ends("evidence", "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score",
+           "delta_score"),
+    Quantity("population", "evidence.population"),
+    *_ends("evidence.other", "ir_raw", "ir_relative", "sr", "score", first="other_"),
+    Quantity("other_outcome", "evidence.other.confident_outcome"),
+    *_from("evidence", "confident_outcome", "doubt"),
+    Quantity("anchors_to_decide", "evidence.anchors_to_decide", "anchors to decide", "d",
+             hint="so many in all would probably decide it"),
+    *_from("evidence", "trajectories_to_decide", "trajectories", "windows"),
+    Quantity("unseen", "evidence.unseen", "unseen", ".2g",
+             hint="this share of episodes may be of a kind that was not measured"),
+    *_from("evidence", "p_passed", "p_failed"),
+    *(Quantity(f"family_wise_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
+               and getattr(x.among, name)) for name in ("outcome", "p_passed", "p_failed")),
+)  # fmt: skip
+"""What ``CellResult.row`` holds, in this order; labels and limits are put beside them."""
 BY_NAME = {column.name: column for column in COLUMNS}

@@ -15,6 +15,7 @@ from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
 from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.plan import SweepPlan
+from acpc_lab.sweeps.rows import without_anchors
 from acpc_lab.tables import write_whole
 
 
@@ -77,13 +78,6 @@ CellStatus = TaskStatus[CellTask]
 SweepProgress = CampaignProgress[CellTask]
 
 
-def without_anchors(score: Score) -> Score:
-    """Returns the score without its per-anchor values."""
-    sides = {"checkpoint": score.checkpoint, "reference": score.reference}
-    bare = {k: x and dataclasses.replace(x, anchor_values=None) for k, x in sides.items()}
-    return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
-
-
 class SweepFolder:
     """A sweep on the disk.
 
@@ -101,6 +95,11 @@ class SweepFolder:
     def result_path(self, cell: Cell) -> Path:
         """Returns where the score of a cell is, or will be."""
         return self._results / f"{cell.id}.npz"
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan."""
+        return self._plan.exists()
 
     def read_plan(self) -> SweepPlan | None:
         """Reads the plan; None before there is one.

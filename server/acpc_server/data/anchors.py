@@ -27,6 +27,22 @@ CUT_BYTES = 2**23
 """Frames read at a time, 8 MiB, where all are read."""
 
 
+ANCHOR_BYTES = 2**28
+"""Frames of one anchor as recorded, 256 MiB: they are read together, since their sha256 covers all.
+Of 224 pixels eleven are 1.6 MiB."""
+
+
+def check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
+    """Raise InvalidArgument, ``field``, where one anchor's frames are more than may be held."""
+    if (needed := steps * 3 * size[0] * size[1]) > ANCHOR_BYTES:
+        raise InvalidArgument(
+            field,
+            f"the {steps} frames of an anchor, {size[0]} x {size[1]} pixels, are {needed} bytes, "
+            f"over the limit of {ANCHOR_BYTES}; store smaller frames, or ask for a shorter horizon",
+            reason="ANCHOR_TOO_LARGE",
+        )
+
+
 class Anchors(ABC):
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
 
@@ -67,6 +83,12 @@ class Anchors(ABC):
     def horizon(self) -> int:
         """Future frames H."""
         return int(self.action_blocks.shape[1]) + 1 - self.history
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory, those of frames that may yet be read among them."""
+        beside = (x for x in (self.window_blocks, self.proprio) if x is not None)
+        return sum(array.nbytes for array in (*self.small_arrays().values(), *beside))
 
     @cached_property
     def frame_size(self) -> tuple[int, int]:
@@ -166,6 +188,11 @@ class PartialAnchors(Anchors):
         whole = self._whole
         same = (self.count, self.horizon) == (whole.count, whole.horizon)
         return whole.digest if same else self.content_digest()
+
+    @property
+    def held_bytes(self) -> int:
+        """Those of the whole set."""
+        return self._whole.held_bytes
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first."""

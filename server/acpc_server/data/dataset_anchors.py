@@ -14,10 +14,7 @@ from acpc.datasets import Dataset, DrawnWindows
 from jaxtyping import UInt8
 
 from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
-from acpc_server.errors import FailedPrecondition, ResourceExhausted
-
-MAX_FRAME_BYTES = 2**32
-"""Frames of one batch, 4 GiB; the paper's 100 anchors of 11 frames at 224 pixels are 0.16 GiB."""
+from acpc_server.errors import FailedPrecondition
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,8 @@ class DrawnAnchors(DrawnWindows, Anchors):
         return self.pixels.gather(self.frame_rows[start:stop])
 
     def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
-        """Read anchors [start, stop), all by default, to memory; ResourceExhausted if too many."""
+        """Read anchors [start, stop), all by default, to memory."""
         rows = self.frame_rows[start:stop]
-        size = int(rows.size * np.prod(self.pixels.shape[1:]))
-        if size > MAX_FRAME_BYTES:
-            raise ResourceExhausted(
-                f"{len(rows)} anchors of {rows.shape[1]} frames hold "
-                f"{size} bytes; {MAX_FRAME_BYTES} are read at once, so ask for fewer anchors"
-            )
         small: dict[str, Any] = {**self.small_arrays(start, stop)}
         return AnchorBatch(
             history=self.history,
@@ -108,7 +99,7 @@ class FileAnchors(Anchors):
         FailedPrecondition: the file now holds other frames, or is damaged; NotFound,
         PermissionDenied: it is gone, or is now a link.
         """
-        if self._rows.size * 3 * int(np.prod(self.frame_size)) > HELD_BYTES:
+        if self._frame_bytes > HELD_BYTES:
             return self._read(start, stop)
         held = self._held
         stamp = self._stamp()
@@ -120,6 +111,15 @@ class FileAnchors(Anchors):
             # The stamp from before the read, so that a write during it is noticed the next time.
             held = self._held = (stamp, whole)
         return held[1][start:stop].copy()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory, those of frames that may yet be read among them."""
+        return super().held_bytes + (self._frame_bytes if self._frame_bytes <= HELD_BYTES else 0)
+
+    @property
+    def _frame_bytes(self) -> int:
+        return self._rows.size * 3 * int(np.prod(self.frame_size))
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         with self._reopen() as dataset:

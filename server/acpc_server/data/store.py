@@ -23,6 +23,7 @@ from acpc.datasets import (
 )
 from acpc.datasets.hdf5 import Hdf5Dataset
 
+from acpc_server.data.anchors import check_anchor
 from acpc_server.data.dataset_anchors import DrawnAnchors, FileAnchors
 from acpc_server.data.paths import SUFFIXES, files_below, open_file
 from acpc_server.errors import FailedPrecondition, UnknownName
@@ -153,6 +154,8 @@ class DatasetStore:
         preset = load_task(source.task, self._root)
         with open_dataset(self._root, source.dataset, check) as file:
             self._action_width(file, preset, source.task)
+            height, width = file.pixel_column(preset.pixels).shape[1:3]
+            check_anchor(history + horizon, (height, width), "dataset")
             windows = draw_windows(
                 file,
                 preset,

@@ -22,14 +22,16 @@ from acpc.contract import (
 )
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetStore, FileAnchors
+from acpc_server.data import Anchors, DatasetStore, FileAnchors, check_anchor
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
-# Readers kept open, most of them under two keys: consecutive jobs of a sweep use the same anchors.
-KEPT_READERS = 8
+# Bytes that readers may hold while they are kept: consecutive jobs of a sweep use the same anchors.
+KEPT_BYTES = 2**29
+# Keys of readers, most of which have two.
+KEPT_KEYS = 32
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,6 @@ class AnchorSetSource:
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
-# An anchor's frames as recorded, 256 MiB: they are read together, since their sha256 covers all. Of
-# 224 pixels eleven are 1.6 MiB.
-ANCHOR_BYTES = 2**28
 _OR_EVERY = ", or one with the states and labels of every future frame"
 
 
@@ -66,9 +65,12 @@ class _Key(NamedTuple):
 class AnchorReaders:
     """Opens anchors for jobs, and checks that they have not changed."""
 
-    def __init__(self, datasets: DatasetStore, sets: AnchorStore) -> None:
+    def __init__(
+        self, datasets: DatasetStore, sets: AnchorStore, kept_bytes: int = KEPT_BYTES
+    ) -> None:
         self._datasets = datasets
         self._sets = sets
+        self._kept_bytes = kept_bytes
         self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -182,7 +184,7 @@ class AnchorReaders:
         fit = self._datasets.fit(
             source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
         )
-        _check_anchor(history + horizon, fit.frame_size, "dataset")
+        check_anchor(history + horizon, fit.frame_size, "dataset")
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         if card.proprio_dim and fit.proprio_dim != card.proprio_dim:
             has = f"a column of width {fit.proprio_dim}" if fit.proprio_dim else "no column of it"
@@ -206,7 +208,7 @@ class AnchorReaders:
         self, source: AnchorSetSource, card: ModelCard, history: int, horizon: int, exact: bool
     ) -> None:
         info = self._sets.get(source.digest).info
-        _check_anchor(info.history + info.horizon, (info.height, info.width), "anchor_set")
+        check_anchor(info.history + info.horizon, (info.height, info.width), "anchor_set")
         if info.action_block_dim != card.action_block_dim:
             raise InvalidArgument(
                 "anchor_set",
@@ -319,19 +321,13 @@ class AnchorReaders:
         with self._lock:
             self._kept[key] = anchors
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT_READERS:
+            while len(self._kept) > KEPT_KEYS or self._too_much(anchors):
                 self._kept.popitem(last=False)
 
-
-def _check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
-    """Raise InvalidArgument, ``field``, where one anchor's frames are more than a job may hold."""
-    if (needed := steps * 3 * size[0] * size[1]) > ANCHOR_BYTES:
-        raise InvalidArgument(
-            field,
-            f"the {steps} frames of an anchor, {size[0]} x {size[1]} pixels, are {needed} bytes, "
-            f"over the limit of {ANCHOR_BYTES}; store smaller frames, or ask for a shorter horizon",
-            reason="ANCHOR_TOO_LARGE",
-        )
+    def _too_much(self, latest: Anchors) -> bool:
+        """Whether those kept beside the latest may hold too much with it."""
+        others = {id(x): x.held_bytes for x in self._kept.values() if x is not latest}
+        return bool(others) and latest.held_bytes + sum(others.values()) > self._kept_bytes
 
 
 def _changed(source: AnySource) -> FailedPrecondition:

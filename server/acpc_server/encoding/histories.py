@@ -15,17 +15,17 @@ import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources
+from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources, drawing_of
 from acpc_server.encoding.views import distinct_views
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
 from acpc_server.numerics import input_size
-from acpc_server.perturb import PIECE_WORK
+from acpc_server.perturb import PIECE_WORK, check_drawing
 from acpc_server.scheduling import Priority, RequestContext
 
-# Latents by key, or why there are none.
-_Found: TypeAlias = "dict[bytes, Tensor | AcpcError]"
+# Latents by key, or why there are none; None: a view that is its history, bit for bit.
+_Found: TypeAlias = "dict[bytes, Tensor | AcpcError | None]"
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
 
@@ -126,6 +126,8 @@ class HistoryEncoder:
         """
         if isinstance(views, PerturbationSet):
             count, field = len(distinct_views(views)), "perturbations.draws"
+            pixels = math.prod(input_size(history.shape, model.card.image_size))
+            check_drawing(views.specs, len(history), pixels, "perturbations.specs[{}]")
         else:
             count, field = len(views), "explicit_views.shape"
         beside = 0 if extra is None else len(extra)
@@ -155,7 +157,7 @@ class HistoryEncoder:
             return 0.0, 0.0
         calls = sum(x.count for x in listed) / self.frames_per_call(model, listed[0].pixels)
         pixels = _pixels(model.card, listed[0])
-        drawing = sum(x.drawing_work(pixels) for x in listed)
+        drawing = drawing_of(listed, pixels)
         return calls + drawing / PIECE_WORK, drawing
 
     def encode(
@@ -242,7 +244,7 @@ class HistoryEncoder:
         maker = FrameSources(model.card, mode, self._engine.device)
         for group in self._grouped(model.card, distinct.values(), context):
             pixels = _pixels(model.card, group[0])
-            with self._engine.drawing(sum(x.drawing_work(pixels) for x in group), context) as turn:
+            with self._engine.drawing(drawing_of(group, pixels), context) as turn:
                 made, same = maker.make(group, turn)
             frames = [x for x in made if isinstance(x, Tensor)]
             encoded = torch.empty(0, model.card.latent_dim)
@@ -256,7 +258,7 @@ class HistoryEncoder:
                     found[source.key] = x
                 else:
                     latents = next(parts)
-                    found[source.key] = latents[:0] if source.drawn and is_history else latents
+                    found[source.key] = None if source.drawn and is_history else latents
         return found
 
     def _grouped(
@@ -301,18 +303,20 @@ def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcErr
 
 
 def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tensor:
-    """Return latents of a view; where it is the history itself, ``clean`` (h, dim)."""
+    """Return latents of a view; where it is the history itself, those of ``clean`` (h, dim)."""
     if not view:
         return clean
-    parts = [(source, _latents_of(source, found)) for source in view]
-    return torch.cat([x if len(x) else clean[source.rows] for source, x in parts])
+    return torch.cat([_latents_of(source, found, clean) for source in view])
 
 
-def _latents_of(source: FrameSource, found: _Found) -> Tensor:
-    """Return latents of a source; of a view that is its history there are no rows."""
+def _latents_of(source: FrameSource, found: _Found, clean: Tensor | None = None) -> Tensor:
+    """Return latents of a source, or of the rows of ``clean`` that it equals."""
     latents = found[source.key]
     if isinstance(latents, AcpcError):
         raise source.located(latents)
+    if latents is None:
+        assert clean is not None  # noqa: S101 - views alone can be their history
+        return clean[source.start : source.start + source.count]
     return latents
 
 

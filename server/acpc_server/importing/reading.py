@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.errors import FailedPrecondition, NotFound, UnsafeCheckpoint
 from acpc_server.importing.sources import Run, epoch_in
 from acpc_server.importing.world_model import FoundModel, find
-from acpc_server.models import DEFAULT_LIMITS, Archive, check_container, unsafe
+from acpc_server.models import DEFAULT_LIMITS, Archive, check_container, read_open
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,11 @@ def read_bytes(path: Path) -> bytes:
         raise NotFound(f"{path} does not exist") from None
     except OSError as error:
         raise FailedPrecondition(f"{path} cannot be opened: {error.strerror}") from None
+    if path.is_dir():
+        os.close(descriptor)
+        raise UnsafeCheckpoint(f"{path.name}: not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        if not path.is_file():
-            raise unsafe(path.name, "not a regular file")
-        size, limit = os.fstat(descriptor).st_size, DEFAULT_LIMITS.weights_bytes
-        if size > limit:
-            raise unsafe(path.name, f"{size} bytes, above the limit of {limit}")
-        check_container(path.name, file, size)
-        file.seek(0)
-        return file.read(size)
+        return read_open(file, path.name, DEFAULT_LIMITS.weights_bytes, check_container)
 
 
 def _read(path: Path, key: str) -> RunFile:

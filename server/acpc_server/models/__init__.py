@@ -18,6 +18,7 @@ from acpc_server.models.folder import (
     find_checkpoint,
     list_checkpoints,
     list_others,
+    read_open,
 )
 from acpc_server.models.frozen import (
     FrozenJepa,
@@ -50,6 +51,6 @@ __all__ = [
     "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard", "Node",
     "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
     "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
-    "list_others", "load_checkpoint", "new_folder", "read_config", "rollout",
-    "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
+    "list_others", "load_checkpoint", "new_folder", "read_config", "read_open",
+    "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
 ]  # fmt: skip

@@ -29,12 +29,14 @@ from acpc_server.errors import (
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
 from acpc_server.models.others import Hint, look_into
-from acpc_server.opening import FOLDER, open_below, open_part
+from acpc_server.opening import FOLDER, has_data, open_below, open_part
 
 PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
+# Least part of a file that is on disk: weights are numbers, and holes are read as zeros.
+LEAST_DATA = 0.1
 # A part of a file that was split; the only part of one is whole.
 SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
 
@@ -160,22 +162,43 @@ def read_file(
     limit: int,
     check: Callable[[str, io.BufferedReader, int], None] = lambda *_: None,
 ) -> bytes:
-    """Read a regular file through one descriptor.
+    """Read a regular file through one descriptor; raises as :func:`read_open`.
 
-    ``check`` is given name, file and size, and may raise before the whole of it is read. Raises
-    NotFound: No such file; PermissionDenied: It is a symbolic link; UnsafeCheckpoint: No regular
-    file, empty, above ``limit``, or written to meanwhile.
+    NotFound: No such file; PermissionDenied: It is a symbolic link.
     """
     with _open_file(folder, filename) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            problem = f"{filename}: {size} bytes, above the limit of {limit}"
-            raise UnsafeCheckpoint(problem, reason="CHECKPOINT_TOO_LARGE")
-        if not size:
-            raise UnsafeCheckpoint(f"{filename}: empty file")
-        check(filename, file, size)
-        file.seek(0)
-        data = file.read(size + 1)
+        return read_open(file, filename, limit, check)
+
+
+def read_open(
+    file: io.BufferedReader,
+    filename: str,
+    limit: int,
+    check: Callable[[str, io.BufferedReader, int], None] = lambda *_: None,
+) -> bytes:
+    """Read an open file whole.
+
+    ``check`` is given name, file and size, and may raise before that. Raises UnsafeCheckpoint: No
+    regular file, empty, above ``limit``, mostly holes, or written to meanwhile.
+    """
+    status = os.fstat(file.fileno())
+    size = status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeCheckpoint(f"{filename}: not a regular file")
+    if size > limit:
+        problem = f"{filename}: {size} bytes, above the limit of {limit}"
+        raise UnsafeCheckpoint(problem, reason="CHECKPOINT_TOO_LARGE")
+    if not size:
+        raise UnsafeCheckpoint(f"{filename}: empty file")
+    if not has_data(file.fileno(), size, LEAST_DATA):
+        raise UnsafeCheckpoint(
+            f"{filename}: less than {LEAST_DATA:.0%} of its {size} bytes are on disk, the others "
+            "are holes; copy it again",
+            reason="CHECKPOINT_WEIGHTS_REFUSED",
+        )
+    check(filename, file, size)
+    file.seek(0)
+    data = file.read(size + 1)
     if len(data) != size:
         raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
     return data
@@ -272,7 +295,7 @@ def _open_file(folder: int, filename: str) -> io.BufferedReader:
         descriptor = open_part(folder, filename)
     except OSError as error:
         raise _explained(error, filename) from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # which Python opens as no file
         os.close(descriptor)
         raise UnsafeCheckpoint(f"{filename}: not a regular file")
     return os.fdopen(descriptor, "rb")

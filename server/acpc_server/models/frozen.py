@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.jepa_rollout import JepaRollout
 from acpc_server.models.prejepa import PreJepaModel
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -142,7 +144,12 @@ class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
         future: Float[Tensor, "p j horizon width"],
     ) -> Float[Tensor, "v j horizon dim"]:
         """Every history forward under every action sequence of its pool."""
-        return self._network.unroll(histories, past, future)
+        return self._unrolls.unroll(histories, past, future)
+
+    @cached_property
+    def _unrolls(self) -> JepaRollout | PreJepaModel:
+        network = self._network
+        return network if isinstance(network, PreJepaModel) else JepaRollout(network)
 
 
 class FrozenPreJepa(FrozenJepa):

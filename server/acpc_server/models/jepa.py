@@ -100,22 +100,12 @@ class ConditionalBlock(nn.Module):
         last_only: bool,
     ) -> Float[Tensor, "b q width"]:
         """All output tokens, or the last alone."""
-        return self.modulated(tokens, self.adaLN_modulation(condition), last_only)
-
-    def modulated(
-        self,
-        tokens: Float[Tensor, "*rows t width"],
-        modulation: Float[Tensor, "*#rows t six"],
-        last_only: bool,
-    ) -> Float[Tensor, "*rows q width"]:
-        """As :meth:`forward`, with its shifts, scales and gates, whose rows may be broadcast."""
-        shift, scale, *rest = modulation.chunk(6, dim=-1)
-        normed = torch.addcmul(shift, self.norm1(tokens), 1 + scale)
-        mixed = self.attn(normed.flatten(0, -3), last_only)
+        shift, scale, *rest = self.adaLN_modulation(condition).chunk(6, dim=-1)
+        mixed = self.attn(torch.addcmul(shift, self.norm1(tokens), 1 + scale), last_only)
         if last_only:
-            tokens, rest = tokens[..., -1:, :], [x[..., -1:, :] for x in rest]
+            tokens, rest = tokens[:, -1:], [x[:, -1:] for x in rest]
         gate, mlp_shift, mlp_scale, mlp_gate = rest
-        tokens = torch.addcmul(tokens, gate, mixed.view(tokens.shape))
+        tokens = torch.addcmul(tokens, gate, mixed)
         changed = self.mlp(torch.addcmul(mlp_shift, self.norm2(tokens), 1 + mlp_scale))
         return torch.addcmul(tokens, mlp_gate, changed)
 

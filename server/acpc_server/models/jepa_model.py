@@ -1,11 +1,10 @@
 """The world model of LeWM and PLDM, which differ in how they are trained, not in what they compute.
 
-A rollout feeds the predictor a sliding window of at most ``num_frames`` tokens.
+It rolls out by :class:`acpc_server.models.jepa_rollout.JepaRollout`.
 """
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -69,46 +68,3 @@ class JepaModel(nn.Module):
         """The last token of ``predict`` alone; equal to it in eval mode and cheaper."""
         out: Tensor = self.pred_proj(self.predictor(latents, actions, last_only=True)[:, -1])
         return out
-
-    def unroll(
-        self,
-        histories: Float[Tensor, "v h dim"],
-        past: Float[Tensor, "p past width"],
-        future: Float[Tensor, "p j horizon width"],
-    ) -> Float[Tensor, "v j horizon dim"]:
-        """Roll every history forward under every action sequence of its pool, one of ``p``.
-
-        Equal to predicting window by window; see :func:`acpc_server.models.rollout.rollout` for
-        which latents and blocks meet at a step. Every step is one call of :meth:`step` for all
-        rows; what actions do to a layer is computed once for all steps and views.
-        """
-        h, (p, j, horizon, _) = histories.shape[1], future.shape
-        transformer = self.predictor.transformer
-        blocks = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)
-        embedded = transformer.cond_proj(self.embed_actions(blocks.flatten(0, 1)))
-        modulations = [
-            layer.adaLN_modulation(embedded).reshape(p, 1, j, h - 1 + horizon, -1)
-            for layer in transformer.blocks
-        ]
-        latents = [x.expand(-1, j, -1) for x in histories[:, :, None].unbind(1)]  # (v, j, dim)
-        for end in range(h, h + horizon):
-            start = max(0, end - self.predictor.num_frames)
-            window = torch.stack(latents[start:end], dim=2)  # (v, j, t, dim)
-            latents.append(self.step(window, [x[:, :, :, start:end] for x in modulations]))
-        return torch.stack(latents[h:], dim=2)
-
-    def step(
-        self, window: Float[Tensor, "v j t dim"], modulations: list[Float[Tensor, "p 1 j t six"]]
-    ) -> Float[Tensor, "v j dim"]:
-        """The latent after a window, as :meth:`predict_next`; modulations are of each layer.
-
-        ``p`` divides ``v``: so many pools, each for a run of histories.
-        """
-        (v, j, t, _), pools = window.shape, len(modulations[0])
-        transformer = self.predictor.transformer
-        inputs = transformer.input_proj(window + self.predictor.pos_embedding[:, :t])
-        hidden = inputs.reshape(pools, v // pools, j, t, -1)
-        for index, layer in enumerate(transformer.blocks):
-            hidden = layer.modulated(hidden, modulations[index], index + 1 == len(modulations))
-        out = transformer.output_proj(transformer.norm(hidden[..., -1, :]))
-        return self.pred_proj(out.reshape(v * j, -1)).view(v, j, -1)

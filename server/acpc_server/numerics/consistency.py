@@ -64,7 +64,10 @@ def acpc(
     distances: Float64[Tensor, "*batch horizon"], weights: Float64[Tensor, "*#batch horizon"]
 ) -> Float64[Tensor, "*batch"]:
     """Compute ACPC_H, Eq. acpc-h in the paper: sqrt(sum_k alpha_k d_k^2), in latent units."""
-    return (distances.square() * weights.to(distances.device)).sum(dim=-1).sqrt()
+    shares = weights.to(distances.device)
+    # A step without weight counts nothing, even where its square overflows.
+    squares = (distances.square() * shares).masked_fill(shares == 0, 0.0)
+    return squares.sum(dim=-1).sqrt()
 
 
 def encoder_shift(

@@ -26,7 +26,8 @@ holds although both sides are rounded themselves, because G exceeds 2 gamma_n by
 roundings that follow (1 - G and 1 + G are exact). Square roots are correctly rounded; one factor
 1 + G more covers the at most six roundings of the roots, sums and product in b, and another the two
 of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and C + b <=
-``upper`` are proven for each candidate, and so is every margin. What overflows certifies nothing.
+``upper`` are proven for each candidate, and so is every margin. What overflows certifies nothing:
+``lower`` is minus infinity and b infinity, and nothing is NaN.
 
 **What is reported.** Computed costs carry rounding errors of their own, at most G (C^ + C~^) + T in
 all. The reported b_j includes them and is moved up, so that it bounds both the exact cost change
@@ -190,7 +191,7 @@ def pool_bounds(
         perturbed_costs=perturbed_square / divisor,
         displacements=displacements,
         bounds=bounds.masked_fill(unmoved & (slack == 0), 0.0),
-        lower=_below(clean_square * (1 - guard) - floor - bound_upper),
+        lower=_or_minus_infinity(_below(clean_square * (1 - guard) - floor - bound_upper)),
         upper=(clean_upper + bound_upper) * (1 + guard),
         reach=reach,
         tolerance=endpoint_tolerance,
@@ -233,23 +234,26 @@ def chained_bounds(
     if last_weight == 0:
         return torch.full_like(bounds.bounds, math.inf)
     displacements = acpc / math.sqrt(last_weight) + 2 * bounds.tolerance
-    return torch.maximum(displacements * bounds.reach / bounds.divisor, bounds.bounds)
+    chained = torch.where(displacements > 0, displacements * bounds.reach, 0.0)
+    return torch.maximum(chained / bounds.divisor, bounds.bounds)
 
 
 def excess_cost(bounds: PoolBounds) -> ExcessCost:
     """Compute the excess cost of the perturbed winner, Eq. fixed-pool-regret-bound in the paper.
 
-    Where the winner does not change, the excess is 0 and the bound is twice the winner's.
+    Where the winner does not change, the excess is 0 and the bound is twice the winner's. Of costs
+    that overflow it is infinite.
     """
     winner = bounds.clean_costs.argmin(dim=-1, keepdim=True)
     perturbed_winner = bounds.perturbed_costs.argmin(dim=-1, keepdim=True)  # (..., 1)
     winners = winner.expand_as(perturbed_winner)
     costs = bounds.clean_costs.expand_as(bounds.bounds)
     excess, bound = costs.gather(-1, perturbed_winner), bounds.bounds.gather(-1, perturbed_winner)
+    excess = torch.where(perturbed_winner == winner, 0.0, excess - costs.gather(-1, winners))
     return ExcessCost(
         winner=winner[..., 0],
         perturbed_winner=perturbed_winner[..., 0],
-        excess=(excess - costs.gather(-1, winners))[..., 0],
+        excess=excess[..., 0].nan_to_num(nan=math.inf, posinf=math.inf),
         bound=(bound + bounds.bounds.gather(-1, winners))[..., 0],
     )
 
@@ -301,10 +305,11 @@ def choice_gap(
     ``elite`` are lowest first. Separates into minima and maxima: the copies of the last elite that
     are outside count against the other elites alone. Infinite where there is no such pair.
     """
-    if choices is None:
-        choices = torch.arange(lower.shape[-1])
-    inside = torch.zeros(*elite.shape[:-1], len(choices), dtype=torch.bool)
+    inside = torch.zeros(*elite.shape[:-1], lower.shape[-1], dtype=torch.bool)
     inside.scatter_(-1, elite, True)
+    if choices is None:
+        outside = lower.masked_fill(inside, math.inf).amin(dim=-1)
+        return outside - upper.masked_fill(~inside, -math.inf).amax(dim=-1)
     copies = choices == choices[elite[..., -1:]]  # of the last elite, (..., J)
     rival = lower.masked_fill(inside | copies, math.inf).amin(dim=-1)
     copy = lower.masked_fill(inside | ~copies, math.inf).amin(dim=-1)
@@ -348,6 +353,11 @@ def _above(values: Tensor) -> Tensor:
 def _below(values: Tensor) -> Tensor:
     """Return the next float64 towards minus infinity: at most the exact value that was rounded."""
     return torch.nextafter(values, values.new_tensor(-math.inf))
+
+
+def _or_minus_infinity(lower: Tensor) -> Tensor:
+    """Replace what overflows, infinity less infinity, by a bound that holds."""
+    return lower.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def _check(clean: Tensor, perturbed: Tensor, goal: Tensor) -> None:

@@ -195,7 +195,8 @@ class PoolCost:
         found.lowest = found.lowest + c * _cost(p_lower, term) * (1 - self._guard)
         found.change = found.change + c * (r_upper + slack) * factor * grown
         found.slopes[..., step] += c * term.kappa * factor
-        found.slack = found.slack + c * slack * factor
+        if slack:  # else an infinite factor would make it NaN
+            found.slack = found.slack + c * slack * factor
 
 
 class _Sums:
@@ -267,8 +268,8 @@ def _distance(difference: Tensor, term: _Term) -> Tensor:
     """Compute N of some differences (..., d)."""
     l1 = term.asked.norm is Norm.L1
     parts = difference.abs() if l1 else difference.square()
-    if term.weights is not None:
-        parts = parts * term.weights
+    if term.weights is not None:  # what has no weight may overflow
+        parts = (parts * term.weights).masked_fill(term.weights == 0, 0.0)
     measure = parts.sum(dim=-1) / term.divisor
     return measure if l1 else measure.sqrt()
 

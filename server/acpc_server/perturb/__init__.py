@@ -7,9 +7,10 @@ plug-ins.
 from acpc_server.perturb import blurs, patches, scene, sensor, viewpoint
 from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
+from acpc_server.perturb.price import PIECE_WORK, check_drawing, drawing_work
 from acpc_server.perturb.registry import (
+    Cost,
     Perturbation,
-    drawing_work,
     is_by_frame,
     is_stochastic,
     perturbation,
@@ -18,10 +19,11 @@ from acpc_server.perturb.registry import (
     resolve,
     series_name,
 )
-from acpc_server.perturb.transforms import NOT_DRAWN, PIECE_WORK, perturb_frames, perturb_histories
+from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
 
 __all__ = [
-    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "PIECE_WORK", "DrawKey", "Draws", "Perturbation",
-    "drawing_work", "is_by_frame", "is_stochastic", "perturb_frames", "perturb_histories",
-    "perturbation", "register", "require_known", "resolve", "series_name",
+    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "PIECE_WORK", "Cost", "DrawKey", "Draws",
+    "Perturbation", "check_drawing", "drawing_work", "is_by_frame", "is_stochastic",
+    "perturb_frames", "perturb_histories", "perturbation", "register", "require_known", "resolve",
+    "series_name",
 ]  # fmt: skip

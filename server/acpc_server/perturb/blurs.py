@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 Taps = list[tuple[int, int, float]]
 """Row, column and weight of each tap, counted from the corner of the kernel."""
@@ -27,12 +27,16 @@ Taps = list[tuple[int, int, float]]
 TRANSFORM_TAPS = 64
 
 
-def _passes(taps: float, reach: float) -> float:
-    """Cost of a sum; a transform covers the borders too."""
-    return min(1 + taps, TRANSFORM_TAPS + 2 * reach)
+def _cost(taps: float, reach: float) -> Cost:
+    """Cost of a sum over a square of weights; a transform covers the borders too."""
+    passes = min(1 + taps, TRANSFORM_TAPS + 2 * reach)
+    return Cost(passes, view=30e3 + 100 * (2 * reach + 1) ** 2)
 
 
-@built_in(GaussianBlur, lambda asked: 2 * _passes(asked.kernel_size, 0))
+@built_in(
+    GaussianBlur,
+    lambda asked: Cost(2 * min(1 + asked.kernel_size, TRANSFORM_TAPS), view=100e3, copies=11.0),
+)
 def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""
     size = parameters.kernel_size
@@ -53,7 +57,7 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Fra
     return _weighted_sum(_padded(rows, reach, 0), down, frames.shape[2:]).to(frames.dtype)
 
 
-@built_in(DefocusBlur, lambda asked: _passes(4 * (asked.radius + 0.5) ** 2, asked.radius))
+@built_in(DefocusBlur, lambda asked: _cost(4 * (asked.radius + 0.5) ** 2, asked.radius))
 def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frames:
     """Mean over a disk: a tap d pixels outside it weighs as 1 - d, at least 0."""
     radius = parameters.radius
@@ -63,7 +67,7 @@ def defocus_blur(frames: Frames, parameters: DefocusBlur, draws: Draws) -> Frame
     return _blurred(frames, reach, zip(offsets, beyond, strict=True))
 
 
-@built_in(MotionBlur, lambda asked: _passes(2 * asked.length, asked.length / 2))
+@built_in(MotionBlur, lambda asked: _cost(2 * asked.length, asked.length / 2))
 def motion_blur(frames: Frames, parameters: MotionBlur, draws: Draws) -> Frames:
     """Mean over a line: a tap d pixels away from it weighs as 1 - d, at least 0."""
     half = parameters.length / 2

@@ -80,6 +80,9 @@ class Draws(np.random.Generator):
     def _bits(self, first: int, count: int) -> Tensor:
         """(views, count) int32, the lower half of each word first."""
         blocks = -(-count // _BLOCK_VALUES)
+        if self._device.type == "cpu":
+            raw = [host_philox(key, first=first).random_raw(4 * blocks) for key in self._keys]
+            return torch.from_numpy(np.stack(raw).view(np.int32))[:, :count]
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
 
 

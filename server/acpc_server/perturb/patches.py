@@ -7,10 +7,10 @@ from acpc.contract import Cutout, Distractor, Occlusion
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import Draws, to_index
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 
-@built_in(Occlusion, 2, stochastic=True)
+@built_in(Occlusion, Cost(2, copies=2.0), stochastic=True)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
 
@@ -19,13 +19,13 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     return _covered(frames, parameters.size, 1, draws)
 
 
-@built_in(Cutout, 4, stochastic=True)
+@built_in(Cutout, Cost(4, copies=2.0), stochastic=True)
 def cutout(frames: Frames, parameters: Cutout, draws: Draws) -> Frames:
     """Cover several such rectangles, each at a place of its own."""
     return _covered(frames, parameters.size, parameters.patches, draws)
 
 
-@built_in(Distractor, 10, stochastic=True, by_frame=False)
+@built_in(Distractor, Cost(10, view=75e3), stochastic=True, by_frame=False)
 def distractor(frames: Frames, parameters: Distractor, draws: Draws) -> Frames:
     """Move a disk of one colour; a pixel d from its centre is covered by radius - d of [0, 1].
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel, to_model_input
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 Matrix = list[list[float]]
 Recolouring = tuple[Matrix, float]
@@ -39,25 +39,25 @@ JITTER_REACH = 0.8
 JITTER_TURNS = 0.2
 
 
-@built_in(Brightness, 5)
+@built_in(Brightness, Cost(5))
 def brightness(frames: Frames, parameters: Brightness, draws: Draws) -> Frames:
     """``p (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), 0.0)])
 
 
-@built_in(Contrast, 5)
+@built_in(Contrast, Cost(5))
 def contrast(frames: Frames, parameters: Contrast, draws: Draws) -> Frames:
     """``0.5 + (p - 0.5) (1 + change)``."""
     return _recoloured(frames, [(_grey_scaling(parameters.change), -0.5 * parameters.change)])
 
 
-@built_in(Saturation, 5)
+@built_in(Saturation, Cost(5))
 def saturation(frames: Frames, parameters: Saturation, draws: Draws) -> Frames:
     """``l + (p - l) (1 + change)`` with the luminance l."""
     return _recoloured(frames, [(_chroma_change(parameters.change, 0.0), 0.0)])
 
 
-@built_in(ColorJitter, 30, stochastic=True)
+@built_in(ColorJitter, Cost(15, view=80e3), stochastic=True)
 def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frames:
     """Change brightness, contrast, saturation and hue in turn, each by a uniform number."""
 
@@ -75,7 +75,7 @@ def color_jitter(frames: Frames, parameters: ColorJitter, draws: Draws) -> Frame
     return frames
 
 
-@built_in(Jpeg, 60)
+@built_in(Jpeg, Cost(30, view=150e3))
 def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     """Round to 8 bits, encode with 4:2:0 chroma subsampling and decode, frame by frame."""
     std, mean = (
@@ -90,7 +90,7 @@ def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     return view.to(frames.device, frames.dtype)
 
 
-@built_in(Gamma, 35)
+@built_in(Gamma, Cost(25))
 def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     """``p ** exponent`` at the 256 byte values, linear between them.
 
@@ -105,7 +105,7 @@ def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
     return ((start + (end - start) * (levels - below) - mean) / std).to(frames.dtype)
 
 
-@built_in(Shadow, 4, stochastic=True)
+@built_in(Shadow, Cost(4), stochastic=True)
 def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
     """``p (1 - strength)`` on one side of a line through the middle half of the frame.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NamedTuple
 
 from acpc.contract import Composition, Registered, VisualChange
 from jaxtyping import Float
@@ -24,10 +24,27 @@ ENTRY_POINT_GROUP = "acpc.perturbations"
 
 Frames = Float[Tensor, "n 3 h w"]
 Apply = Callable[[Tensor, Any, Draws], Tensor]
-Passes = float | Callable[[Any], float]
 
-# What a kind counts as that does not say what it costs.
-UNKNOWN_PASSES = 100.0
+
+class Cost(NamedTuple):
+    """What drawing takes. Work is in pixels x passes: a multiplication and an addition, 2 ns.
+
+    Attributes:
+        passes: Work for each pixel of a frame.
+        view: Work for each view, however small: calls of kernels.
+        once: Work before the first view of a request.
+        copies: Float32 frames of a view held at a time, the view among them.
+    """
+
+    passes: float
+    view: float = 30e3
+    once: float = 0.0
+    copies: float = 8.0
+
+
+# The cost of a kind that does not say it.
+UNKNOWN = Cost(100.0, 250e3)
+Costs = Cost | Callable[[Any], Cost]
 
 
 @dataclass(frozen=True)
@@ -45,8 +62,7 @@ class Perturbation:
             returns each with the bits that it has alone.
         by_frame: Whether a frame's view depends on that frame and its draw alone. Then a planner
             that moves on has only the view of its new frame made and encoded.
-        passes: What a frame costs, of given parameters or always, in passes of one multiplication
-            and one addition over it: 2 ns a pixel on a core.
+        cost: What drawing takes, of given parameters or always.
     """
 
     name: str
@@ -55,7 +71,7 @@ class Perturbation:
     apply: Apply
     many: bool = False
     by_frame: bool = False
-    passes: Passes = UNKNOWN_PASSES
+    cost: Costs = UNKNOWN
 
 
 _TABLE: dict[str, Perturbation] = {}
@@ -75,25 +91,25 @@ def perturbation(
     *,
     parameters: type[Any],
     stochastic: bool,
-    passes: Passes = UNKNOWN_PASSES,
+    cost: Costs = UNKNOWN,
     many: bool = False,
     by_frame: bool = False,
 ) -> Callable[[Apply], Perturbation]:
     """Decorate a function to register it as the perturbation ``name``."""
     entry = partial(Perturbation, name, parameters, stochastic, many=many, by_frame=by_frame)
-    return lambda apply: register(entry(apply, passes=passes))
+    return lambda apply: register(entry(apply, cost=cost))
 
 
 def built_in(
     parameters: type[VisualChange],
-    passes: Passes,
+    cost: Costs,
     *,
     stochastic: bool = False,
     by_frame: bool = True,
 ) -> Callable[[Apply], Perturbation]:
     """Decorate the function of one of the contract's kinds, which takes many views at once."""
     entry = partial(Perturbation, parameters.kind, parameters, stochastic, by_frame=by_frame)
-    return lambda apply: register(entry(apply, many=True, passes=passes))
+    return lambda apply: register(entry(apply, many=True, cost=cost))
 
 
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
@@ -115,13 +131,6 @@ def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
         first = error.errors()[0]
         field = ".".join(["parameters", *map(str, first["loc"])])
         raise InvalidArgument(field, f"{first['msg']}; found {first['input']!r:.80}") from error
-
-
-def drawing_work(spec: VisualChange, frames: int, pixels: int) -> float:
-    """Price views before they are drawn, in passes x pixels; raises as :func:`resolve`."""
-    found = [resolve(step) for step in spec.steps]
-    passes = [x.passes(asked) if callable(x.passes) else x.passes for x, asked in found]
-    return sum(passes) * frames * pixels
 
 
 def is_stochastic(spec: VisualChange) -> bool:

@@ -19,14 +19,19 @@ from acpc_server.numerics import (
     to_model_input,
 )
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 CELLS = 4  # random numbers on each side of a smooth field
 REACH = math.sqrt(3 / 27)  # of a weight, so that the 27 of a channel have variance 1 together
 AIRLIGHT = 0.8
+# Plates kept as model input, and the pixels that one may have: 100 MiB with their bytes.
+KEPT_PLATES, KEPT_PIXELS = 16, 2**18
 
 
-@built_in(Background, 25, stochastic=True)
+# A plate is made into model input once.
+@built_in(
+    Background, lambda asked: Cost(20, view=100e3, once=4 * len(asked.plate)), stochastic=True
+)
 def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     """``p + strength m (b - p)``: b is a random field of each channel, m marks the background.
 
@@ -41,7 +46,7 @@ def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     return view.add_((_each_frame(fields, view) - view) * behind).to(frames.dtype)
 
 
-@built_in(Haze, 12, stochastic=True)
+@built_in(Haze, Cost(8, view=60e3), stochastic=True)
 def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
     """``p + strength d (0.8 - p)``: the density d is 1/2 plus half a random field."""
     view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
@@ -50,7 +55,7 @@ def haze(frames: Frames, parameters: Haze, draws: Draws) -> Frames:
     return view.add_((per_channel(light, view) - view) * _each_frame(dense, view)).to(frames.dtype)
 
 
-@built_in(RandomConvolution, 40, stochastic=True)
+@built_in(RandomConvolution, Cost(40, view=900e3), stochastic=True)
 def random_convolution(frames: Frames, parameters: RandomConvolution, draws: Draws) -> Frames:
     """``p + strength (c - p)``: c is a random 3 x 3 convolution of p - 0.5, plus 0.5, saturating.
 
@@ -85,16 +90,20 @@ def _empty(parameters: Background, like: Tensor) -> Tensor:
             "plate",
             f"is {tall} x {wide} pixels, of another aspect than frames of {height} x {width}",
         )
-    return _seen_plate(parameters.plate, wide, min(height, width), like.dtype).to(like.device)
+    seen = _kept_plate if height * width <= KEPT_PIXELS else _seen_plate
+    return seen(parameters.plate, wide, min(height, width), like.dtype).to(like.device)
 
 
-@lru_cache(maxsize=16)
 def _seen_plate(
     plate: bytes, width: int, image_size: int, dtype: torch.dtype
 ) -> Float[Tensor, "1 3 h w"]:
-    """Turn a plate into model input on the CPU; kept, because a large one costs 50 ms."""
+    """Turn a plate into model input on the CPU."""
     rows = torch.frombuffer(bytearray(plate), dtype=torch.uint8)
     return to_model_input(rows.view(1, -1, width, 3), image_size, dtype)
+
+
+# A large plate takes 50 ms.
+_kept_plate = lru_cache(maxsize=KEPT_PLATES)(_seen_plate)
 
 
 def _fields(draws: Draws, channels: int, like: Tensor) -> Float[Tensor, "views channels h w"]:

@@ -7,10 +7,10 @@ from acpc.contract import SaltAndPepper, Stutter
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 
-@built_in(SaltAndPepper, 36, stochastic=True, by_frame=False)
+@built_in(SaltAndPepper, Cost(20), stochastic=True, by_frame=False)
 def salt_and_pepper(frames: Frames, parameters: SaltAndPepper, draws: Draws) -> Frames:
     """Turn a pixel black where its uniform number is below ``share / 2``, white at the other end.
 
@@ -27,7 +27,7 @@ def salt_and_pepper(frames: Frames, parameters: SaltAndPepper, draws: Draws) -> 
     return torch.where(numbers >= 1.0 - bound, white, view)
 
 
-@built_in(Stutter, 2, stochastic=True, by_frame=False)
+@built_in(Stutter, Cost(2, copies=2.0), stochastic=True, by_frame=False)
 def stutter(frames: Frames, parameters: Stutter, draws: Draws) -> Frames:
     """Show frame t - 1 of the view again as frame t where number t is below ``chance``."""
     parts = torch.split(frames, len(frames) // draws.views)

@@ -14,11 +14,12 @@ from torch.nn import functional
 from acpc_server.errors import FailedPrecondition, InvalidArgument, below
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
+from acpc_server.perturb.price import PIECE_WORK, drawing_work
 from acpc_server.perturb.registry import (
+    Cost,
     Frames,
     Perturbation,
     built_in,
-    drawing_work,
     perturbation,
     resolve,
     step_field,
@@ -26,8 +27,6 @@ from acpc_server.perturb.registry import (
 
 # Values that are perturbed at a time: a CPU's caches hold them, a device's memory does easily.
 CPU_VALUES, DEVICE_VALUES = 2**19, 2**25
-# Work that a CPU does in one go, 7 ms; see :func:`drawing_work`.
-PIECE_WORK = 3.5e6
 NOT_DRAWN = (
     "given views are frames of an anchor set, which jobs alone have; a call that brings its own "
     "history brings its own views, as explicit_views"
@@ -85,7 +84,7 @@ def _step(
     on_cpu = first.device.type == "cpu"
     size = (CPU_VALUES if on_cpu else DEVICE_VALUES) // max(1, first.numel())
     if on_cpu:
-        work = drawing_work(spec, len(first), first.shape[-2] * first.shape[-1])
+        work = drawing_work([(spec, len(first))], first.shape[-2] * first.shape[-1])
         size = min(size, int(PIECE_WORK // max(1.0, work)))
     size = max(1, size) if entry.many else 1
     views: list[Frames] = []
@@ -115,13 +114,13 @@ def _perturbed(
     return torch.split(view.to(dtype), len(histories[0]))
 
 
-@built_in(Identity, 2)
+@built_in(Identity, Cost(3, copies=2.0))
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """Copy the frames."""
     return frames.clone()
 
 
-@built_in(GaussianNoise, 20, stochastic=True, by_frame=False)
+@built_in(GaussianNoise, Cost(12), stochastic=True, by_frame=False)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
     noise = draws.normals(frames.shape)
@@ -130,7 +129,7 @@ def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> F
     return noise.to(frames.dtype).add_(frames)
 
 
-@built_in(Resize, 6)
+@built_in(Resize, Cost(12))
 def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """Resize down and back up: bilinear, ``align_corners`` false, without antialiasing.
 
@@ -142,7 +141,7 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     return functional.interpolate(down, size=(height, width), mode="bilinear")
 
 
-@perturbation("given_views", parameters=GivenViews, stochastic=True, passes=2)
+@perturbation("given_views", parameters=GivenViews, stochastic=True, cost=Cost(2))
 def given_views(frames: Frames, parameters: GivenViews, draws: Draws) -> Frames:
     """Raise InvalidArgument: jobs read these views from their anchor set."""
     raise InvalidArgument("", NOT_DRAWN)

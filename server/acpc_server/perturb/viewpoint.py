@@ -9,13 +9,13 @@ from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.perturb.draws import Draws, to_index
-from acpc_server.perturb.registry import Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in
 
 Homography = Sequence[Sequence[float]]
 """3 x 3: from a pixel of the view to that of the frame, counted from the centre."""
 
 
-@built_in(RandomShift, 4, stochastic=True)
+@built_in(RandomShift, Cost(5), stochastic=True)
 def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frames:
     """Shift down and right by whole pixels, uniform from -pixels to pixels, repeating the border.
 
@@ -41,7 +41,7 @@ def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
     return frames
 
 
-@built_in(Zoom, 20, stochastic=True)
+@built_in(Zoom, Cost(20), stochastic=True)
 def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     """Enlarge a part of the frame to the whole; the row is drawn first, then the column.
 
@@ -60,7 +60,7 @@ def zoom(frames: Frames, parameters: Zoom, draws: Draws) -> Frames:
     return _mapped(frames, maps)
 
 
-@built_in(KnockedCamera, 20, stochastic=True)
+@built_in(KnockedCamera, Cost(20, view=60e3), stochastic=True)
 def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> Frames:
     """Turn a pinhole camera: a pixel shows what the frame shows in its direction, turned.
 

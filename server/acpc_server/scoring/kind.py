@@ -14,7 +14,7 @@ from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
 from acpc_server.models import FrozenWorldModel
-from acpc_server.perturb import perturb_frames
+from acpc_server.perturb import check_drawing, perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.measuring import latents_held
@@ -51,6 +51,7 @@ class ScoreJobKind(AnchorJobKind):
                 f"is {wanted}, but the checkpoint's is {card.family}; give thresholds that were "
                 "chosen for its family",
             )
+        check_drawing([spec.perturbation], card.history, card.image_size**2, "perturbation")
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
         if not isinstance(spec.perturbation, GivenViews):
             with below(f"perturbation.{spec.perturbation.kind}"):

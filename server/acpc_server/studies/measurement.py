@@ -35,6 +35,7 @@ from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import ModelCard
+from acpc_server.perturb import check_drawing
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.spec import StudySpec, views_of
 
@@ -186,6 +187,7 @@ class StudyMeasurement(ABC, Generic[S]):
         Raises InvalidArgument: The checkpoint's frames take no such views.
         """
         plan = replace(views_of(study), draws=1)  # type: ignore[arg-type]
+        check_drawing(plan.specs, card.history, card.image_size**2, "shifts[{}]")
         frame = torch.zeros(1, 1, 3, card.image_size, card.image_size)
         try:
             for view in distinct_views(plan):

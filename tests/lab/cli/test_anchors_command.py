@@ -17,7 +17,6 @@ from acpc_client.anchor_arrays import digest_of
 from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty, serve_anchors
-from client_counterparty import Counterparty
 from waiting import GENEROUS_SECONDS
 
 ARRAYS = anchor_wire.anchor_arrays()
@@ -98,27 +97,6 @@ def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> No
     absent = anchors("show", digest, code=1)
     assert store.sets == {}
     assert "NOT_FOUND" in absent.stderr
-
-
-SHIFT = ("--shift", "blur:15")
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        (),
-        ("--dataset", "a.h5"),
-        ("--task", "pusht"),
-        ("--anchor-set", DIGEST, "--dataset", "a.h5", "--task", "pusht"),
-        ("--anchor-set", DIGEST, "--anchors", "50"),
-    ],
-)
-def test_a_score_takes_one_source(
-    acpc: Acpc, counterparty: Counterparty, source: tuple[str, ...]
-) -> None:
-    answer = acpc("score", "a", *SHIFT, *source, code=2)
-    assert "--anchor-set alone" in " ".join(answer.stderr.split())
-    assert not counterparty.requests["ScoreCheckpoint"]
 
 
 def test_views_of_each_history_are_sent_by_the_name_of_their_group(

@@ -74,14 +74,6 @@ def test_the_gate_is_the_exit_code(
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 
-def test_a_damaged_file_is_named(acpc: Acpc, pool: list[Any], tmp_path: Path) -> None:
-    path = tmp_path / "pool.npz"
-    path.write_bytes(path.read_bytes()[:-10])
-    answer = acpc(*pool, "--shift", "identity", code=2)
-    shown = "".join(answer.stderr.replace("\u2502", "").split())
-    assert "pool.npz:isadamagedNPZfile" in shown
-
-
 def test_a_paired_run_has_a_row_per_view(
     acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path, counterparty: Counterparty
 ) -> None:
@@ -102,25 +94,3 @@ def test_a_paired_run_has_a_row_per_view(
     assert "not met: --require-certified" in gated.stderr
     (budget, *_) = [sent.budget for sent in counterparty.requests["PlanPaired"]]
     assert (budget.iterations, budget.candidates) == (3, 64)
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        (("--shift", "gaussian_noise:0.02,"), "wanted gaussian"),
-        (("--shift", "gaussian_noise:a,b"), "wanted gaussian"),
-        (("--shift", "blur:15,1.5"), "wanted gaussian"),
-        (("--require", "elite"), "--elites above 0"),
-        (("--cost", "max"), "wanted one of sum, mean"),
-        (("--numeric-mode", "fp8"), "wanted one of fp32, tf32, bf16"),
-        (("--weights", "1,x"), "wanted numbers like 1,2"),
-        (("--tolerance", "-1"), "Invalid value"),
-        (("--elites", "-1"), "Invalid value"),
-    ],
-)
-def test_a_wrong_value_is_a_usage_error_that_names_the_option(
-    option: tuple[str, str], words: str, acpc: Acpc, pool: list[Any]
-) -> None:
-    answer = acpc(*pool, *GRID, *option, code=2)
-    assert option[0] in answer.stderr
-    assert words in answer.stderr

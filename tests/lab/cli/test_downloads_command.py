@@ -12,7 +12,7 @@ from acpc_command import Acpc
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, status, study_operation, study_response
 from result_documents import checked
-from test_score_gates import NAME, SCORE
+from score_scripts import NAME, SCORE
 
 SCORED = score_response(pb.OUTCOME_FAILED)
 

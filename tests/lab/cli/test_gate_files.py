@@ -11,7 +11,7 @@ from acpc_lab.cli.gates import Case, publish
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from grpc import StatusCode
-from test_score_gates import SCORE, UNDECIDED, ended
+from score_scripts import SCORE, UNDECIDED, ended
 
 PLAIN = [
     Case("a under blur:15", "passed", "it holds"),

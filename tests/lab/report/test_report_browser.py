@@ -145,7 +145,7 @@ def test_the_table_sorts_both_ways(browser: Browser, location: str) -> None:
     visit = Visit(browser, location, "desk", "light")
     tab = visit.tab
     heads = tab.locator("#all thead th").all_inner_texts()
-    column = next(index for index, text in enumerate(heads) if text.startswith("rel. IR"))
+    column = next(index for index, text in enumerate(heads) if text.startswith("relative IR"))
     button = tab.locator("#all thead th button").nth(column)
     before = list(map(float, shown(tab, column)))
     assert before != sorted(before)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from acpc_lab.report import ReportData
-from acpc_lab.report.measures import agrees, checks
+from acpc_lab.report.receipts import agrees, checks
 from report_samples import MARGIN, QUANTILE, cell, changed, sweep
 
 

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from acpc_lab.report import ReportData, export_figures
+from acpc_lab.report.figures import steps_of
 from PIL import Image
 from report_samples import sweep
 
@@ -77,9 +78,10 @@ def test_anchors_give_back_ir_and_sr(small: ReportData, folder: Path) -> None:
 
 def test_steps_are_quantiles_over_anchors(small: ReportData, folder: Path) -> None:
     first = small.cells[0]
-    assert first.steps is not None
+    steps = steps_of(first)
+    assert steps is not None
     mine = [row for row in rows(folder, "steps") if row["checkpoint"] == first.name]
-    assert [int(row["step"]) for row in mine] == list(range(1, first.steps.shape[1] + 1))
-    for row, column in zip(mine, first.steps.T, strict=True):
+    assert [int(row["step"]) for row in mine] == list(range(1, steps.shape[1] + 1))
+    for row, column in zip(mine, steps.T, strict=True):
         assert float(row["q50"]) == pytest.approx(np.median(column))
         assert float(row["q90"]) == pytest.approx(np.quantile(column, 0.9))

@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from acpc_lab.campaigns import TaskState
 from acpc_lab.report import render
 from acpc_lab.report.sources import from_scores
 from report_samples import changed, judged, renamed, side, sweep
@@ -72,7 +73,8 @@ def test_every_picture_and_figure_says_what_it_shows(outline: Outline) -> None:
 @pytest.mark.parametrize("why", ["", "the job is gone."])
 def test_a_cell_without_a_score_and_missing_pictures_say_why(why: str) -> None:
     data = sweep(("tworoom",), ("1",), (0, 0.08), ("blur:15",)).with_(previews_missing=why)
-    page = render(changed(data, 0, score=None, problem="failed: NOT_FOUND: no such dataset"))
+    failed = {"state": TaskState.FAILED, "code": "NOT_FOUND", "message": "no such dataset"}
+    page = render(changed(data, 0, score=None, **failed))
     assert "failed: NOT_FOUND: no such dataset" in page
     assert "1 measurement gave no result" in page
     assert f"No pictures: {why or 'none were asked for.'}" in page
@@ -89,5 +91,5 @@ def test_names_that_no_page_can_show_and_formulas_are_text() -> None:
     """Control characters, which XML forbids, lone surrogates, which UTF-8 does, and dollars."""
     data = sweep(("a$x_1$", "b"), ("1",), (0.08,), ("blur:15",))
     page = render(renamed(data, "b-s1-a0.08", "a\x00b\x1b[31m\ud800\nc"))
-    assert "a\ufffdb\ufffd[31m\ufffd c" in page and page.encode()
+    assert "a\ufffdb\ufffd[31m\ufffd\nc" in page and page.encode()
     assert page.count(': a$x_1$"') == 2  # anchors and steps

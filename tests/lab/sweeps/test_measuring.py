@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from acpc_client import AcpcClient, GaussianNoise, ScoreProtocol
 from acpc_lab.studies.measuring import (
-    AskScore,
+    Ask,
     CheckpointRows,
     MeasuringProgress,
     StudyCheckpoint,
@@ -14,7 +14,7 @@ from acpc_lab.studies.measuring import (
 )
 from job_counterparty import JobParty
 
-ASK = AskScore(GaussianNoise(0.08), ScoreProtocol())
+ASK = Ask(ScoreProtocol(), GaussianNoise(0.08))
 
 
 class Interruption(Exception):
@@ -57,8 +57,8 @@ def test_another_measurement_takes_no_answers_of_the_one_before(
     interrupted(client, "a", "b")
     assert measured(client, "a", "c") == ["a", "c"]
     for other in (
-        AskScore(GaussianNoise(0.02), ASK.protocol),
-        replace(ASK, protocol=ScoreProtocol(3)),
+        Ask(ASK.request, GaussianNoise(0.02)),
+        replace(ASK, request=ScoreProtocol(3)),
     ):
         measure(client, rows_of("a"), other)
     asked = [job.request.checkpoint.name for job in party.jobs.values()]

@@ -11,7 +11,7 @@ from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
-from acpc_server.encoding.anchor_readers import KEPT_READERS, AnchorReaders
+from acpc_server.encoding.anchor_readers import KEPT_BYTES, AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
 from acpc_server.jobs import pack, unpack
 from acpc_server.observe import Metrics
@@ -36,9 +36,9 @@ class Place:
     def __post_init__(self) -> None:
         write_public_dataset(self.root / "a.h5", public_columns())
 
-    def readers(self) -> AnchorReaders:
+    def readers(self, kept_bytes: int = KEPT_BYTES) -> AnchorReaders:
         """Those of a fresh process."""
-        return AnchorReaders(DatasetStore(self.root), self.store())
+        return AnchorReaders(DatasetStore(self.root), self.store(), kept_bytes)
 
     def store(self) -> AnchorStore:
         return AnchorStore(self.root / "sets", ROOMY, Metrics())
@@ -194,18 +194,28 @@ def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) ->
     assert newer["digest"] != identity["digest"]
 
 
-def test_few_readers_are_kept_the_latest_used(place: Place) -> None:
-    readers = place.readers()
-    sources = [replace(SOURCE, seed=seed) for seed in range(KEPT_READERS)]
+def test_readers_are_kept_by_their_bytes_the_latest_used(place: Place) -> None:
+    one = place.readers().open(SOURCE, place.readers().stamp(SOURCE), check=look_up, **WANTED)[0]
+    frames = COUNT * (HISTORY + HORIZON) * 3 * one.frame_size[0] * one.frame_size[1]
+    assert frames < one.held_bytes < 1.2 * frames, "frames that a reader may hold count at once"
+    readers = place.readers(kept_bytes=3 * one.held_bytes + 1000)
+    sources = [replace(SOURCE, seed=seed) for seed in range(4)]
     opened = [
         readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
     ]
-    half = KEPT_READERS // 2
-    for position in (half, KEPT_READERS - 1, half):
-        anchors, identity = opened[position]
-        assert readers.reopen(sources[position], identity, **WANTED) is anchors
+    for which in (1, 3, 2):
+        anchors, identity = opened[which]
+        assert readers.reopen(sources[which], identity, **WANTED) is anchors
     assert readers.reopen(sources[0], opened[0][1], **WANTED) is not opened[0][0]
-    assert readers.reopen(sources[half], opened[half][1], **WANTED) is opened[half][0]
+    assert readers.reopen(sources[1], opened[1][1], **WANTED) is not opened[1][0]
+    assert readers.reopen(sources[2], opened[2][1], **WANTED) is opened[2][0]
+
+
+def test_one_reader_is_kept_however_large(place: Place, source: AnySource) -> None:
+    readers = place.readers(kept_bytes=1)
+    opened, identity = readers.open(source, readers.stamp(source), check=look_up, **WANTED)
+    assert opened.held_bytes > 1
+    assert readers.reopen(source, identity, **WANTED) is opened
 
 
 @pytest.mark.parametrize(

@@ -276,6 +276,18 @@ def sparse(filename: str, size: int) -> Callable[[Path], Ref]:
     return build
 
 
+def holes(root: Path) -> Ref:
+    """One tensor of a GiB that is nowhere on the disk."""
+    (write_checkpoint(root / NAME) / "weights.pt").unlink()
+    size = 1 << 30
+    told = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
+    header = json.dumps({QKV: told}).encode()
+    with (root / NAME / "model.safetensors").open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + size)
+    return Ref(NAME)
+
+
 def without(filename: str) -> Callable[[Path], Ref]:
     def build(root: Path) -> Ref:
         (write_checkpoint(root / NAME) / filename).unlink()
@@ -467,6 +479,7 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "storage-inflated": (inflated_storage, "not as long as its tensors say"),
         "legacy-format": (legacy_format, "older than torch 1.6"),
         "weights-huge": (sparse("weights.pt", 5 << 30), "above the limit"),
+        "st-holes": (holes, "bytes are on disk, the others are holes"),
         "st-header": (safetensors_bytes(huge_header), "safetensors"),
         "st-offsets": (safetensors_bytes(overlong_offsets), "safetensors"),
         "st-truncated": (safetensors_bytes(lambda data: data[:-5]), "safetensors"),

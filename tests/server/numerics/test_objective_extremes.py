@@ -8,8 +8,20 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import DistanceTerm, Norm, Objective
-from acpc_server.numerics.cost_bounds import elite_certificate, elite_indices, pool_bounds
-from acpc_server.numerics.objectives import PoolCost
+from acpc_server.numerics import consistency
+from acpc_server.numerics.cost_bounds import (
+    PoolBounds,
+    chained_bounds,
+    elite_certificate,
+    elite_indices,
+    excess_cost,
+    pool_bounds,
+)
+from acpc_server.numerics.objectives import (
+    ObjectiveBounds,
+    PoolCost,
+    chained_objective_bounds,
+)
 from acpc_server.numerics.updates import softmax_update
 from objective_certificate import Asked, exact_added, exact_margin
 from torch import Tensor
@@ -141,3 +153,48 @@ def test_the_exact_softmax_mean_of_every_view_lies_in_its_interval(pools: int) -
             room = EXACT.multiply(EXACT.abs(exact), Decimal("1e-50"))
             assert Decimal(found.lower[view].item()) <= EXACT.add(exact, room)
             assert EXACT.subtract(exact, room) <= Decimal(found.upper[view].item())
+
+
+def all_numbers(bounds: PoolBounds) -> list[Tensor]:
+    """Every tensor of some bounds, and what follows from them."""
+    acpc = bounds.displacements
+    weights = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    if isinstance(bounds, ObjectiveBounds):
+        chained = chained_objective_bounds(bounds, acpc, weights)
+    else:
+        chained = chained_bounds(bounds, acpc, 1.0)
+    excess = excess_cost(bounds)
+    own = [x for x in vars(bounds).values() if isinstance(x, Tensor)]
+    return [*own, chained, excess.excess, excess.bound, elite_certificate(bounds, 1).margin]
+
+
+@pytest.mark.parametrize("norm", [Norm.L2, Norm.L1])
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("size", [1e100, 1e153, 1e155, 1e200, 1e307])
+def test_nothing_is_nan_where_costs_overflow(norm: Norm, squared: bool, size: float) -> None:
+    """Bounds are then infinite, and certify nothing; coordinates and steps without weight too."""
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        ones = rng.choice([0.0, 1.0, 1e30], (2, WIDTH))
+        ones[:, 0] = np.maximum(ones[:, 0], 1.0)
+        steps, coordinates = (tuple(map(float, rng.permutation(one))) for one in ones)
+        objective = Objective((DistanceTerm(norm, squared, 1.0, steps, coordinates),))
+        shape = (CANDIDATES, HORIZON, WIDTH)
+        clean = size * rng.choice([-1.0, -0.5, 0.0, 1e-200, 1.0], shape)
+        moved = size * rng.choice([-1.0, 0.0, 0.5, 1.0], (VIEWS, *shape))
+        moved[0] = clean
+        x, y, goal = map(torch.from_numpy, (clean, moved, np.zeros(WIDTH)))
+        tolerance = float(rng.choice([0.0, 1.0]))
+        added = torch.from_numpy(rng.choice([-3e38, 0.0, 3e38], CANDIDATES).astype(np.float32))
+        still = torch.zeros(CANDIDATES, HORIZON, 1)
+        cost = PoolCost(
+            objective, WIDTH, still, offsets=added, infeasible=(3,), endpoint_tolerance=tolerance
+        )
+        plain = pool_bounds(x[:, -1], y[..., -1, :], goal, endpoint_tolerance=tolerance)
+        for bounds in (cost.bounds(x, y, goal), plain):
+            assert not any(bool(found.isnan().any()) for found in all_numbers(bounds))
+            assert bool((bounds.bounds >= 0).all())
+        assert not bool(cost.costs(y, goal).isnan().any())
+        last = torch.tensor([0.0, 1.0], dtype=torch.float64)
+        radius = consistency.acpc(consistency.step_distances(x, y), last)
+        assert not bool(radius.isnan().any())

@@ -54,7 +54,7 @@ def test_a_composition_is_its_parts_one_after_the_other(text: str) -> None:
     together = perturb_histories([FRAMES, FRAMES * 0.5], spec, [DrawKey(**KEY), DrawKey(1, 2, 3)])
     assert torch.equal(together[0], by_hand)
     parts = [parse(part) for part in text.split("+")]
-    assert drawing_work(spec, 3, 768) == sum(drawing_work(part, 3, 768) for part in parts)
+    assert drawing_work([(spec, 3)], 768) == drawing_work([(part, 3) for part in parts], 768)
     assert is_stochastic(spec) == any(map(is_stochastic, parts))
     assert is_by_frame(spec) == all(resolve(part)[0].by_frame for part in parts)
 

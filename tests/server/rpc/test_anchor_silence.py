@@ -21,7 +21,7 @@ from public_dataset import public_columns, write_public_dataset
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
-LIMITS = AnchorLimits(2**24, 2**24, 100, 1, 0.0, 3600.0)  # one upload at a time
+LIMITS = AnchorLimits(2**24, 100, 0.0, 3600.0)
 IDLE = 0.3
 
 
@@ -38,7 +38,9 @@ def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub
     servicer = AnchorServicer(store, datasets, lambda digest: False, idle_seconds=IDLE)
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (
-        served({service: servicer}, metrics=metrics, places={"streams": 5}) as address,
+        served(
+            {service: servicer}, metrics=metrics, places={"streams": 5, "uploads": 1}
+        ) as address,
         channel(address) as opened,
     ):
         yield pb_grpc.AnchorServiceStub(opened)

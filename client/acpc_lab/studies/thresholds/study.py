@@ -6,14 +6,14 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from acpc.contract import Record, cell
 from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import INK, SOFT, hue, marker, panels
 from acpc_lab.studies.base import Evidence, Listing, Study, family_column
+from acpc_lab.studies.figures import Panel, by_row
 from acpc_lab.studies.statistics import as_float, mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
@@ -307,27 +307,19 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
 
 
 def splits(held: Sequence[Split], onset_unit: str = "grid steps") -> Figure:
-    """A line per split: balanced accuracy, precision and recall, and onset mismatch."""
-    figure, (left, right) = panels(2, width=3.3, height=0.19 * len(held) + 0.9)
-    places = range(len(held), 0, -1)
-    key: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
-    for index, name in enumerate(("balanced_accuracy", "precision", "recall")):
-        values = [getattr(split, name) for split in held]
-        at = [pair for pair in zip(values, places, strict=True) if pair[0] is not None]
-        look: dict[str, Any] = {"color": hue(index), "label": name.replace("_", " ")}
-        left.plot(*zip(*at, strict=True), marker(index), markersize=4.5, **look)
-    left.set_yticks(list(places), [" + ".join(split.source) for split in held])
-    left.set_xlabel("on the other tasks")
-    left.set_xlim(right=1.03)
-    left.legend(ncols=3, columnspacing=0.8, **key)
-    right.barh(places, [split.mismatch for split in held], color=hue(0), height=0.6, label="mean")
-    worst = [split.worst_mismatch for split in held]
-    right.plot(worst, places, "|", color=INK, markersize=8, label="worst")
-    right.set_yticks(list(places), [f"{s.t_ir:g} / {s.t_sr:g}" for s in held])
-    right.set_xlabel(f"onset mismatch ({onset_unit})")
-    right.legend(ncols=2, **key)
-    figure.supylabel("chosen on (left); thresholds of IR / SR (right)", fontsize=7, color=SOFT)
-    return figure
+    """A row per split, with its thresholds: how the screen does on the other tasks."""
+    fields = ("balanced_accuracy", "precision", "recall")
+    tested = {name.replace("_", " "): [getattr(s, name) for s in held] for name in fields}
+    onset = {
+        "mean": [split.mismatch for split in held],
+        "worst": [split.worst_mismatch for split in held],
+    }
+    names = [f"{' + '.join(split.source)} ({split.t_ir:g} / {split.t_sr:g})" for split in held]
+    shown = (
+        Panel("on the other tasks", tested),
+        Panel(f"onset mismatch ({onset_unit})", onset),
+    )
+    return by_row(names, shown, width=2.6)
 
 
 STUDY = Study(
@@ -336,6 +328,8 @@ STUDY = Study(
     summarise,
     shown,
     draw,
+    "one source task: BA 0.855 (0.723 to 0.913); several: BA 0.900, precision 0.913, "
+    "recall 0.953, worst onset mismatch 1",
     (
         "acpc study thresholds sweep.csv --out thresholds/",
         "acpc study thresholds sweep.csv --t-ir 0.2,0.3,0.5 --json",

@@ -247,6 +247,15 @@ class StoredAnchors(Anchors):
             raise damaged(folder / SMALL, "the arrays do not have the set's digest")
         self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory, those of the shards that are kept among them."""
+        longest = int(np.diff(self._starts).max(initial=0))
+        frames = (self.history + self.horizon) * 3 * math.prod(self.frame_size)
+        arrays = (np.dtype(x.dtype).itemsize * math.prod(x.shape) for x in self.extras)
+        digests = sum(map(len, self._digests.values()))
+        return super().held_bytes + digests + longest * (frames + max(arrays, default=0))
+
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
         shape = (self.history + self.horizon, *self.frame_size, 3)

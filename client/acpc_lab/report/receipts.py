@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
-from acpc_client import Reading
+from acpc_client import DatasetAnchors, Reading
 
-from acpc_lab.report.model import Measurement, ReportData, some
+from acpc_lab.report.model import ReportData, some
+from acpc_lab.sweeps import CellResult
 
 # float64 sums in another order.
 _ROUNDING = 1e-9
+# What must be one value, within which group of cells, and the fields of a score that say so.
 _SAME = (
     ("anchors", "task", "within each task", ("receipt.anchors_digest",)),
     ("eligible anchors", "task", "within each task", ("checkpoint.eligible",)),
@@ -25,10 +27,14 @@ _SAME = (
         ("receipt.code_version", "receipt.device", "receipt.numeric_mode"),
     ),
 )
-"""What must be one value, within which group of cells, and the fields of a score that say so."""
 
 
-def agrees(cell: Measurement) -> bool | None:
+def wanted(cell: CellResult) -> float:
+    """What D must exceed: raw IR plus the margin (Eq. sr in the paper); NaN without a score."""
+    return cell.score.checkpoint.ir_raw + cell.cell.protocol.margin if cell.score else float("nan")
+
+
+def agrees(cell: CellResult) -> bool | None:
     """Whether IR and SR (Eqs. ir-raw and sr in the paper) follow from the per-anchor values.
 
     None where there are no such values.
@@ -37,16 +43,15 @@ def agrees(cell: Measurement) -> bool | None:
     if cell.score is None or values is None or not len(values.radius):
         return None
     side = cell.score.checkpoint
-    ir_raw = float(np.quantile(values.radius, cell.protocol.quantile))
+    ir_raw = float(np.quantile(values.radius, cell.cell.protocol.quantile))
     eligible = values.different_state_distance[~np.isnan(values.different_state_distance)]
     # The reported IR, so that rounding in ours cannot move an anchor over the margin.
-    sr = float(np.mean(eligible > cell.wanted)) if len(eligible) else float("nan")
+    sr = float(np.mean(eligible > wanted(cell))) if len(eligible) else float("nan")
     near = abs(ir_raw - side.ir_raw) <= _ROUNDING * max(1.0, abs(side.ir_raw))
     return near and abs(sr - side.sr) <= _ROUNDING
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """The result of a check; ``good`` is None where nothing could be checked."""
 
     good: bool | None
@@ -70,11 +75,10 @@ def checks(data: ReportData) -> list[Check]:
     return found
 
 
-def _recomputed(cells: Iterable[Measurement]) -> Check:
-    results = [(cell, agrees(cell)) for cell in cells]
-    if not results:
+def _recomputed(cells: Sequence[CellResult]) -> Check:
+    if not cells:
         return Check(None, "Nothing is measured yet that could be checked.")
-    known = [(cell, same) for cell, same in results if same is not None]
+    known = [(cell, same) for cell in cells if (same := agrees(cell)) is not None]
     if not known:
         return Check(None, "IR and SR could not be recomputed: there are no per-anchor values.")
     wrong = [f"{cell.name} under {cell.shift}" for cell, same in known if not same]
@@ -83,11 +87,11 @@ def _recomputed(cells: Iterable[Measurement]) -> Check:
     return Check(not wrong, text + (f" Not: {some(wrong)}." if wrong else ""))
 
 
-def _rounded(cells: Iterable[Measurement]) -> list[Check]:
+def _rounded(cells: Sequence[CellResult]) -> list[Check]:
     """Whether raw IR has three digits in spite of rounding; nothing where no floor is known."""
-    scores = [cell.score for cell in cells if cell.score is not None]
-    if all(score.checkpoint.rounding_floor is None for score in scores):
+    if all(cell.value("rounding_floor") is None for cell in cells):
         return []
+    scores = [cell.score for cell in cells if cell.score]
     notes = list(dict.fromkeys(note for score in scores for note in score.rounding_notes))
     if notes:
         text = f"Rounding reaches the third digit of a raw IR: {some(notes)}."
@@ -122,17 +126,27 @@ def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
     def each(values: Iterable[object]) -> str:
         return "; ".join(dict.fromkeys(map(str, values))) or "-"
 
-    protocols = [cell.protocol for cell in data.cells]
+    protocols = [cell.cell.protocol for cell in data.cells]
     readings = (it.reading or Reading.PAPER for it in protocols)
     limits = [cell.score.verdict.thresholds for cell in data.cells if cell.score is not None]
     weights = (", ".join(f"{weight:g}" for weight in it.weights) for it in protocols)
     return [
-        ("anchors", each(cell.anchors for cell in data.cells)),
+        ("anchors", each(map(_anchors, data.cells))),
         *((name, each(getattr(it, key) for it in protocols)) for key, name in _PROTOCOL.items()),
         ("reading of the protocol", each(readings)),
         ("horizon weights", each(found or "uniform" for found in weights)),
         ("thresholds", each(f"relative IR at most {x.ir:g}, SR at least {x.sr:g}" for x in limits)),
     ]
+
+
+def _anchors(cell: CellResult) -> str:
+    """Words how many anchors there are, and of what."""
+    source = cell.cell.anchors
+    where = f"set {source[:12]}" if isinstance(source, str) and source else ""
+    if isinstance(source, DatasetAnchors):
+        where = f"{source.dataset}, task {source.task}, seed {source.seed}"
+    count = f"{cell.score.checkpoint.anchors} anchors" if cell.score is not None else ""
+    return " of ".join(filter(None, (count, where)))
 
 
 def common_receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:

@@ -1,0 +1,263 @@
+"""A table of commands: what the server does, the exit code, and what is printed where.
+
+Every row is run as a user types it, in a folder with the files that rows name. Words of a row must
+be printed, in any order; what begins with ``^`` must begin a line.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import numpy as np
+import pytest
+from acpc.v1 import scoring_service_pb2 as pb
+from acpc_command import Acpc
+from client_counterparty import Counterparty
+from client_messages import operation, score_response, status
+from google.rpc import error_details_pb2
+from result_documents import checked
+from score_scripts import NAME, SCORE, UNDECIDED, ended
+
+PASSED, FAILED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED
+OPEN, BARE, NONE = pb.OUTCOME_UNDECIDED, pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNSPECIFIED
+ASK = shlex.join(SCORE)
+WATCH = "operations watch mine"
+CERTIFY = "certify --input pool.npz --checkpoint a"
+COMPARE = "compare --checkpoint a --shift identity --input"
+SHIFTS = "study shifts bad.csv"
+BROKE = status(grpc.StatusCode.INTERNAL, "it broke")
+GONE = status(grpc.StatusCode.CANCELLED, "withdrawn")
+REFUSED = status(
+    grpc.StatusCode.INVALID_ARGUMENT,
+    "the request cannot work",
+    error_details_pb2.BadRequest(field_violations=[{"field": "dataset.task", "description": "no"}]),
+    error_details_pb2.ErrorInfo(reason="WEIGHTS_AMBIGUOUS"),
+)
+
+
+class Row(NamedTuple):
+    """A command; ``script`` is what its job goes through, or how its submission is refused."""
+
+    argv: str
+    code: int = 0
+    out: tuple[str, ...] = ()
+    err: tuple[str, ...] = ()
+    script: Any = ()
+
+
+def judged(command: str, outcome: int, confident: int | None, point: int, sure: int) -> list[Row]:
+    """A score under either gate."""
+    script = [ended(outcome, confident)]
+    return [Row(command, point, script=script),
+            Row(f"{command} --gate confident", sure, script=script)]  # fmt: skip
+
+
+def gates() -> Iterator[Row]:
+    for command in (ASK, WATCH):
+        for row in (
+            (PASSED, PASSED, 0, 0),
+            (PASSED, OPEN, 0, 5),
+            (FAILED, OPEN, 3, 5),
+            (FAILED, FAILED, 3, 3),
+            (BARE, BARE, 0, 5),
+            (BARE, OPEN, 0, 5),
+            (PASSED, NONE, 0, 1),
+            (PASSED, None, 0, 1),
+        ):
+            yield from judged(command, *row)
+        sr_fails = score_response(BARE, with_reference=False, sr_passed=False)
+        nothing = score_response(NONE)
+        yield Row(command, 3, script=[operation(NAME, 4, response=sr_fails)])
+        yield Row(command, 1, script=[operation(NAME, 4, response=nothing)])
+        yield Row(command, 4, err=("INTERNAL: it broke",), script=[operation(NAME, error=BROKE)])
+        yield Row(command, 4, err=("CANCELLED",), script=[operation(NAME, error=GONE)])
+
+
+def floored(floor: float | None) -> list[Any]:
+    return [operation(NAME, 4, response=score_response(PASSED, rounding_floor=floor))]
+
+
+NEAR = (
+    "warning: raw IR 0.5 of trained is within 10 rounding floors (0.06): rounding may move "
+    "it by 0.0006; numeric mode fp64 gives its digits"
+)
+SHOWN = [
+    Row(
+        f"{ASK} --gate confident", 5, script=[ended(PASSED, OPEN, **UNDECIDED)],
+        out=("^PASSED: what decided the outcome",
+             "^how sure: undecided: 2 anchors are too few, about 240 would probably",
+             "the doubt is in SR", "95 % interval", "0.0625 to 0.25", "0.9 to 0.99", "0.25 to 0.75",
+             "trained (reference)"),
+        err=("warning: 2 anchors are eligible, fewer than 30", f"{NAME}: submitted",
+             "encoding anchors 4/4, 1 min 15 s left"),
+    ),
+    Row(f"{ASK} --gate confident", 1, out=("^PASSED: ",), script=[ended(PASSED, None)],
+        err=("error: FAILED_PRECONDITION: this score has no evidence of how sure it is",)),
+    Row(f"{ASK} --gate confident", 5, script=[ended(BARE, BARE)],
+        err=("undecided: nothing passes without a reference; name one: --reference",)),
+    Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible"),
+        script=floored(0.0021)),
+    Row(f"{ASK} -o wide", out=("0.06", NEAR), script=floored(0.06)),
+    Row(ASK, 1, script=REFUSED, err=(
+        "^error: INVALID_ARGUMENT: the request cannot work", "^  dataset.task: no",
+        "^  choose with --weights-file, for the reference with --reference-weights-file",
+        "^  request id: mine")),
+    Row("operations show mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
+        script=[ended(PASSED, PASSED)]),
+    Row("operations show 7", out=("0/4 encoding anchors",)),
+    Row("operations list --filter state=running", out=("operations/first", "operations/second")),
+    Row("operations cancel 7", out=("operations/7: cancellation requested",)),
+    Row("operations cancel 7", out=("operations/7: has ended already: succeeded",),
+        script=[ended(PASSED, PASSED)]),
+    Row("operations delete operations/7", out=("operations/7: deleted",)),
+    Row("checkpoints list", out=("one", "two", "three")),
+    Row("checkpoints show one", out=("available",)),
+    Row("checkpoints load one --pin --weights w.pt", out=("loaded, pinned", "d" * 64)),
+    Row("checkpoints unload one --json", out=('"model": null',)),
+]  # fmt: skip
+
+SOURCES = ("", "--dataset a.h5", "--task pusht", "--anchor-set d --dataset a.h5 --task pusht",
+           "--anchor-set d --anchors 50")  # fmt: skip
+WRONG = [
+    *(Row(f"score a --shift blur:15 {source}", 2, err=("--anchor-set alone",))
+      for source in SOURCES),
+    Row(f"{ASK.replace('gaussian_noise:0.08', 'everyday')} --output one.json", 2,
+        err=("holds one score; name one shift",)),
+    Row(f"{ASK} --no-wait --junit gate.xml", 2, err=("it needs a verdict; leave out --no-wait",)),
+    Row(f"{ASK} --junit no/gate.xml", 2, err=("the folder no does not exist",)),
+    *(Row(f"{CERTIFY} {option}", 2, err=(option.split()[0], words)) for option, words in (
+        ("--shift gaussian_noise:0.02,", "wanted gaussian"),
+        ("--shift gaussian_noise:a,b", "wanted gaussian"),
+        ("--shift blur:15,1.5", "wanted gaussian"),
+        ("--require elite --shift blur:15", "--elites above 0"),
+        ("--cost max", "wanted one of sum, mean"),
+        ("--numeric-mode fp8", "wanted one of fp32, tf32, bf16"),
+        ("--weights 1,x", "wanted numbers like 1,2"),
+        ("--tolerance -1", "Invalid value"),
+        ("--elites -1", "Invalid value"),
+    )),
+    Row(f"{COMPARE} history.npz", 2, err=("missing action_blocks",)),
+    Row(f"{COMPARE} extra.npz", 2, err=("unknown extra",)),
+    Row(f"{COMPARE} objects.npz", 2, err=("plain arrays",)),
+    Row(f"{COMPARE} float64.npz", 2, err=("float64",)),
+    Row(f"{COMPARE} damaged.npz", 2, err=("damaged.npz: is a damaged NPZ file",)),
+    *(Row(f"study {argv}", 2, err=(words,)) for argv, words in (
+        ("shifts bad.csv --out taken", "holds a study already"),
+        ("shifts bad.csv", "line 2, column ir_rel: found 'x'"),
+        ("thresholds sweep.csv --t-ir a", "wanted numbers like"),
+        ("thresholds sweep.csv --t-sr 2", "sr_grid"),
+        ("verify empty", "is no manifest of a study"),
+        ("plot empty", "is no manifest of a study"),
+        ("paper drift", "wanted one of shifts, collapse"),
+        ("drift", "found neither --checkpoints and --rows"),
+        ("drift --rows bad.csv --checkpoints bad.csv", "found both"),
+        ("drift --checkpoints cells.csv", "--out"),
+        ("drift --checkpoints cells.csv --out new", "row 2: found neither dataset"),
+        ("horizons --rows bad.csv --more-horizons 1,x", "wanted numbers like"),
+    )),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, history: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goes where the files of the rows lie."""
+    monkeypatch.chdir(tmp_path)
+    pool = {"history": history, "candidates": np.ones((5, 3, 2), np.float32), "goal": history[0]}
+    blocks = np.zeros((4, 2))
+    for name, arrays in {
+        "pool": pool,
+        "history": {"history": np.zeros(3)},
+        "extra": {"history": np.zeros(1), "action_blocks": blocks, "extra": np.zeros(1)},
+        "objects": {"history": np.array([{}]), "action_blocks": blocks},
+        "float64": {"history": np.zeros((3, 4, 5, 3)), "action_blocks": blocks},
+        "damaged": pool,
+    }.items():
+        np.savez(tmp_path / name, **arrays)
+    damaged = tmp_path / "damaged.npz"
+    damaged.write_bytes(damaged.read_bytes()[:-10])
+    for name in ("empty", "taken"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "taken/study.json").touch()
+    sweep = "".join(f"a,0,{level},1,1,0,90\n" for level in range(3))
+    for name, text in {
+        "bad": "task,run,shift,ir_rel,sr,success_gain\na,0,blur,x,1,1\n",
+        "sweep": f"task,run,level,ir_rel,sr,success_noisy,success_clean\n{sweep}",
+        "cells": "task,run,checkpoint,dataset,preset\na,0,c,d,p\na,1,c,,p\n",
+    }.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+
+
+def printed(wanted: tuple[str, ...], shown: str) -> list[str]:
+    """The words that are missing."""
+    flat = " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
+
+    def is_there(words: str) -> bool:
+        if words.startswith("^"):
+            return any(line.startswith(words[1:]) for line in shown.splitlines())
+        return words in flat
+
+    return [words for words in wanted if not is_there(words)]
+
+
+@pytest.mark.parametrize(
+    "row", [*gates(), *SHOWN, *WRONG], ids=lambda row: f"{row.argv} {row.code}"
+)
+def test_a_command(row: Row, acpc: Acpc, counterparty: Counterparty) -> None:
+    if isinstance(row.script, type(REFUSED)):
+        counterparty.refusals["ScoreCheckpoint"].append(row.script)
+    else:
+        counterparty.script.extend(row.script)
+    answer = acpc(*shlex.split(row.argv), code=row.code)
+    assert printed(row.out, answer.stdout) == []
+    assert printed(row.err, answer.stderr) == []
+    assert row.code != 2 or not counterparty.requests
+
+
+def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbers(
+    acpc: Acpc, counterparty: Counterparty
+) -> None:
+    asked = pb.ScoreCheckpointRequest(
+        checkpoint={"name": "trained"}, reference={"name": "plain"},
+        dataset={"dataset": "rooms.h5", "task": "tworoom"},
+        perturbation={"gaussian_noise": {"sigma": 0.08}},
+    )  # fmt: skip
+    response = score_response(PASSED)
+    counterparty.script.append(operation(NAME, 4, response=response, request=asked))
+    lines = acpc(*SCORE).stdout.splitlines()
+    assert lines[0] == "PASSED: what decided the outcome"
+    assert lines[1] == (
+        "asked: trained against plain under gaussian_noise:0.08, on rooms.h5, task tworoom"
+    )
+    assert sum("PASSED" in line for line in lines) == 1
+
+
+def test_json_has_the_whole_evidence_and_the_anchors_where_asked(
+    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
+) -> None:
+    """A file has all of it."""
+    file = tmp_path / "score.json"
+    shown = []
+    for more in ([], ["--anchor-values"], ["--output", file]):
+        counterparty.script.append(ended(PASSED, OPEN, **UNDECIDED))
+        answer = acpc(*SCORE, "--gate", "confident", "--json", *more, code=5)
+        shown.append(checked(answer.stdout)["answer"])
+    evidence = shown[0]["evidence"]
+    assert (evidence["confident_outcome"], evidence["doubt"]) == ("undecided", "sr")
+    assert evidence["notes"] == ["2 anchors are eligible, fewer than 30"]
+    assert "anchor_values" not in shown[0]["checkpoint"]
+    for whole in (shown[1], checked(file.read_text())["answer"]):
+        assert whole["checkpoint"]["anchor_values"]["anchor_ids"] == [7, 11]
+
+
+@pytest.mark.parametrize(("outcomes", "code"), [((PASSED, FAILED), 3), ((PASSED, PASSED), 0)])
+def test_a_grid_of_shifts_is_one_table_of_jobs(
+    outcomes: tuple[int, int], code: int, acpc: Acpc, counterparty: Counterparty
+) -> None:
+    counterparty.script += [ended(one, one) for one in outcomes]
+    answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
+    assert "Of 2 measurements" in " ".join(answer.stdout.split())
+    asked = counterparty.requests["ScoreCheckpoint"]
+    assert [call.request_id for call in asked] == ["mine-0", "mine-1"]

@@ -1,0 +1,84 @@
+"""What people hold of an earlier release: its folders are read, and give the same files again.
+
+``golden/kept.zip`` holds a sweep whose run was killed (``kept``), and a watch (``seen``) with its
+checkpoints, as release 0.1 wrote them; beside it lies what that release made of them.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from acpc_command import Acpc, acpc_command
+from job_counterparty import JobParty
+
+GOLDEN = Path(__file__).with_name("golden")
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "cells.csv": (),
+    "sweep.json": (),
+    "each.csv": ("--family-wise", "none"),
+    "anchors.csv": ("--anchors",),
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The folder that holds what was kept."""
+    shutil.unpack_archive(GOLDEN / "kept.zip", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def same(tmp_path: Path) -> Callable[[str], None]:
+    """Compares a file that was written with the one that is held; with KEEP set, holds it."""
+
+    def compare(name: str) -> None:
+        written = (tmp_path / name).read_text()
+        if os.environ.get("KEEP"):
+            (GOLDEN / name).write_text(written)
+        held = (GOLDEN / name).read_text()
+        if name.endswith(".json"):
+            assert json.loads(written) == json.loads(held)
+        assert written == held
+
+    return compare
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_results_of_an_earlier_release_are_exported_as_they_were(
+    kept: Path, same: Callable[[str], None], name: str
+) -> None:
+    acpc_command()("sweep", "results", kept / "kept.sweep", *WRITTEN[name], "--output", kept / name)
+    same(name)
+
+
+def test_what_a_ci_system_is_given_is_as_it_was(
+    kept: Path, same: Callable[[str], None], unused_target: str
+) -> None:
+    """Of a gate over cells that passed, failed and have no score; no server is asked."""
+    run = acpc_command("sweep", "run", kept / "kept.yaml", "--watch", ACPC_TARGET=unused_target)
+    run("--junit", kept / "junit.xml", code=4)
+    same("junit.xml")
+
+
+def test_a_sweep_that_was_killed_goes_on_where_it_was(
+    kept: Path, party: JobParty, target: str
+) -> None:
+    """One cell had failed: it alone is submitted again, as its second attempt."""
+    party.looks = 0
+    acpc: Acpc = acpc_command(ACPC_TARGET=target)
+    acpc("sweep", "run", kept / "kept.yaml", "--no-gate", code=None)
+    (job,) = party.jobs.values()
+    assert job.request.checkpoint.name == "run1/noise-0.08"
+    assert job.request.HasField("anchors") and job.request.request_id == next(iter(party.jobs))
+    counted = acpc("sweep", "status", kept / "kept.yaml", "--offline").stdout
+    assert "kept: 12 cells: 12 succeeded" in counted
+
+
+def test_a_watch_goes_on_where_it_was(kept: Path, party: JobParty, target: str) -> None:
+    """Nothing that was scored is scored again, although the files have other times now."""
+    acpc = acpc_command("watch", kept / "checkpoints", "--sweep", kept / "seen.yaml", "--once")
+    ended = acpc(code=5, ACPC_TARGET=target)
+    assert party.jobs == {} and "nothing was judged" in ended.stderr
