@@ -110,6 +110,8 @@ class DeviceClient:
             async with asyncio.timeout(remaining):
                 return await chunk.future
         except TimeoutError:
+            if not chunk.future.cancelled():  # the model's own
+                raise
             context.cancel()
             if not context.waits:
                 raise DeadlineExceeded(PASSED) from None
