@@ -50,7 +50,7 @@ FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
 # of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
 # closed.
-RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 32, 2, 60.0
+RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
 UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
